@@ -1,0 +1,45 @@
+# Everything a newcomer needs: `make demo` and `make test` set up the environment by themselves.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: setup demo test lint format test-learning test-faults bench clean
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev,plot]"
+	touch $@
+
+demo: setup
+	$(BIN)/rl-training train iql/pendulum --run-dir runs/demo --overwrite
+	$(BIN)/rl-training evaluate runs/demo --episodes 20
+	$(BIN)/rl-training predict runs/demo --obs '[1.0, 0.0, 0.0]'
+	@echo "The run is in runs/demo: config.yaml, metrics.jsonl, checkpoints/."
+
+lint: setup
+	$(BIN)/ruff check src tests examples benchmarks
+	$(BIN)/ruff format --check src tests examples benchmarks
+	$(BIN)/mypy
+
+format: setup
+	$(BIN)/ruff check --fix src tests examples benchmarks
+	$(BIN)/ruff format src tests examples benchmarks
+
+test: lint
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+
+test-learning: setup
+	$(BIN)/python -m pytest -m learning --timeout 2700 -s
+
+test-faults: setup
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m faults --timeout 2700
+
+bench: setup
+	$(BIN)/python -m benchmarks.cpu
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,95 @@
+"""Implicit Q-learning (Kostrikov, Nair, Levine: "Offline reinforcement learning with implicit Q-learning", 2021).
+
+The value network regresses an upper expectile of the target critics over the actions in the data, the critics regress on
+that value, and the policy clones the data weighted by exp(advantage): no action outside the data is ever scored.
+All three losses are taken at the parameters from before the step, as in CORL; the official code updates V first.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rl_training.algorithms.adam import GroupOptions
+from rl_training.algorithms.learner import Learner, Metrics
+from rl_training.data.batch import Batch
+from rl_training.knobs import IQLKnobs
+from rl_training.models.iql_model import MLPIQLModel
+
+
+def expectile_loss(residual: Tensor, expectile: float) -> Tensor:
+    """Equation 5: squared error, weighted `expectile` where Q exceeds V and `1 - expectile` elsewhere; batch mean."""
+    weight = torch.where(residual < 0.0, 1.0 - expectile, expectile)
+    return (weight * residual.square()).mean(-1)
+
+
+def critic_loss(q: Tensor, target: Tensor) -> Tensor:
+    """Equation 6: sum over critics (members, critics, batch) of the mean squared error to r + gamma (1 - d) V(s')."""
+    return (q - target.unsqueeze(1)).square().mean(-1).sum(-1)
+
+
+def advantage_weights(advantage: Tensor, beta: float, max_advantage_weight: float) -> Tensor:
+    """Return min(exp(beta A), max_advantage_weight)."""
+    return (beta * advantage).exp().clamp(max=max_advantage_weight)
+
+
+def iql_losses(model: MLPIQLModel, batch: Batch, knobs: IQLKnobs) -> tuple[Tensor, Metrics]:
+    """Return the sum of value, critic and actor losses over members, and metrics (members,)."""
+    online = model.online
+    with torch.no_grad():
+        target_q = model.q_values(model.target, batch.observations, batch.actions).amin(1)
+        next_v = model.values(model.frozen, batch.next_observations)
+        td_target = batch.rewards + knobs.gamma * (1.0 - batch.terminals) * next_v
+
+    v = model.values(online, batch.observations)
+    value = expectile_loss(target_q - v, knobs.expectile)
+
+    q = model.q_values(online, batch.observations, batch.actions)
+    critic = critic_loss(q, td_target)
+
+    advantage = target_q - v.detach()
+    weights = advantage_weights(advantage, knobs.beta, knobs.max_advantage_weight)
+    actor = -(weights * model.log_prob(online, batch.observations, batch.actions)).mean(-1)
+
+    metrics = {
+        "value_loss": value.detach(),
+        "critic_loss": critic.detach(),
+        "actor_loss": actor.detach(),
+        "q_mean": q.detach().mean((1, 2)),
+        "v_mean": v.detach().mean(-1),
+        "advantage_mean": advantage.mean(-1),
+        "weight_mean": weights.mean(-1),
+    }
+    return (value + critic + actor).sum(), metrics
+
+
+def iql_loss(model: MLPIQLModel, batch: Batch, **knobs: Any) -> tuple[Tensor, Metrics]:
+    """Return IQL's loss and metrics for a batch, changing nothing; `knobs` as of `IQL`."""
+    loss, metrics = iql_losses(model, batch.with_members(), IQLKnobs.checked(knobs))
+    return loss, {name: value[0] for name, value in metrics.items()} if model.members == 1 else metrics
+
+
+class IQL(Learner[MLPIQLModel, IQLKnobs]):
+    """Implicit Q-learning on a model of stacked members; knobs are checked here and refused by name and range."""
+
+    metric_names = ("value_loss", "critic_loss", "actor_loss", "q_mean", "v_mean", "advantage_mean", "weight_mean")
+
+    def __init__(self, model: MLPIQLModel, **knobs: Any) -> None:
+        super().__init__(model, IQLKnobs.checked(knobs))
+
+    def group_options(self) -> dict[str, GroupOptions]:
+        """Return Adam settings of critic, value and actor."""
+        knobs = self.knobs
+        return {
+            "critic": GroupOptions(knobs.critic_learning_rate, max_grad_norm=knobs.max_grad_norm),
+            "value": GroupOptions(knobs.value_learning_rate, max_grad_norm=knobs.max_grad_norm),
+            "actor": GroupOptions(knobs.actor_learning_rate, max_grad_norm=knobs.max_grad_norm),
+        }
+
+    def loss(self, batch: Batch) -> tuple[Tensor, Metrics]:
+        """Return the joint loss of the three networks."""
+        return iql_losses(self.model, batch, self.knobs)
+
+    def model_act(self, observations: Tensor, *, deterministic: bool, step: int) -> Tensor:
+        """Return the policy's mean, or a clipped sample."""
+        return self.model.act(observations, deterministic=deterministic, step=step)

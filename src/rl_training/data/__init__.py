@@ -1,0 +1,15 @@
+"""Datasets, recipes, loaders, mixers and transforms."""
+
+from rl_training._lazy import lazy_exports
+
+_TABLE = {
+    "Batch": "rl_training.data.batch",
+    "TransitionDataset": "rl_training.data.offline_dataset",
+    "compute_returns_to_go": "rl_training.data.returns",
+    "load_dataset": "rl_training.data.dataset_loaders",
+    "mix_datasets": "rl_training.data.offline_mixers",
+    "make_dataset": "rl_training.data.recipes",
+}
+__all__ = list(_TABLE)  # noqa: PLE0605 - a literal table
+
+__getattr__, __dir__ = lazy_exports(__name__, _TABLE)

@@ -1,0 +1,26 @@
+"""The one batch type that datasets and replay give and learners take."""
+
+from dataclasses import dataclass, fields, replace
+from typing import Self
+
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Transitions for one update; a solo learner also takes the fields without the members axis."""
+
+    observations: Tensor  # (members, batch, observation_dim)
+    actions: Tensor  # (members, batch, action_dim), scaled to [-1, 1] for learners
+    rewards: Tensor  # (members, batch)
+    next_observations: Tensor  # (members, batch, observation_dim)
+    terminals: Tensor  # (members, batch), 1.0 only for a true end; a timeout still bootstraps
+    next_actions: Tensor | None = None  # (members, batch, action_dim)
+    returns_to_go: Tensor | None = None  # (members, batch)
+
+    def with_members(self) -> Self:
+        """Return the batch with a members axis, adding one of length 1 to ordinary shapes."""
+        if self.rewards.ndim == 2:
+            return self
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        return replace(self, **{name: value.unsqueeze(0) for name, value in values.items() if value is not None})

@@ -1,0 +1,86 @@
+"""Environments by name, reset explicitly with seeds and stepped side by side."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rl_training import rng
+from rl_training.data.spaces import Spaces, spaces_of
+from rl_training.errors import ConfigError, did_you_mean
+
+
+def make_env(env_id: str) -> Any:
+    """Return a new Gymnasium environment, or a ConfigError that says what is wrong with its name."""
+    import gymnasium
+
+    if ":" in env_id:  # gymnasium imports what stands before a colon; a config must not name code to import
+        raise ConfigError(f"env_id {env_id!r} names a module to import; import it in Python first and use the bare id")
+    if env_id not in gymnasium.registry:
+        raise ConfigError(f"unknown environment {env_id!r}.{did_you_mean(env_id, gymnasium.registry)}")
+    try:
+        return gymnasium.make(env_id, disable_env_checker=True)
+    except (gymnasium.error.Error, ImportError) as error:
+        raise ConfigError(f"environment {env_id!r} cannot be made: {str(error).splitlines()[0]}") from error
+
+
+def infer_env_spaces(env_id: str) -> Spaces:
+    """Return sizes and bounds of an environment's spaces; a space we cannot use is refused by name."""
+    env = make_env(env_id)
+    try:
+        return spaces_of(env.observation_space, env.action_space, env_id)
+    finally:
+        env.close()
+
+
+def reset_seeds(seed: int, stream: str, first: int, count: int) -> list[int]:
+    """Return the reset seeds of episodes first, first + 1, ... of a stream, each below 2^31."""
+    import torch
+
+    episodes = torch.arange(first, first + count)
+    return [int(value) for value in rng.integers([seed], f"reset/{stream}", episodes, (), high=2**31 - 1)[0]]
+
+
+class EnvBatch:
+    """Copies of one environment side by side; one that has ended is left alone until it is reset."""
+
+    def __init__(self, env_id: str, count: int) -> None:
+        self.env_id = env_id
+        self.envs = [make_env(env_id) for _ in range(count)]
+        self.spaces = spaces_of(self.envs[0].observation_space, self.envs[0].action_space, env_id)
+        self.observations = np.zeros((count, self.spaces.observation_dim), dtype=np.float32)
+        self.running = np.zeros(count, dtype=bool)
+
+    def reset(self, index: int, seed: int) -> None:
+        """Start a new episode in one environment."""
+        self.observations[index] = self.envs[index].reset(seed=seed)[0]
+        self.running[index] = True
+
+    def step(self, actions: NDArray[np.float32]) -> tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_]]:
+        """Step every running environment with real actions; return rewards, terminated and truncated."""
+        rewards = np.zeros(len(self.envs))
+        terminated, truncated = np.zeros((2, len(self.envs)), dtype=bool)
+        for index in np.flatnonzero(self.running):
+            observation, reward, terminal, timeout, _ = self.envs[index].step(actions[index])
+            self.observations[index] = observation
+            rewards[index], terminated[index], truncated[index] = reward, terminal, timeout
+            self.running[index] = not (terminal or timeout)
+        return rewards, terminated, truncated
+
+    def close(self) -> None:
+        """Close every environment."""
+        for env in self.envs:
+            env.close()
+
+    def __enter__(self) -> "EnvBatch":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def reset_all(envs: EnvBatch, seeds: Sequence[int]) -> None:
+    """Start an episode in each environment with its own seed."""
+    for index, seed in enumerate(seeds):
+        envs.reset(index, seed)

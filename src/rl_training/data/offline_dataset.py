@@ -1,0 +1,242 @@
+"""Logged transitions: checked once when they enter, sampled deterministically ever after."""
+
+import hashlib
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from rl_training import rng
+from rl_training.data.batch import Batch
+from rl_training.data.spaces import Spaces
+from rl_training.errors import DatasetError, did_you_mean
+
+REQUIRED = ("observations", "actions", "rewards", "next_observations", "terminals")
+OPTIONAL = ("timeouts", "next_actions", "returns_to_go")
+_BREAK = 1e-6  # a larger jump between next_observations[t] and observations[t + 1] is a boundary
+
+
+@dataclass(frozen=True, eq=False)
+class Episode:
+    """A view of one episode of a dataset."""
+
+    rows: slice
+    rewards: NDArray[Any]
+    ended: bool  # by a true end, not a time limit
+
+    @property
+    def length(self) -> int:
+        """Number of transitions."""
+        return self.rows.stop - self.rows.start
+
+    @property
+    def total_reward(self) -> float:
+        """Undiscounted return."""
+        return float(self.rewards.sum(dtype=np.float64))
+
+
+@dataclass(frozen=True, eq=False)
+class TransitionDataset:
+    """Rows (s, a, r, s', ends) in the order of time, episode after episode, with real actions and their bounds.
+
+    `terminals` are true ends (no bootstrap), `timeouts` cuts (the value of s' still counts). Use `from_dict` to build one:
+    it checks everything and reports every fault at once.
+    """
+
+    observations: NDArray[Any]  # (rows, observation_dim)
+    actions: NDArray[Any]  # (rows, action_dim)
+    rewards: NDArray[Any]  # (rows,)
+    next_observations: NDArray[Any]  # (rows, observation_dim)
+    terminals: NDArray[np.bool_]  # (rows,)
+    timeouts: NDArray[np.bool_]  # (rows,)
+    next_actions: NDArray[Any] | None = None  # (rows, action_dim)
+    returns_to_go: NDArray[Any] | None = None  # (rows,)
+    action_low: NDArray[np.float32] | None = None
+    action_high: NDArray[np.float32] | None = None
+
+    @classmethod
+    def from_dict(
+        cls,
+        data: Mapping[str, Any],
+        *,
+        action_low: Any = None,
+        action_high: Any = None,
+        source: str = "dataset",
+    ) -> Self:
+        """Return a checked dataset, or raise one DatasetError that names every fault.
+
+        `dones` may stand for terminals: without timeouts each done counts as a true end (one warning), with them a done row
+        is a true end unless it is a timeout. Missing timeouts are found where observations break. On a row that is both,
+        the true end wins.
+        """
+        values = dict(data)
+        if "dones" in values and "terminals" not in values:
+            dones = np.asarray(values.pop("dones")).astype(bool)
+            if values.get("timeouts") is None:
+                warnings.warn(f"{source}: `dones` without `timeouts`: every done is taken as a true end", stacklevel=2)
+                values["terminals"] = dones
+            else:
+                values["terminals"] = dones & ~np.asarray(values["timeouts"]).astype(bool)
+        arrays = _checked_arrays(values, source)
+        if "timeouts" not in arrays:
+            breaks = np.abs(arrays["observations"][1:] - arrays["next_observations"][:-1]).max(axis=1, initial=0.0) > _BREAK
+            arrays["timeouts"] = np.append(breaks, True)
+        arrays["timeouts"] = arrays["timeouts"] & ~arrays["terminals"]
+        low, high = (None if b is None else np.asarray(b, dtype=np.float32) for b in (action_low, action_high))
+        return cls(**arrays, action_low=low, action_high=high)
+
+    def __len__(self) -> int:
+        return len(self.rewards)
+
+    @property
+    def observation_dim(self) -> int:
+        """Width of an observation."""
+        return int(self.observations.shape[1])
+
+    @property
+    def action_dim(self) -> int:
+        """Width of an action."""
+        return int(self.actions.shape[1])
+
+    @cached_property
+    def spaces(self) -> Spaces:
+        """Sizes and action bounds: the recorded ones, else [-1, 1] where the data fits in it, else what the data spans."""
+        low, high = self.action_low, self.action_high
+        if low is None or high is None:
+            largest = np.abs(self.actions).max(axis=0).astype(np.float32)
+            high = np.where(largest <= 1.0, np.float32(1.0), largest)
+            low = -high
+        return Spaces(self.observation_dim, self.action_dim, low, high)
+
+    @cached_property
+    def episode_ends(self) -> NDArray[np.bool_]:
+        """True on the last row of each episode: a true end, a cut, or the end of the data."""
+        ends = self.terminals | self.timeouts
+        ends[-1] = True
+        return ends
+
+    def episodes(self) -> Iterator[Episode]:
+        """Yield the episodes in order."""
+        start = 0
+        for last in np.flatnonzero(self.episode_ends):
+            stop = int(last) + 1
+            yield Episode(slice(start, stop), self.rewards[start:stop], bool(self.terminals[last]))
+            start = stop
+
+    def statistics(self) -> dict[str, float]:
+        """Return counts, returns and lengths as plain numbers."""
+        episodes = list(self.episodes())
+        returns = np.array([episode.total_reward for episode in episodes])
+        lengths = np.array([episode.length for episode in episodes])
+        return {
+            "rows": len(self),
+            "episodes": len(episodes),
+            "true_ends": int(self.terminals.sum()),
+            "return_mean": float(returns.mean()),
+            "return_std": float(returns.std()),
+            "return_min": float(returns.min()),
+            "return_max": float(returns.max()),
+            "length_mean": float(lengths.mean()),
+            "reward_mean": float(self.rewards.mean(dtype=np.float64)),
+        }
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 over every field: equal exactly for equal data."""
+        digest = hashlib.sha256()
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value is not None:
+                digest.update(f"{field.name} {value.dtype.str} {value.shape}\n".encode())
+                digest.update(np.ascontiguousarray(value).data)
+        return digest.hexdigest()
+
+    def sample(self, batch_size: int, *, seed: int | Sequence[int] = 0, step: int = 0) -> Batch:
+        """Return the batch of (seed, step), the same at every call: (batch, ...), or (members, batch, ...) for many seeds."""
+        seeds = [seed] if isinstance(seed, int) else list(seed)
+        rows = rng.integers(seeds, "batches", step, (batch_size,), high=len(self)).numpy()
+        rows = rows[0] if isinstance(seed, int) else rows
+
+        def pick(values: NDArray[Any] | None) -> torch.Tensor | None:
+            return None if values is None else torch.from_numpy(values[rows])
+
+        picked = {name: pick(getattr(self, name)) for name in (*REQUIRED, "next_actions", "returns_to_go")}
+        picked["terminals"] = torch.from_numpy(self.terminals[rows].astype(np.float32))
+        return Batch(**picked)  # type: ignore[arg-type]
+
+
+def _checked_arrays(values: Mapping[str, Any], source: str) -> dict[str, NDArray[Any]]:
+    """Arrays of the right rank, length and type, all finite; or one error with every fault."""
+    faults: list[str] = []
+    known = (*REQUIRED, *OPTIONAL)
+    for name in values:
+        if name not in known:
+            faults.append(f"unknown field `{name}`.{did_you_mean(name, known)}")
+    faults += [f"field `{name}` is missing" for name in REQUIRED if values.get(name) is None]
+    arrays: dict[str, NDArray[Any]] = {}
+    for name in known:
+        if values.get(name) is not None:
+            array, fault = _checked_array(name, np.asarray(values[name]))
+            if fault:
+                faults.append(fault)
+            else:
+                arrays[name] = array
+    if not faults:
+        faults = _shape_faults(arrays)
+    if not faults:
+        faults = _finite_faults(arrays)
+    if faults:
+        found = f" (found: {', '.join(sorted(values))})" if any("is missing" in fault for fault in faults) else ""
+        raise DatasetError(f"{source}: {'; '.join(faults)}{found}")
+    return arrays
+
+
+def _checked_array(name: str, array: NDArray[Any]) -> tuple[NDArray[Any], str]:
+    if array.dtype.kind not in "fiub":
+        return array, f"`{name}` has dtype {array.dtype}; numbers are needed"
+    if name in ("terminals", "timeouts"):
+        flags = array.reshape(-1) if array.ndim == 2 and array.shape[1] == 1 else array
+        if flags.ndim != 1:
+            return array, f"`{name}` has shape {array.shape}; (rows,) is needed"
+        if array.dtype.kind == "f" and not np.isin(array, (0.0, 1.0)).all():
+            return array, f"`{name}` holds values other than 0 and 1"
+        return flags.astype(bool), ""
+    if name in ("actions", "next_actions") and array.dtype.kind != "f":
+        return array, f"`{name}` has dtype {array.dtype}; continuous float actions are needed"
+    if name in ("rewards", "returns_to_go"):
+        array = array.reshape(-1) if array.ndim == 2 and array.shape[1] == 1 else array
+    rank = 1 if name in ("rewards", "returns_to_go") else 2
+    if array.ndim != rank:
+        return array, f"`{name}` has shape {array.shape}; {'(rows,)' if rank == 1 else '(rows, dims)'} is needed"
+    keep = array.dtype.kind == "f" and array.dtype.itemsize in (4, 8)
+    return np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("=") if keep else np.float32), ""
+
+
+def _shape_faults(arrays: Mapping[str, NDArray[Any]]) -> list[str]:
+    lengths = {name: len(array) for name, array in arrays.items()}
+    if len(set(lengths.values())) > 1:
+        return [f"arrays must share one length, got {lengths}"]
+    if not lengths["rewards"]:
+        return ["there are no rows"]
+    faults = []
+    for first, second in (("observations", "next_observations"), ("actions", "next_actions")):
+        if second in arrays and arrays[first].shape != arrays[second].shape:
+            faults.append(f"`{first}` {arrays[first].shape} and `{second}` {arrays[second].shape} differ in shape")
+    return faults
+
+
+def _finite_faults(arrays: Mapping[str, NDArray[Any]]) -> list[str]:
+    faults = []
+    for name, array in arrays.items():
+        if array.dtype.kind != "f" or name == "returns_to_go":  # -inf there means: no floor
+            continue
+        bad = ~np.isfinite(array.reshape(len(array), -1)).all(axis=1)
+        if bad.any():
+            rows = ", ".join(str(row) for row in np.flatnonzero(bad)[:3])
+            faults.append(f"`{name}` is NaN or inf in {int(bad.sum())} rows (first: {rows}); mend or drop them")
+    return faults

@@ -1,0 +1,42 @@
+"""Monte-Carlo returns of logged episodes."""
+
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from rl_training.errors import ConfigError, DatasetError
+
+Tail = Literal["last_reward", "zero", "none"]
+
+
+def compute_returns_to_go(
+    rewards: ArrayLike, terminals: ArrayLike, timeouts: ArrayLike, gamma: float, tail: Tail = "last_reward"
+) -> NDArray[np.float32]:
+    """Return the discounted return from each row to the end of its episode; no sum crosses an episode boundary.
+
+    A true end closes the sum with 0. A time limit, or the end of the data, closes it by `tail`:
+
+    * `last_reward`: with r_T / (1 - gamma), as if the last reward went on for ever. A sum of negative rewards that is merely
+      cut would over-estimate the return;
+    * `zero`: with 0, a lower bound only where rewards are not negative;
+    * `none`: not at all; every row of such an episode is -inf, which floors nothing.
+    """
+    if tail not in get_args(Tail):
+        raise ConfigError(f"tail = {tail!r} is not legal: use one of {', '.join(get_args(Tail))}")
+    if not 0.0 <= gamma < 1.0:
+        raise ConfigError(f"gamma = {gamma!r} is not legal: must be a number >= 0 and < 1")
+    reward = np.asarray(rewards, dtype=np.float64).tolist()
+    terminal, timeout = np.asarray(terminals, dtype=bool).tolist(), np.asarray(timeouts, dtype=bool).tolist()
+    if not len(reward) == len(terminal) == len(timeout):
+        raise DatasetError(f"rewards, terminals and timeouts differ in length: {len(reward)}, {len(terminal)}, {len(timeout)}")
+    result = np.empty(len(reward), dtype=np.float32)
+    total, last = 0.0, len(reward) - 1
+    for row in range(last, -1, -1):
+        if terminal[row]:
+            total = 0.0
+        elif timeout[row] or row == last:
+            total = {"last_reward": reward[row] / (1.0 - gamma), "zero": 0.0, "none": -np.inf}[tail]
+        total = reward[row] + gamma * total if np.isfinite(total) else total
+        result[row] = total
+    return result

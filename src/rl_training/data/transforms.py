@@ -1,0 +1,93 @@
+"""Observation and reward transforms as data: fitted once, stored with the checkpoint, applied everywhere."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rl_training.data.offline_dataset import TransitionDataset
+
+STD_FLOOR = 1e-3  # added to every standard deviation, so that a constant column stays finite
+RETURN_RANGE = 1000.0  # rewards are scaled so that the returns in the data span this much
+
+
+class RewardSettings(Protocol):
+    """How rewards are to be transformed: r <- clip(scale * r / range + shift)."""
+
+    @property
+    def scale(self) -> float:
+        """Factor."""
+
+    @property
+    def shift(self) -> float:
+        """Summand, after the factor."""
+
+    @property
+    def clip(self) -> tuple[float, float] | None:
+        """Lowest and highest reward afterwards."""
+
+    @property
+    def normalize(self) -> bool:
+        """Whether to divide by the range of returns in the data, first."""
+
+
+@dataclass(frozen=True, eq=False)
+class Transforms:
+    """What turns raw observations and rewards into those a learner sees."""
+
+    observation_mean: NDArray[np.float32]  # (observation_dim,)
+    observation_std: NDArray[np.float32]
+    reward_scale: float = 1.0
+    reward_shift: float = 0.0
+    reward_clip: tuple[float, float] = field(default=(-np.inf, np.inf))
+
+    @classmethod
+    def identity(cls, observation_dim: int) -> "Transforms":
+        """Return transforms that change nothing."""
+        return cls(np.zeros(observation_dim, dtype=np.float32), np.ones(observation_dim, dtype=np.float32))
+
+    @classmethod
+    def fit(cls, dataset: TransitionDataset, *, normalize_observations: bool, reward: RewardSettings) -> "Transforms":
+        """Return the transforms fitted on a dataset."""
+        mean = np.zeros(dataset.observation_dim, dtype=np.float32)
+        std = np.ones(dataset.observation_dim, dtype=np.float32)
+        if normalize_observations:
+            mean = dataset.observations.mean(axis=0, dtype=np.float64).astype(np.float32)
+            std = (dataset.observations.std(axis=0, dtype=np.float64) + STD_FLOOR).astype(np.float32)
+        scale = reward.scale * (return_range_scale(dataset) if reward.normalize else 1.0)
+        return cls(mean, std, scale, reward.shift, reward.clip or (-np.inf, np.inf))
+
+    def observations(self, values: NDArray[Any]) -> NDArray[np.float32]:
+        """Return normalised observations."""
+        return np.asarray((values - self.observation_mean) / self.observation_std, dtype=np.float32)
+
+    def rewards(self, values: NDArray[Any]) -> NDArray[np.float32]:
+        """Return transformed rewards."""
+        return np.clip(values * self.reward_scale + self.reward_shift, *self.reward_clip).astype(np.float32)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the transforms by logical name, for a checkpoint."""
+        reward = [self.reward_scale, self.reward_shift, *self.reward_clip]
+        return {
+            "transforms/observation_mean": torch.from_numpy(self.observation_mean.copy()),
+            "transforms/observation_std": torch.from_numpy(self.observation_std.copy()),
+            "transforms/reward": torch.tensor(reward, dtype=torch.float64),
+        }
+
+    @classmethod
+    def from_tensors(cls, values: Mapping[str, Tensor]) -> "Transforms":
+        """Return the transforms that `tensors` wrote."""
+        scale, shift, low, high = values["transforms/reward"].tolist()
+        mean, std = values["transforms/observation_mean"].numpy(), values["transforms/observation_std"].numpy()
+        return cls(mean, std, scale, shift, (low, high))
+
+
+def return_range_scale(dataset: TransitionDataset) -> float:
+    """Return 1000 / (largest - smallest episode return), or 1 where all returns are equal."""
+    returns = [episode.total_reward for episode in dataset.episodes()]
+    span = max(returns) - min(returns)
+    return RETURN_RANGE / span if span > 0.0 else 1.0

@@ -1,0 +1,60 @@
+"""Named errors: what a user can meet, each with the exit code the command line returns for it."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class RLTrainingError(Exception):
+    """A fault the user can mend; its text is one line that says what, where and what to do."""
+
+    exit_code = 1
+
+
+class ConfigError(RLTrainingError, ValueError):
+    """A setting, argument or space that cannot work."""
+
+    exit_code = 2
+
+
+class DatasetError(RLTrainingError, ValueError):
+    """Data that is missing, malformed or not finite."""
+
+    exit_code = 3
+
+
+class CheckpointError(RLTrainingError):
+    """A checkpoint that is missing, damaged or of another run."""
+
+    exit_code = 4
+
+
+class DivergedError(RLTrainingError):
+    """Training met NaN or inf in every member."""
+
+    exit_code = 5
+
+
+class StorageError(RLTrainingError):
+    """The disk, the file system or the device memory gave out."""
+
+    exit_code = 6
+
+
+class RunBusyError(RLTrainingError):
+    """Another process is using the run directory."""
+
+    exit_code = 7
+
+
+class StoppedBySignal(RLTrainingError):  # noqa: N818 - it reports a wish, not a fault
+    """The run was asked to stop; it saved its state first."""
+
+    def __init__(self, signal_number: int, message: str) -> None:
+        super().__init__(message)
+        self.exit_code = 128 + signal_number
+
+
+def did_you_mean(word: str, candidates: Iterable[str]) -> str:
+    """Return ` Did you mean `x`?` for the nearest candidate, or an empty string when none is near."""
+    near = get_close_matches(word, list(candidates), n=1, cutoff=0.6)
+    return f" Did you mean `{near[0]}`?" if near else ""

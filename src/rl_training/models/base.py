@@ -1,0 +1,77 @@
+"""What every model has: trainable parameters, target copies, seeds, and named state."""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from rl_training.errors import ConfigError
+from rl_training.models.parameters import ParameterBank, Segment, SegmentValues
+
+Parameters = Mapping[str, SegmentValues]
+
+
+class StackedModel:
+    """Networks of all members on two flat buffers: one trained, one for targets that only move by polyak.
+
+    `online` holds the parameters that carry gradients; `frozen` the same values without, for networks a loss must not train;
+    `target` the target copies. All three map the name of a network to its segment and share the buffers' memory.
+    """
+
+    def __init__(
+        self,
+        segments: Sequence[Segment],
+        target_groups: Sequence[str],
+        *,
+        observation_dim: int,
+        action_dim: int,
+        seeds: Sequence[int],
+        device: torch.device | str = "cpu",
+    ) -> None:
+        if observation_dim < 1 or action_dim < 1:
+            raise ConfigError(f"observation_dim {observation_dim} and action_dim {action_dim} must be at least 1")
+        self.observation_dim, self.action_dim = observation_dim, action_dim
+        self.device = torch.device(device)
+        self.seeds = tuple(int(seed) for seed in seeds)
+        self.members = len(self.seeds)
+        self.seed_tensor = torch.tensor(self.seeds, dtype=torch.int64, device=self.device)
+        self.trained = ParameterBank(segments, self.members, self.device)
+        self.trained.initialize(self.seeds)
+        self.targets = ParameterBank([s for s in segments if s.group in target_groups], self.members, self.device)
+        self.online: Parameters = self.trained.values(self.trained.flat, trainable=True)
+        self.frozen: Parameters = self.trained.values(self.trained.flat)
+        self.target: Parameters = self.targets.values(self.targets.flat)
+        self._followed = [(self.trained.groups[group], self.targets.groups[group]) for group in target_groups]
+        self.update_targets(1.0)
+
+    def gradients(self, loss: Tensor) -> dict[str, Tensor]:
+        """Return the gradient of a scalar loss with respect to each segment, (members, segment size)."""
+        leaves = [values.columns for values in self.online.values()]
+        gradients = torch.autograd.grad(loss, leaves, allow_unused=True, materialize_grads=True)
+        return dict(zip(self.online, gradients, strict=True))
+
+    def update_targets(self, tau: float) -> None:
+        """Move each target by polyak: target <- target + tau * (online - target)."""
+        with torch.no_grad():
+            for source, target in self._followed:
+                self.targets.flat[:, target].lerp_(self.trained.flat[:, source], tau)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return copies of all network values by logical name."""
+        return {
+            **self.trained.export(self.trained.flat),
+            **self.targets.export(self.targets.flat, "target/"),
+        }
+
+    def load_tensors(self, values: Mapping[str, Tensor]) -> None:
+        """Copy network values into the allocated buffers."""
+        self.trained.load(self.trained.flat, values)
+        self.targets.load(self.targets.flat, values, "target/")
+
+    def with_members(self, values: Tensor, rank: int) -> Tensor:
+        """Return `values` with a members axis; a solo model takes ordinary shapes of `rank` dimensions."""
+        if values.ndim == rank:
+            if self.members != 1:
+                raise ConfigError(f"a model of {self.members} members needs a leading members axis, got {tuple(values.shape)}")
+            return values.unsqueeze(0)
+        return values

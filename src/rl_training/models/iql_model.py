@@ -1,0 +1,98 @@
+"""The networks of IQL and XQL: a Gaussian policy with tanh mean, an ensemble of critics, a value network."""
+
+from collections.abc import Sequence
+from math import log, pi
+
+import torch
+from torch import Tensor
+
+from rl_training import rng
+from rl_training.knobs import IQLNetworkKnobs
+from rl_training.models.base import Parameters, StackedModel
+from rl_training.models.initializers import Initialization, zeros
+from rl_training.models.layers import StackedMLP
+from rl_training.models.parameters import ParameterSpec, Segment
+
+LOG_STD_RANGE = (-5.0, 2.0)
+
+
+class MLPIQLModel(StackedModel):
+    """Critics Q(s, a), value V(s) and a plain Gaussian policy whose mean is tanh(net(s)).
+
+    The log standard deviation does not depend on the state, starts at 0 and is clipped to [-5, 2]. The distribution is not
+    squashed: a sample is clipped to [-1, 1], the bounds of normalised actions.
+    """
+
+    def __init__(
+        self,
+        observation_dim: int,
+        action_dim: int,
+        *,
+        hidden_sizes: Sequence[int] = (256, 256),
+        num_critics: int = 2,
+        critic_layer_norm: bool = False,
+        value_layer_norm: bool = False,
+        initialization: Initialization = "orthogonal",
+        seeds: Sequence[int] = (0,),
+        device: torch.device | str = "cpu",
+    ) -> None:
+        shape = IQLNetworkKnobs.checked(
+            {
+                "hidden_sizes": tuple(hidden_sizes),
+                "num_critics": num_critics,
+                "critic_layer_norm": critic_layer_norm,
+                "value_layer_norm": value_layer_norm,
+                "initialization": initialization,
+            }
+        )
+        sizes, init = shape.hidden_sizes, shape.initialization
+        self._critic = StackedMLP(
+            "critic", "critic", observation_dim + action_dim, sizes, 1, shape.num_critics, shape.critic_layer_norm, init
+        )
+        self._value = StackedMLP("value", "value", observation_dim, sizes, 1, None, shape.value_layer_norm, init)
+        self._actor = StackedMLP("actor", "actor", observation_dim, sizes, action_dim, None, False, init)
+        super().__init__(
+            [
+                self._critic.parameters,
+                self._value.parameters,
+                self._actor.parameters,
+                Segment("log_std", "actor", (ParameterSpec("actor/log_std", (action_dim,), zeros),)),
+            ],
+            target_groups=("critic",),
+            observation_dim=observation_dim,
+            action_dim=action_dim,
+            seeds=seeds,
+            device=device,
+        )
+
+    def q_values(self, parameters: Parameters, observations: Tensor, actions: Tensor) -> Tensor:
+        """Return Q of every critic, (members, critics, batch)."""
+        return self._critic(parameters["critic"], torch.cat((observations, actions), dim=-1)).squeeze(-1)
+
+    def values(self, parameters: Parameters, observations: Tensor) -> Tensor:
+        """Return V, (members, batch)."""
+        return self._value(parameters["value"], observations).squeeze(-1)
+
+    def mean_actions(self, parameters: Parameters, observations: Tensor) -> Tensor:
+        """Return the mean of the policy, (members, batch, actions), inside (-1, 1)."""
+        return self._actor(parameters["actor"], observations).tanh()
+
+    def log_std(self, parameters: Parameters) -> Tensor:
+        """Return the clipped log standard deviation, (members, 1, actions)."""
+        columns = parameters["log_std"].columns[:, : self.action_dim]
+        return columns.clamp(*LOG_STD_RANGE).unsqueeze(1)
+
+    def log_prob(self, parameters: Parameters, observations: Tensor, actions: Tensor) -> Tensor:
+        """Return log pi(a | s) of the plain Gaussian, (members, batch)."""
+        log_std = self.log_std(parameters)
+        deviation = (actions - self.mean_actions(parameters, observations)) * (-log_std).exp()
+        return -0.5 * (deviation.square() + (2.0 * log_std + log(2.0 * pi))).sum(-1)
+
+    def act(self, observations: Tensor, *, deterministic: bool, step: int = 0) -> Tensor:
+        """Return actions in [-1, 1], (members, batch, actions): the mean, or a sample of the stream `act` at `step`."""
+        with torch.no_grad():
+            mean = self.mean_actions(self.frozen, observations)
+            if deterministic:
+                return mean
+            noise = rng.normals(self.seed_tensor, "act", step, mean.shape[1:])
+            return (mean + self.log_std(self.frozen).exp() * noise).clamp(-1.0, 1.0)

@@ -1,0 +1,152 @@
+"""Parameters as one flat buffer (members, size): contiguous groups for the optimizer, logical names for files.
+
+The buffer is a row of *segments*. A segment holds the parameters of one network (or one loose parameter) and is what a loss
+differentiates: its columns are a leaf that shares the buffer's memory, so a backward pass writes each gradient once and
+nothing is joined or copied afterwards. Each parameter is padded to 16 elements so that its rows stay aligned. The padding
+never leaves memory: files hold names and plain shapes.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+import torch
+from torch import Tensor
+
+ALIGNMENT = 16
+
+Initializer = Callable[[tuple[int, ...], int, str], Tensor]
+"""Draws one member's parameter from (shape, seed, stream name), on the CPU."""
+
+
+@dataclass(frozen=True)
+class ParameterSpec:
+    """One named parameter of a member: `segment/rest`, and how it starts."""
+
+    name: str
+    shape: tuple[int, ...]
+    initialize: Initializer
+
+    @cached_property
+    def numel(self) -> int:
+        """Elements of the parameter."""
+        return prod(self.shape)
+
+    @cached_property
+    def padded_size(self) -> int:
+        """Elements in the buffer, a multiple of the alignment."""
+        return self.numel + -self.numel % ALIGNMENT
+
+    @property
+    def is_weight(self) -> bool:
+        """Whether weight decay applies (matrices, not biases or scales)."""
+        return self.name.endswith("/weight")
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Neighbouring parameters that are differentiated together and belong to one optimizer group."""
+
+    name: str
+    group: str
+    specs: tuple[ParameterSpec, ...]
+
+    @cached_property
+    def size(self) -> int:
+        """Elements in the buffer, padding included."""
+        return sum(self.padded_sizes)
+
+    @cached_property
+    def padded_sizes(self) -> list[int]:
+        """Padded size of each parameter, in order."""
+        return [spec.padded_size for spec in self.specs]
+
+    def tensors(self, columns: Tensor) -> list[Tensor]:
+        """Return each parameter as a view (members, *shape) of the segment's columns (members, size), in order."""
+        members = columns.shape[0]
+        return [
+            (piece if spec.padded_size == spec.numel else piece[:, : spec.numel]).view(members, *spec.shape)
+            for spec, piece in zip(self.specs, columns.split(self.padded_sizes, dim=1), strict=True)
+        ]
+
+    def empty_like(self, columns: Tensor) -> Tensor:
+        """Return new columns whose padding is zero and whose parameters are still to be written."""
+        result = torch.empty_like(columns, memory_format=torch.contiguous_format)
+        for spec, piece in zip(self.specs, result.split(self.padded_sizes, dim=1), strict=True):
+            if spec.padded_size != spec.numel:
+                piece[:, spec.numel :] = 0.0
+        return result
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentValues:
+    """The values of a segment as a loss uses them."""
+
+    columns: Tensor  # (members, size): a leaf that carries the gradient, or a tensor without one
+    tensors: Sequence[Tensor]  # the parameters inside in order, (members, ...) views without gradient
+
+
+class ParameterBank:
+    """A flat float32 buffer for all members, with its segments, groups and named views."""
+
+    def __init__(self, segments: Sequence[Segment], members: int, device: torch.device) -> None:
+        self.segments = tuple(segments)
+        self.members = members
+        self.groups: dict[str, slice] = {}
+        end = 0
+        for segment in self.segments:
+            known = self.groups.get(segment.group)
+            if known is not None and known.stop != end:
+                raise ValueError(f"segments of group {segment.group!r} must follow one another")
+            self.groups[segment.group] = slice(known.start if known else end, end + segment.size)
+            end += segment.size
+        self.size = end
+        self.flat = torch.zeros(members, self.size, device=device)
+
+    def new_buffer(self) -> Tensor:
+        """Return a zero buffer of the same layout (moments)."""
+        return torch.zeros_like(self.flat)
+
+    def values(self, flat: Tensor, *, trainable: bool = False) -> dict[str, SegmentValues]:
+        """Return the segments of a buffer of this layout, ready for a loss, sharing its memory."""
+        pieces = flat.detach().split([segment.size for segment in self.segments], dim=1)
+        return {
+            segment.name: SegmentValues(piece.detach().requires_grad_(trainable), segment.tensors(piece))
+            for segment, piece in zip(self.segments, pieces, strict=True)
+        }
+
+    def views(self, flat: Tensor) -> dict[str, Tensor]:
+        """Return every parameter of a buffer of this layout as a view (members, *shape) by logical name."""
+        values = self.values(flat)
+        return {
+            spec.name: tensor
+            for segment in self.segments
+            for spec, tensor in zip(segment.specs, values[segment.name].tensors, strict=True)
+        }
+
+    def initialize(self, seeds: Iterable[int]) -> None:
+        """Fill the buffer member by member from its own seed, so that solo and population start equal."""
+        views = self.views(self.flat)
+        for member, seed in enumerate(seeds):
+            for segment in self.segments:
+                for spec in segment.specs:
+                    views[spec.name][member].copy_(spec.initialize(spec.shape, seed, f"init/{spec.name}"))
+
+    def weight_mask(self) -> Tensor:
+        """Return (size,) with 1 on the elements weight decay applies to."""
+        mask = torch.zeros(1, self.size, device=self.flat.device)
+        views = self.views(mask)
+        for segment in self.segments:
+            for spec in segment.specs:
+                views[spec.name].fill_(float(spec.is_weight))
+        return mask[0]
+
+    def export(self, flat: Tensor, prefix: str = "") -> dict[str, Tensor]:
+        """Return contiguous copies of the parameters of `flat` by logical name."""
+        return {prefix + name: view.clone().contiguous() for name, view in self.views(flat).items()}
+
+    def load(self, flat: Tensor, values: Mapping[str, Tensor], prefix: str = "") -> None:
+        """Copy named values into the allocated buffer; names and shapes have been checked by the caller."""
+        for name, view in self.views(flat).items():
+            view.copy_(values[prefix + name])
