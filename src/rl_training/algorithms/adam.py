@@ -87,6 +87,10 @@ class GroupedAdam:
             maximize=False,
         )
 
+    def buffers(self) -> list[Tensor]:
+        """Return moments and counts without copying."""
+        return [self.first, self.second, *self.counts.values()]
+
     def tensors(self) -> dict[str, Tensor]:
         """Return copies of moments and counts by logical name."""
         counts = {f"adam/count/{name}": count[:, 0].to(torch.int64) for name, count in self.counts.items()}

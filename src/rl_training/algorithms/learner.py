@@ -80,6 +80,10 @@ class Learner(Generic[ModelT, KnobsT]):
         """Return actions (members, batch, dim) of the model's policy."""
         raise NotImplementedError
 
+    def buffers(self) -> list[Tensor]:
+        """Return every tensor that training changes, each with a leading members axis, without copying."""
+        return [self.model.trained.flat, self.model.targets.flat, *self.optimizer.buffers()]
+
     def state_dict(self) -> dict[str, Tensor]:
         """Return copies of networks, targets, moments and counts by logical name, each with a members axis."""
         return {**self.model.tensors(), **self.optimizer.tensors()}

@@ -1,0 +1,12 @@
+"""The stable surface: managed algorithms in the shape people know."""
+
+from rl_training._lazy import lazy_exports
+
+_TABLE = {
+    "IQL": "rl_training.api.algorithms",
+    "ManagedAlgorithm": "rl_training.api.managed",
+    "Policy": "rl_training.api.policy",
+}
+__all__ = list(_TABLE)  # noqa: PLE0605 - a literal table
+
+__getattr__, __dir__ = lazy_exports(__name__, _TABLE)

@@ -1,0 +1,168 @@
+"""Managed algorithms: construct, learn, evaluate, predict, save, load; the run directory is taken care of."""
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from rl_training.api.policy import Policy, evaluation_report
+from rl_training.data.offline_dataset import TransitionDataset
+from rl_training.errors import CheckpointError, ConfigError
+from rl_training.experiment.config import RunConfig, make_config
+from rl_training.experiment.manager import ExperimentManager, locate
+from rl_training.runtime.callbacks import Callback
+from rl_training.runtime.checkpoint import write_checkpoint
+from rl_training.runtime.progress import Reporter
+
+DatasetLike = TransitionDataset | str | Path | Mapping[str, Any] | Sequence[Mapping[str, Any]]
+
+
+class ManagedAlgorithm:
+    """One algorithm, from data to policy.
+
+    Args:
+        env_id: Gymnasium environment to evaluate in and to make recipes from; None when training from data alone.
+        dataset: a TransitionDataset, the path of a file, a recipe such as `{"kind": "random", "size": 50_000}`, or a list.
+        seed: seed of the run; `seeds` trains a population.
+        device: auto, cpu, cuda or cuda:N.
+        run_dir: where config, metrics and checkpoints go; a temporary directory by default.
+        algo_kwargs: settings of the algorithm and of the run (`eval_interval`, ...), by their config names.
+    """
+
+    algo: ClassVar[str]
+
+    def __init__(
+        self,
+        env_id: str | None = None,
+        *,
+        dataset: DatasetLike | None = None,
+        seed: int = 0,
+        seeds: Sequence[int] | None = None,
+        device: str = "auto",
+        run_dir: str | Path | None = None,
+        reporter: Reporter | None = None,
+        **algo_kwargs: Any,
+    ) -> None:
+        run_keys = set(RunConfig.model_fields) - {"algo", "algo_kwargs"}
+        settings = {key: algo_kwargs.pop(key) for key in list(algo_kwargs) if key in run_keys}
+        self._dataset = dataset if isinstance(dataset, TransitionDataset) else None
+        if isinstance(dataset, str | Path):
+            algo_kwargs["dataset"] = {"path": str(dataset)}
+        elif dataset is not None and self._dataset is None:
+            algo_kwargs["dataset"] = dataset
+        self.config: RunConfig[Any] = make_config(
+            {
+                "algo": self.algo,
+                "env_id": env_id,
+                "seed": seed,
+                "seeds": list(seeds) if seeds is not None else None,
+                "device": device,
+                **settings,
+                "algo_kwargs": algo_kwargs,
+            },
+            type(self).__name__,
+        )
+        self._run_dir = Path(run_dir) if run_dir is not None else None
+        self._temporary: tempfile.TemporaryDirectory[str] | None = None
+        self._reporter = reporter
+        self._policy: Policy | None = None
+        self._start: Path | None = None
+        self._predictions = 0
+
+    @property
+    def run_dir(self) -> Path:
+        """The directory of the run; a temporary one is made when none was given."""
+        if self._run_dir is None:
+            self._temporary = tempfile.TemporaryDirectory(prefix="rl-training-")
+            self._run_dir = Path(self._temporary.name)
+        return self._run_dir
+
+    @property
+    def policy(self) -> Policy:
+        """The trained policy."""
+        if self._policy is None:
+            raise ConfigError("there is no policy yet: call learn() or load() first")
+        return self._policy
+
+    @property
+    def num_timesteps(self) -> int:
+        """Gradient steps taken so far."""
+        return self._policy.learner.step if self._policy else 0
+
+    def learn(self, total_timesteps: int, callback: Callback | Sequence[Callback] | None = None) -> Self:
+        """Train until `total_timesteps` steps have been taken in all; called again, or after `load`, it goes on."""
+        callbacks = [callback] if isinstance(callback, Callback) else list(callback or ())
+        self.config = self._with_budget(total_timesteps)
+        manager = ExperimentManager(self.config, self.run_dir)
+        result = manager.train(
+            resume=self._start is not None,
+            overwrite=self._start is None and self._temporary is not None,
+            checkpoint=self._start,
+            callbacks=callbacks,
+            dataset=self._dataset,
+            reporter=self._reporter,
+        )
+        self._policy = Policy.load(result.checkpoint, device=self.config.device)
+        self._start = result.checkpoint
+        return self
+
+    def _with_budget(self, total_timesteps: int) -> RunConfig[Any]:
+        return make_config({**self.config.record(), "total_timesteps": total_timesteps}, type(self).__name__)
+
+    def evaluate(self, episodes: int = 10, seed: int | None = None) -> dict[str, Any]:
+        """Return `return_mean`, `return_std`, `returns`, `lengths` and the members' rows over seeded episodes."""
+        evaluation = self.policy.evaluate(episodes, seed)
+        return evaluation_report(evaluation, self.policy.learner.model.seeds)
+
+    def predict(
+        self, observation: ArrayLike, deterministic: bool = True, member: int | None = None
+    ) -> tuple[NDArray[np.float32], None]:
+        """Return (action, None) for one observation or a batch; of a population, the best member's by default."""
+        self._predictions += 1
+        action = self.policy.predict(
+            observation, deterministic=deterministic, member=member, step=self._predictions - 1
+        )
+        return action, None
+
+    def save(self, path: str | Path) -> Path:
+        """Write one self-contained checkpoint directory; it must not exist yet."""
+        checkpoint = self.policy.checkpoint
+        target = Path(path)
+        if checkpoint is None or self._policy is None:
+            raise ConfigError("there is nothing to save yet: call learn() first")
+        if target.exists():
+            raise ConfigError(f"{target}: already exists; choose another path")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        return write_checkpoint(target, checkpoint.tensors, checkpoint.state)
+
+    @classmethod
+    def load(
+        cls,
+        path: str | Path,
+        *,
+        device: str = "auto",
+        dataset: DatasetLike | None = None,
+        run_dir: str | Path | None = None,
+    ) -> Self:
+        """Return the trained algorithm of a run directory or a checkpoint; `learn` goes on from it exactly."""
+        policy = Policy.load(path, device=device)
+        if policy.config.algo != cls.algo:
+            raise CheckpointError(f"{path}: holds a policy of {policy.config.algo}, not of {cls.algo}")
+        model = cls.__new__(cls)
+        model.config = make_config({**policy.config.record(), "device": device}, str(path))
+        model._dataset = dataset if isinstance(dataset, TransitionDataset) else None
+        model._run_dir = Path(run_dir) if run_dir is not None else None
+        model._temporary = model._reporter = None
+        model._policy, model._predictions = policy, 0
+        model._start = policy.checkpoint.path if policy.checkpoint else None
+        if run_dir is None and (Path(path) / "config.yaml").exists():
+            model._run_dir = locate(path)[0]
+        return model
+
+    def __repr__(self) -> str:
+        seeds = list(self.config.member_seeds)
+        return f"{type(self).__name__}(env_id={self.config.env_id!r}, seeds={seeds}, steps={self.num_timesteps})"
+

@@ -1,0 +1,124 @@
+"""A trained policy from a checkpoint alone: predict and evaluate, without data and without the run directory."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+
+from rl_training.algorithms.learner import Learner
+from rl_training.data.spaces import Spaces
+from rl_training.data.transforms import Transforms
+from rl_training.errors import CheckpointError, ConfigError
+from rl_training.experiment.config import RunConfig, make_config
+from rl_training.experiment.manager import locate
+from rl_training.experiment.registry import get_spec
+from rl_training.runtime.callbacks import Evaluation
+from rl_training.runtime.checkpoint import Checkpoint, CheckpointStore, load_checkpoint
+from rl_training.runtime.engine import resolve_device
+from rl_training.runtime.evaluation import evaluate_policy
+
+
+@dataclass
+class Policy:
+    """A learner with everything between raw observations and real actions."""
+
+    config: RunConfig[Any]
+    learner: Learner[Any, Any]
+    spaces: Spaces
+    transforms: Transforms
+    members: list[dict[str, Any]]
+    checkpoint: Checkpoint | None = None
+
+    @classmethod
+    def load(cls, run: str | Path, *, device: str = "auto", which: str = "latest") -> "Policy":
+        """Return the policy of a run directory or of one checkpoint, verified; nothing in a file is executed."""
+        run_dir, path = locate(run)
+        checkpoint = load_checkpoint(path) if path else CheckpointStore(run_dir / "checkpoints", 2).load(which)
+        return cls.from_checkpoint(checkpoint, device=device)
+
+    @classmethod
+    def from_checkpoint(cls, checkpoint: Checkpoint, *, device: str = "auto") -> "Policy":
+        """Return the policy of a checkpoint in memory."""
+        where, state = str(checkpoint.path), checkpoint.state
+        try:
+            config = make_config(state["config"], where)
+            spaces = Spaces.from_json(state["spaces"])
+            seeds = [int(seed) for seed in state["seeds"]]
+            build = get_spec(state["algo"]).build()
+            learner = build(spaces, seeds, resolve_device(device), config.algo_kwargs)
+            learner.load_state_dict(checkpoint.learner_tensors)
+            learner.step = checkpoint.step
+            transforms = Transforms.from_tensors(checkpoint.tensors)
+        except (KeyError, TypeError, ValueError) as error:
+            raise CheckpointError(f"{where}: does not describe a run of this package: {error}") from error
+        return cls(config, learner, spaces, transforms, state["members"], checkpoint)
+
+    def best_member(self) -> int:
+        """Return the member with the highest last evaluation; 0 where none was evaluated."""
+        scores = [-np.inf if m["last_return"] is None else float(m["last_return"]) for m in self.members]
+        return int(np.argmax(scores))
+
+    def predict(
+        self, observations: ArrayLike, *, deterministic: bool = True, member: int | None = None, step: int = 0
+    ) -> NDArray[np.float32]:
+        """Return real actions inside the bounds for one observation (dim,) or a batch (batch, dim)."""
+        values = np.asarray(observations, dtype=np.float32)
+        dim = self.spaces.observation_dim
+        if values.ndim not in (1, 2) or values.shape[-1] != dim or values.size == 0:
+            raise ConfigError(f"observations have shape {values.shape}; ({dim},) or (batch, {dim}) is needed")
+        if not np.isfinite(values).all():
+            raise ConfigError("observations hold NaN or inf")
+        members = self.learner.model.members
+        chosen = self.best_member() if member is None else member
+        if not 0 <= chosen < members:
+            raise ConfigError(f"member {chosen} is not there: the checkpoint has members 0 to {members - 1}")
+        inputs = torch.from_numpy(self.transforms.observations(values.reshape(-1, dim)))
+        stacked = inputs.to(self.learner.model.device).expand(members, -1, -1)
+        actions = self.learner.act(stacked, deterministic=deterministic, step=step)[chosen].cpu().numpy()
+        return self.spaces.denormalize_actions(actions).reshape(*values.shape[:-1], self.spaces.action_dim)
+
+    def evaluate(self, episodes: int = 10, seed: int | None = None, env_id: str | None = None) -> Evaluation:
+        """Return seeded evaluation episodes of every member, by default the very ones that training looks at."""
+        environment = env_id or self.config.env_id
+        if environment is None:
+            raise ConfigError("the run has no environment (env_id is null), so there is nothing to evaluate in")
+        if episodes < 1:
+            raise ConfigError(f"episodes = {episodes} is not legal: must be at least 1")
+        seeds = self.learner.model.seeds if seed is None else (seed,) * self.learner.model.members
+        return evaluate_policy(self.learner, environment, episodes=episodes, seeds=seeds, transforms=self.transforms)
+
+
+def evaluation_report(evaluation: Evaluation, seeds: tuple[int, ...], member: int | None = None) -> dict[str, Any]:
+    """Return the plain values of an evaluation: over all episodes, for each member, and a 95 % interval of the mean."""
+    chosen = range(len(seeds)) if member is None else [member]
+    if member is not None and not 0 <= member < len(seeds):
+        raise ConfigError(f"member {member} is not there: the checkpoint has members 0 to {len(seeds) - 1}")
+    returns, lengths = evaluation.returns[list(chosen)], evaluation.lengths[list(chosen)]
+    rows = [
+        {
+            "member": index,
+            "seed": seeds[index],
+            "return_mean": float(evaluation.returns[index].mean()),
+            "return_std": float(evaluation.returns[index].std()),
+        }
+        for index in chosen
+    ]
+    spread = returns.mean(axis=1) if len(rows) > 1 else returns[0]
+    return {
+        "return_mean": float(returns.mean()),
+        "return_std": float(returns.std()),
+        "return_interval": bootstrap_interval(spread),
+        "returns": [float(value) for value in returns.reshape(-1)],
+        "lengths": [int(value) for value in lengths.reshape(-1)],
+        "members": rows,
+    }
+
+
+def bootstrap_interval(values: NDArray[np.float64], repetitions: int = 2000) -> list[float]:
+    """Return the 95 % bootstrap interval of the mean over members (or over the episodes of a solo run)."""
+    draws = np.random.Generator(np.random.Philox(0)).integers(0, len(values), (repetitions, len(values)))
+    low, high = np.quantile(values[draws].mean(axis=1), (0.025, 0.975))
+    return [float(low), float(high)]

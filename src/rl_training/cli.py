@@ -1,0 +1,250 @@
+"""The command line: parsing and printing only. `--help` and config errors load no torch."""
+
+import json
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rl_training.errors import ConfigError, RLTrainingError
+from rl_training.experiment.config import RunConfig, load_config, packaged_configs
+from rl_training.experiment.manager import ExperimentManager, locate
+from rl_training.experiment.registry import REGISTRY
+
+if TYPE_CHECKING:
+    from rl_training.runtime.loop import TrainingResult
+
+app = typer.Typer(
+    name="rl-training",
+    help="Turn logged data into control policies.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+RunArgument = Annotated[str, typer.Argument(help="A run directory or one checkpoint in it.", metavar="RUN")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output, nothing else.")]
+DebugOption = Annotated[bool, typer.Option("--debug", help="Show a traceback when something fails.")]
+DeviceOption = Annotated[str | None, typer.Option(help="auto, cpu, cuda or cuda:N.")]
+MemberOption = Annotated[int | None, typer.Option(help="Member of a population, from 0.")]
+
+
+@app.command()
+def train(
+    config: Annotated[str, typer.Argument(help="A packaged name such as iql/pendulum, or a YAML file.")],
+    run_dir: Annotated[str | None, typer.Option(help="Where the run goes; runs/<algo>/<env>/<name> by default.")] = None,
+    resume: Annotated[str | None, typer.Option(help="`auto`: go on from the latest checkpoint, or start.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Start over in a used run directory.")] = False,
+    settings: Annotated[list[str] | None, typer.Option("--set", help="key.path=value, as often as needed.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of a solo run.")] = None,
+    seeds: Annotated[str | None, typer.Option(help="A population: 0,1,2 or 0..9.")] = None,
+    device: DeviceOption = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Train a policy, evaluate it and save it."""
+    del debug
+    if resume not in (None, "auto"):
+        raise ConfigError(f"--resume {resume!r}: only `auto` is known")
+    if resume and overwrite:
+        raise ConfigError("--resume and --overwrite exclude each other")
+    extra: dict[str, Any] = {} if device is None else {"device": device}
+    if seed is not None and seeds is not None:
+        raise ConfigError("--seed and --seeds exclude each other")
+    if seed is not None:
+        extra |= {"seed": seed, "seeds": None}
+    if seeds is not None:
+        extra["seeds"] = parse_seeds(seeds)
+    manager = ExperimentManager(load_config(config, settings or (), extra), run_dir)
+    _run(manager, as_json, resume=resume == "auto", overwrite=overwrite)
+
+
+@app.command()
+def resume(
+    run: RunArgument,
+    total_timesteps: Annotated[int | None, typer.Option(help="A larger budget (constant schedules only).")] = None,
+    device: DeviceOption = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Go on with a run exactly where it stopped."""
+    del debug
+    manager = ExperimentManager.open(run)
+    changes: dict[str, Any] = {} if total_timesteps is None else {"total_timesteps": total_timesteps}
+    if device is not None:
+        changes["device"] = device
+    manager.config = _changed(manager.config, changes)
+    _run(manager, as_json, resume=True, checkpoint=locate(run)[1])
+
+
+@app.command()
+def evaluate(
+    run: RunArgument,
+    episodes: Annotated[int, typer.Option(help="Episodes per member.")] = 10,
+    seed: Annotated[int | None, typer.Option(help="Seed of the episodes; the training seed by default.")] = None,
+    member: MemberOption = None,
+    best: Annotated[bool, typer.Option("--best", help="Take the best checkpoint, not the last.")] = False,
+    device: DeviceOption = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Measure a policy in its environment, with fixed seeds and the mean action."""
+    del debug
+    from rl_training.api.policy import Policy, evaluation_report
+
+    policy = Policy.load(run, device=device or "auto", which="best" if best else "latest")
+    report = evaluation_report(policy.evaluate(episodes, seed), policy.learner.model.seeds, member)
+    report = {"algo": policy.config.algo, "env_id": policy.config.env_id, "step": policy.learner.step, **report}
+    if as_json:
+        print(json.dumps(report))
+        return
+    low, high = report["return_interval"]
+    print(f"{report['algo']} on {report['env_id']} after {report['step']:,} steps, {episodes} episodes per member")
+    print(f"return {report['return_mean']:.1f} +- {report['return_std']:.1f}  (95 % of the mean: {low:.1f} to {high:.1f})")
+    if len(report["members"]) > 1:
+        for row in report["members"]:
+            print(f"  member {row['member']} seed {row['seed']}: {row['return_mean']:.1f} +- {row['return_std']:.1f}")
+
+
+@app.command()
+def predict(
+    run: RunArgument,
+    obs: Annotated[str, typer.Option(help="One observation '[1.0, 0.0, 0.0]', or a list of them.")],
+    member: MemberOption = None,
+    stochastic: Annotated[bool, typer.Option("--stochastic", help="Sample instead of taking the mean action.")] = False,
+    device: DeviceOption = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Print the action of a policy for an observation."""
+    del debug
+    from rl_training.api.policy import Policy
+
+    observation = _parse_observation(obs)
+    policy = Policy.load(run, device=device or "cpu")
+    chosen = policy.best_member() if member is None else member
+    action = policy.predict(observation, deterministic=not stochastic, member=chosen).tolist()
+    if as_json:
+        print(json.dumps({"action": action, "member": chosen}))
+        return
+    if member is None and policy.learner.model.members > 1:
+        print(f"member {chosen} (seed {policy.learner.model.seeds[chosen]}), the best by last evaluation", file=sys.stderr)
+    print(json.dumps(action))
+
+
+@app.command("list")
+def list_algorithms(as_json: JsonOption = False, debug: DebugOption = False) -> None:
+    """Show the algorithms and the packaged configs."""
+    del debug
+    configs = list(packaged_configs())
+    if as_json:
+        algorithms = {spec.id: {"title": spec.title, "summary": spec.summary} for spec in REGISTRY.values()}
+        print(json.dumps({"algorithms": algorithms, "configs": configs}))
+        return
+    print("algorithms")
+    for spec in REGISTRY.values():
+        print(f"  {spec.id:<8} {spec.title}: {spec.summary}")
+    print("packaged configs (rl-training train NAME)")
+    for name in configs:
+        print(f"  {name}")
+
+
+def parse_seeds(text: str) -> list[int]:
+    """Return the seeds of `0,1,2` or `0..9`, both ends included."""
+    try:
+        if ".." in text:
+            first, last = (int(part) for part in text.split("..", 1))
+            if not 0 <= last - first < 4096:
+                raise ValueError
+            return list(range(first, last + 1))
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise ConfigError(f"--seeds {text!r}: must look like 0,1,2 or 0..9") from None
+
+
+def _parse_observation(text: str) -> Any:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, list) or not value:
+        raise ConfigError(f"--obs {text[:60]!r}: must be a JSON list of numbers, such as '[1.0, 0.0, 0.0]'")
+    rows = value if isinstance(value[0], list) else [value]
+    for row in rows:
+        numbers = isinstance(row, list) and all(isinstance(x, int | float) and not isinstance(x, bool) for x in row)
+        if not numbers or len(row) != len(rows[0]):
+            raise ConfigError(f"--obs {text[:60]!r}: must hold numbers only, in rows of one length")
+    return value
+
+
+def _changed(config: RunConfig[Any], changes: dict[str, Any]) -> RunConfig[Any]:
+    from rl_training.experiment.config import make_config
+
+    return make_config({**config.record(), **changes}, "resume") if changes else config
+
+
+def _run(
+    manager: ExperimentManager,
+    as_json: bool,
+    *,
+    resume: bool = False,
+    overwrite: bool = False,
+    checkpoint: Path | None = None,
+) -> None:
+    from rl_training.runtime.progress import QuietReporter, default_reporter
+
+    reporter = QuietReporter() if as_json else default_reporter()
+    result = manager.train(resume=resume, overwrite=overwrite, checkpoint=checkpoint, reporter=reporter)
+    _print_result(manager, result, as_json)
+
+
+def _print_result(manager: ExperimentManager, result: "TrainingResult", as_json: bool) -> None:
+    members = [{"member": index, **vars(record)} for index, record in enumerate(result.members)]
+    if as_json:
+        summary = {"run_dir": str(manager.run_dir), "step": result.step, "checkpoint": str(result.checkpoint)}
+        print(json.dumps({**summary, "members": members}))
+        return
+    for row in members:
+        score = "not evaluated" if row["last_return"] is None else f"return {row['last_return']:.1f}"
+        best = "" if row["best_return"] is None else f", best {row['best_return']:.1f} at step {row['best_step']:,}"
+        print(f"seed {row['seed']}: {score}{best}" + ("" if row["status"] == "training" else f" ({row['status']})"))
+    print(f"run: {manager.run_dir}")
+    print(f"next: rl-training evaluate {manager.run_dir} --episodes 20")
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command line and return its exit code; a user's fault is one clear line on standard error."""
+    debug = "--debug" in arguments
+    try:
+        app(list(arguments), prog_name="rl-training", standalone_mode=False)
+        sys.stdout.flush()
+    except RLTrainingError as error:
+        if debug:
+            traceback.print_exc()
+        for line in str(error).splitlines():
+            print(f"error: {line}" if error.exit_code < 128 else line, file=sys.stderr)
+        return error.exit_code
+    except BrokenPipeError:  # `| head` closed our output: that is not our fault, and not a traceback
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except typer.Exit as leave:
+        return leave.exit_code
+    except Exception as error:
+        code = _usage_error(error)
+        if code is None:
+            raise
+        return code
+    return 0
+
+
+def _usage_error(error: Exception) -> int | None:
+    """Print an error of the argument parser and return exit code 2; None for any other error."""
+    if not hasattr(error, "format_message"):
+        return None
+    print(f"error: {error.format_message()}; try `rl-training --help`", file=sys.stderr)
+    return 2

@@ -1,0 +1,13 @@
+"""Configs, the registry of algorithms, run directories and the manager. Importing it loads no torch."""
+
+from rl_training._lazy import lazy_exports
+
+_TABLE = {
+    "ExperimentManager": "rl_training.experiment.manager",
+    "RunConfig": "rl_training.experiment.config",
+    "load_config": "rl_training.experiment.config",
+    "make_config": "rl_training.experiment.config",
+}
+__all__ = list(_TABLE)  # noqa: PLE0605 - a literal table
+
+__getattr__, __dir__ = lazy_exports(__name__, _TABLE)

@@ -1,0 +1,96 @@
+"""Safe YAML with line numbers: plain values only, `3e-4` is a float, duplicates, anchors and tags are refused."""
+
+import re
+from collections.abc import Hashable
+from typing import Any
+
+import yaml
+from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+
+from rl_training.errors import ConfigError
+
+MAX_BYTES = 2**20
+MAX_DEPTH = 30
+
+Path = tuple[int | str, ...]
+
+_INTEGER = re.compile(r"[-+]?(0|[1-9][0-9_]*)")
+_FLOAT = re.compile(r"[-+]?([0-9][0-9_]*\.?[0-9_]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
+
+
+class _Loader(yaml.SafeLoader):
+    """Composes nodes without aliases; scalars are read by us, not by YAML 1.1's rules."""
+
+    def compose_node(self, parent: Node | None, index: Any) -> Node | None:
+        if self.check_event(yaml.AliasEvent):
+            event = self.peek_event()  # type: ignore[no-untyped-call]
+            raise ConfigError(f"line {event.start_mark.line + 1}: anchors and aliases are not allowed")
+        return super().compose_node(parent, index)
+
+
+def parse_yaml(text: str, where: str) -> tuple[Any, dict[Path, int]]:
+    """Return the value of a YAML text and the line of each key path; refuse anything but plain data."""
+    if len(text.encode()) > MAX_BYTES:
+        raise ConfigError(f"{where}: is larger than {MAX_BYTES:,} bytes")
+    loader = _Loader(text.removeprefix("\ufeff"))
+    try:
+        node = loader.get_single_node()
+        lines: dict[Path, int] = {}
+        return (_value(node, (), lines, where) if node is not None else {}), lines
+    except ConfigError as error:
+        raise ConfigError(str(error) if str(error).startswith(where) else f"{where}: {error}") from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f":{mark.line + 1}" if mark else ""
+        raise ConfigError(f"{where}{line}: is not valid YAML: {getattr(error, 'problem', None) or error}") from None
+    except RecursionError:
+        raise ConfigError(f"{where}: is nested too deeply") from None
+    finally:
+        loader.dispose()  # type: ignore[no-untyped-call]
+
+
+def parse_scalar(text: str) -> Any:
+    """Return the value of a command-line override, read like a YAML value."""
+    return parse_yaml(text, "override")[0] if text.strip() else ""
+
+
+def _value(node: Node, path: Path, lines: dict[Path, int], where: str) -> Any:
+    line = node.start_mark.line + 1
+    lines.setdefault(path, line)
+    if len(path) > MAX_DEPTH:
+        raise ConfigError(f"{where}:{line}: is nested too deeply")
+    if isinstance(node, MappingNode):
+        result: dict[Hashable, Any] = {}
+        for key_node, value_node in node.value:
+            key = key_node.value if isinstance(key_node, ScalarNode) else None
+            key_line = key_node.start_mark.line + 1
+            if key is None or key in result:
+                fault = "keys must be plain words" if key is None else f"duplicate key `{key}`"
+                raise ConfigError(f"{where}:{key_line}: {fault}")
+            lines[(*path, key)] = key_line
+            result[key] = _value(value_node, (*path, key), lines, where)
+        return result
+    if isinstance(node, SequenceNode):
+        return [_value(item, (*path, index), lines, where) for index, item in enumerate(node.value)]
+    return _scalar(node, line, where)
+
+
+def _scalar(node: Node, line: int, where: str) -> Any:
+    text: str = node.value
+    if isinstance(node, ScalarNode) and node.style in ("'", '"', "|", ">"):
+        return text
+    if node.start_mark.buffer and node.tag and not node.tag.startswith("tag:yaml.org,2002:"):
+        raise ConfigError(f"{where}:{line}: tags are not allowed")
+    if node.tag.startswith("tag:yaml.org,2002:python"):
+        raise ConfigError(f"{where}:{line}: tags are not allowed")
+    if text in ("", "null", "~"):
+        return None
+    if text in ("true", "false"):
+        return text == "true"
+    if _INTEGER.fullmatch(text):
+        return int(text)
+    if _FLOAT.fullmatch(text):
+        return float(text)
+    if text in (".inf", "-.inf", ".nan"):
+        return float(text.replace(".", ""))
+    return text

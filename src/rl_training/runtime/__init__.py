@@ -1,0 +1,17 @@
+"""The training loop and what it needs: engine, sources, hooks, checkpoints, evaluation."""
+
+from rl_training._lazy import lazy_exports
+
+_TABLE = {
+    "train_iql": "rl_training.runtime.iql_trainer",
+    "infer_env_spaces": "rl_training.data.environments",
+    "build_offline_dataset": "rl_training.runtime.offline",
+    "process_offline_dataset": "rl_training.runtime.offline",
+    "evaluate_policy": "rl_training.runtime.evaluation",
+    "Callback": "rl_training.runtime.callbacks",
+    "EarlyStopping": "rl_training.runtime.callbacks",
+    "load_checkpoint": "rl_training.runtime.checkpoint",
+}
+__all__ = list(_TABLE)  # noqa: PLE0605 - a literal table
+
+__getattr__, __dir__ = lazy_exports(__name__, _TABLE)

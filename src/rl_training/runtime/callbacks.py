@@ -1,0 +1,84 @@
+"""Callbacks: what a user may hang on the loop, with state that is saved and resumed."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Episode returns and lengths of every member."""
+
+    returns: NDArray[np.float64]  # (members, episodes)
+    lengths: NDArray[np.int64]  # (members, episodes)
+
+    @property
+    def member_means(self) -> list[float]:
+        """Mean return of each member."""
+        return [float(value) for value in self.returns.mean(axis=1)]
+
+
+class Callback:
+    """Called by the loop at its hooks; override what you need.
+
+    A callback must be a function of what it is given, or a resumed run will not repeat: keep anything it remembers in
+    `state_dict`, as plain JSON values.
+    """
+
+    def on_log(self, step: int, rows: Sequence[dict[str, Any]]) -> None:
+        """Receive the metric rows just written, one per active member."""
+
+    def on_evaluation(self, step: int, evaluation: Evaluation, active: Collection[int]) -> Collection[int]:
+        """Receive an evaluation; return the members to stop."""
+        del step, evaluation, active
+        return ()
+
+    def on_checkpoint(self, step: int, path: str) -> None:
+        """Learn where a checkpoint was written."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what must survive a resume."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take back what `state_dict` gave."""
+
+
+class EarlyStopping(Callback):
+    """Stops a member that reached `threshold`, or that did not improve by `min_delta` for `patience` evaluations."""
+
+    def __init__(self, patience: int | None = None, min_delta: float = 0.0, threshold: float | None = None) -> None:
+        self.patience, self.min_delta, self.threshold = patience, min_delta, threshold
+        self._best: dict[int, float] = {}
+        self._waited: dict[int, int] = {}
+
+    def on_evaluation(self, step: int, evaluation: Evaluation, active: Collection[int]) -> Collection[int]:
+        """Return the members whose time has come."""
+        del step
+        stopped = []
+        for member in active:
+            score = evaluation.member_means[member]
+            if member not in self._best or score > self._best[member] + self.min_delta:
+                self._best[member], self._waited[member] = score, 0
+            else:
+                self._waited[member] += 1
+            reached = self.threshold is not None and score >= self.threshold
+            exhausted = self.patience is not None and self._waited[member] >= self.patience
+            if reached or exhausted:
+                stopped.append(member)
+        return stopped
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return best scores and waiting times by member."""
+        return {
+            "best": {str(member): value for member, value in self._best.items()},
+            "waited": {str(member): value for member, value in self._waited.items()},
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore best scores and waiting times."""
+        self._best = {int(member): float(value) for member, value in state["best"].items()}
+        self._waited = {int(member): int(value) for member, value in state["waited"].items()}

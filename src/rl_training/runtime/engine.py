@@ -1,0 +1,118 @@
+"""The engine: where and how steps run. It resolves device, mode, precision and threads once, and knows no algorithm."""
+
+import ctypes
+import platform
+from dataclasses import asdict, dataclass
+from math import prod
+from typing import Any
+
+import torch
+
+from rl_training.algorithms.learner import Learner, Metrics
+from rl_training.errors import ConfigError
+from rl_training.runtime.offline import DatasetSource
+from rl_training.runtime.schedules import schedule_factor
+from rl_training.runtime.settings import RunSettings
+
+CHUNK_LIMIT = 100  # most steps between two looks at the watchdog and the signals
+_CHUNK_OPERATIONS = 2e10  # floating-point operations of a chunk: well under a second on one slow core
+_SMALL_STEP = 2e8  # below this a second thread costs more than it gives
+
+
+@dataclass(frozen=True)
+class ResolvedEngine:
+    """What a run really used; stored in every checkpoint and applied again on resume."""
+
+    device: str
+    mode: str
+    precision: str
+    deterministic: bool
+    threads: int
+    torch: str
+    machine: str
+
+    def record(self) -> dict[str, Any]:
+        """Return plain values for a checkpoint."""
+        return asdict(self)
+
+
+def resolve_device(name: str) -> torch.device:
+    """Return the device a name stands for, or a ConfigError that says what there is."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = torch.device(name)
+    if device.type == "cuda":
+        count = torch.cuda.device_count()
+        if (device.index or 0) >= count:
+            raise ConfigError(f"device = {name!r} is not there: this machine has {count} CUDA devices; use auto or cpu")
+    return device
+
+
+def resolve_engine(settings: RunSettings, learner: Learner[Any, Any], stored: dict[str, Any] | None) -> ResolvedEngine:
+    """Decide mode, precision and threads, from a checkpoint's record where there is one, and apply them to torch."""
+    if settings.engine not in ("auto", "eager"):
+        raise ConfigError(f"engine = {settings.engine!r} is not available in this version; use auto or eager")
+    if settings.precision != "float32":
+        raise ConfigError(f"precision = {settings.precision!r} is not available in this version; use float32")
+    device = learner.model.device
+    small = step_operations(learner, settings.algo_kwargs.batch_size) < _SMALL_STEP
+    threads = 1 if small else torch.get_num_threads()
+    if stored is not None:
+        threads = min(int(stored["threads"]), torch.get_num_threads()) if int(stored["threads"]) > 0 else threads
+    torch.set_num_threads(threads)
+    torch.backends.cuda.matmul.allow_tf32 = False
+    if settings.deterministic and device.type == "cuda":
+        torch.use_deterministic_algorithms(True, warn_only=True)
+    if device.type == "cpu":
+        keep_freed_memory()
+    return ResolvedEngine(
+        device=device.type,
+        mode="eager",
+        precision=settings.precision,
+        deterministic=settings.deterministic,
+        threads=threads,
+        torch=torch.__version__,
+        machine=platform.machine(),
+    )
+
+
+def step_operations(learner: Learner[Any, Any], batch_size: int) -> float:
+    """Return an upper estimate of the floating-point operations of one gradient step."""
+    weights = sum(prod(spec.shape) for segment in learner.model.trained.segments for spec in segment.specs)
+    return 8.0 * learner.model.members * weights * batch_size
+
+
+def chunk_length(learner: Learner[Any, Any], batch_size: int) -> int:
+    """Return the steps of a chunk: a function of shapes alone, so that every run of a config has the same boundaries."""
+    return max(1, min(CHUNK_LIMIT, int(_CHUNK_OPERATIONS / step_operations(learner, batch_size))))
+
+
+def keep_freed_memory() -> None:
+    """Tell glibc to keep freed blocks: a step frees and takes the same megabytes over and over."""
+    if platform.libc_ver()[0] == "glibc":
+        libc = ctypes.CDLL(None)
+        trim_threshold, mmap_threshold = -1, -3
+        libc.mallopt(trim_threshold, 2**31 - 1)
+        libc.mallopt(mmap_threshold, 2**30)
+
+
+class Engine:
+    """Runs steps in chunks; the result of a step never depends on the chunk it falls in."""
+
+    def __init__(self, learner: Learner[Any, Any], source: DatasetSource, schedules: dict[str, str], total: int) -> None:
+        self.learner, self.source = learner, source
+        self.total_steps = total
+        self._schedules = {group: schedules.get(group, "constant") for group in learner.optimizer.options}
+
+    def rates(self, step: int) -> dict[str, float]:
+        """Return the learning-rate factor of each group at a step."""
+        return {group: schedule_factor(name, step, self.total_steps) for group, name in self._schedules.items()}
+
+    def run(self, first_step: int, count: int) -> Metrics:
+        """Take `count` gradient steps and return the metrics of the last, (members,) each."""
+        indices = self.source.indices(first_step, count)
+        metrics: Metrics = {}
+        for offset in range(count):
+            batch = self.source.batch(indices[:, offset])
+            metrics = self.learner.train_step(batch, self.rates(first_step + offset))
+        return metrics

@@ -1,0 +1,49 @@
+"""Seeded, deterministic evaluation: all episodes of all members side by side."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from rl_training.algorithms.learner import Learner
+from rl_training.data.environments import EnvBatch, reset_all, reset_seeds
+from rl_training.data.transforms import Transforms
+from rl_training.errors import ConfigError
+from rl_training.runtime.callbacks import Evaluation
+
+
+def evaluate_policy(
+    learner: Learner[Any, Any],
+    env_id: str,
+    *,
+    episodes: int,
+    seeds: Sequence[int],
+    transforms: Transforms,
+    check: Callable[[], None] = lambda: None,
+) -> Evaluation:
+    """Return returns and lengths of `episodes` episodes per member under the mean action.
+
+    Episode e of a member is reset with a seed that depends on the member's entry in `seeds` and on e alone, so that the
+    same policy always meets the same episodes. `check` is called at every step and may raise to give up.
+    """
+    members = learner.model.members
+    if len(seeds) != members:
+        raise ConfigError(f"{len(seeds)} evaluation seeds were given for {members} members")
+    with EnvBatch(env_id, members * episodes) as envs:
+        if (envs.spaces.observation_dim, envs.spaces.action_dim) != (learner.model.observation_dim, learner.model.action_dim):
+            raise ConfigError(
+                f"{env_id} has {envs.spaces.observation_dim} observations and {envs.spaces.action_dim} actions, "
+                f"the policy {learner.model.observation_dim} and {learner.model.action_dim}"
+            )
+        reset_all(envs, [seed for member in seeds for seed in reset_seeds(member, "evaluation", 0, episodes)])
+        returns = np.zeros(members * episodes)
+        lengths = np.zeros(members * episodes, dtype=np.int64)
+        while envs.running.any():
+            check()
+            observations = torch.from_numpy(transforms.observations(envs.observations)).view(members, episodes, -1)
+            actions = learner.act(observations.to(learner.model.device), deterministic=True)
+            lengths += envs.running
+            rewards, _, _ = envs.step(envs.spaces.denormalize_actions(actions.flatten(0, 1).cpu().numpy()))
+            returns += rewards
+    return Evaluation(returns.reshape(members, episodes), lengths.reshape(members, episodes))

@@ -1,0 +1,286 @@
+"""The one training loop: it advances in chunks up to the next due hook, and can be cut anywhere and resumed exactly.
+
+At a boundary the order is fixed: watchdog, log row, then (unless a stop was asked for) evaluation, callbacks, checkpoint.
+A checkpoint taken because of a signal records that the later hooks of its step are still to come.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rl_training.algorithms.learner import Learner, Metrics
+from rl_training.data.spaces import Spaces
+from rl_training.data.transforms import Transforms
+from rl_training.errors import CheckpointError, DivergedError, StorageError, StoppedBySignal
+from rl_training.runtime.callbacks import Callback, EarlyStopping, Evaluation
+from rl_training.runtime.checkpoint import Checkpoint, CheckpointStore
+from rl_training.runtime.engine import Engine, ResolvedEngine, chunk_length
+from rl_training.runtime.evaluation import evaluate_policy
+from rl_training.runtime.faults import fault_point
+from rl_training.runtime.members import MemberRecord, Population
+from rl_training.runtime.metrics import JsonLines, Stopwatch
+from rl_training.runtime.progress import Reporter
+from rl_training.runtime.settings import RunSettings
+from rl_training.runtime.signals import SignalWatch
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    """What a finished run leaves behind."""
+
+    step: int
+    checkpoint: Path
+    members: list[MemberRecord]
+    evaluation: Evaluation | None
+    learner: Learner[Any, Any]
+    spaces: Spaces
+    transforms: Transforms
+
+
+@dataclass
+class LoopParts:
+    """Everything the loop works with, built by a trainer."""
+
+    settings: RunSettings
+    learner: Learner[Any, Any]
+    engine: Engine
+    resolved: ResolvedEngine
+    spaces: Spaces
+    transforms: Transforms
+    dataset_fingerprint: str
+    run_dir: Path
+    signals: SignalWatch
+    reporter: Reporter
+    callbacks: Sequence[Callback] = field(default_factory=tuple)
+    resume_from: Checkpoint | None = None
+    continue_metrics: bool = False
+
+
+class TrainingLoop:
+    """Trains a learner to its budget; see the module for the order of things."""
+
+    def __init__(self, parts: LoopParts) -> None:
+        self.parts = parts
+        self.settings, self.learner, self.engine = parts.settings, parts.learner, parts.engine
+        self.step = 0
+        self.total_steps = parts.engine.total_steps
+        self.callbacks = [*self._early_stopping(), *parts.callbacks]
+        self.best_mean: float | None = None
+        self.evaluation: Evaluation | None = None
+        self.hooks_pending = False
+        self.store = CheckpointStore(parts.run_dir / "checkpoints", self.settings.keep_checkpoints, parts.reporter.warn)
+        self.store.prepare()
+        self.metrics = JsonLines(parts.run_dir / "metrics.jsonl")
+        self.timings = JsonLines(parts.run_dir / "timings.jsonl")
+        self.population = Population(self.learner)
+        if parts.resume_from is not None:
+            self._restore(parts.resume_from)
+        elif not parts.continue_metrics:
+            self.metrics.cut(0)
+        self.chunk = chunk_length(self.learner, self.settings.algo_kwargs.batch_size)
+        self.last_checkpoint: Path | None = parts.resume_from.path if parts.resume_from else None
+
+    def run(self) -> TrainingResult:
+        """Train to the end of the budget, or until every member has stopped; the end is evaluated and saved."""
+        reporter = self.parts.reporter
+        watch = Stopwatch(self.step)
+        reporter.start(self.step, self.total_steps)
+        try:
+            if self.hooks_pending:
+                self._evaluate_and_save()
+            while not self._finished():
+                boundary = self._next_boundary()
+                metrics = self.engine.run(self.step, boundary - self.step)
+                self.step = boundary
+                self._after_chunk(metrics, watch)
+        finally:
+            self.metrics.close()
+            self.timings.close()
+        if self.last_checkpoint is None:
+            raise CheckpointError(f"{self.parts.run_dir}: the run ended without a checkpoint")
+        return TrainingResult(
+            self.step,
+            self.last_checkpoint,
+            self.population.records,
+            self.evaluation,
+            self.learner,
+            self.parts.spaces,
+            self.parts.transforms,
+        )
+
+    def _finished(self) -> bool:
+        return self.step >= self.total_steps or not self.population.active
+
+    def _next_boundary(self) -> int:
+        """The next step at which anything may happen: a function of the config and the step alone."""
+        intervals = (self.chunk, self.settings.log_interval, self.settings.eval_interval, self.settings.checkpoint_interval)
+        return min(self.total_steps, *((self.step // interval + 1) * interval for interval in intervals))
+
+    def _due(self, interval: int) -> bool:
+        return self.step % interval == 0 or self._finished()
+
+    def _after_chunk(self, metrics: Metrics, watch: Stopwatch) -> None:
+        self._guard_against_divergence(metrics)
+        values = {name: value.tolist() for name, value in metrics.items()}
+        if self._due(self.settings.log_interval):
+            self._log(values, watch)
+        self.parts.reporter.advance(self.step, self._summary(values))
+        self.hooks_pending = True
+        self._stop_if_asked()
+        self._evaluate_and_save()
+
+    def _guard_against_divergence(self, metrics: Metrics) -> None:
+        """Freeze members that met NaN or inf; give up when nobody is left."""
+        self.population.restore_frozen()
+        bad = self.population.diverged(metrics)
+        if bad:
+            seeds = [self.population.records[member].seed for member in bad]
+            broken = [name for name, value in metrics.items() if not torch.isfinite(value[bad]).all()] or ["parameters"]
+            text = f"seed {', '.join(map(str, seeds))} met NaN or inf in {', '.join(broken)} by step {self.step}"
+            self.population.freeze(bad, "diverged", self.step)
+            self._write_events(bad, "diverged")
+            if self.population.all_diverged:
+                kept = self.last_checkpoint or "no checkpoint had been written yet"
+                raise DivergedError(f"training diverged: {text}; lower the learning rates or scale rewards. Last good: {kept}")
+            self.parts.reporter.warn(f"{text}; it is frozen at its last good state, the others go on")
+        self.population.keep_good_state()
+
+    def _log(self, values: dict[str, list[float]], watch: Stopwatch) -> None:
+        rates = {f"train/learning_rate_factor/{group}": rate for group, rate in self.engine.rates(self.step - 1).items()}
+        rows = [
+            {
+                **self._row(member),
+                **{f"train/{name}": column[member] for name, column in values.items()},
+                **{name: rate for name, rate in rates.items() if rate != 1.0},
+            }
+            for member in self.population.active
+        ]
+        self.metrics.write(rows)
+        self.timings.write([watch.lap(self.step)])
+        for callback in self.callbacks:
+            callback.on_log(self.step, rows)
+
+    def _row(self, member: int) -> dict[str, Any]:
+        return {"step": self.step, "member": member, "seed": self.population.records[member].seed}
+
+    def _write_events(self, members: Sequence[int], event: str) -> None:
+        self.metrics.write([{**self._row(member), "event": event} for member in members])
+
+    def _summary(self, values: dict[str, list[float]]) -> dict[str, float]:
+        """The losses and the last return, averaged over active members, for the bar."""
+        active = self.population.active
+        shown = {n.removesuffix("_loss"): c for n, c in values.items() if n.endswith("_loss")}
+        summary = {name: sum(column[m] for m in active) / len(active) for name, column in shown.items() if active}
+        returns = [r for m in active if (r := self.population.records[m].last_return) is not None]
+        return {**summary, **({"return": sum(returns) / len(returns)} if returns else {})}
+
+    def _evaluate_and_save(self) -> None:
+        improved = False
+        if self.settings.env_id is not None and self._due(self.settings.eval_interval):
+            improved = self._evaluate(self.settings.env_id)
+        self.hooks_pending = False
+        if improved or self._due(self.settings.checkpoint_interval):
+            self._save(best=improved)
+
+    def _evaluate(self, env_id: str) -> bool:
+        """Evaluate every member, tell the callbacks, and return whether the mean is the best so far."""
+        evaluation = evaluate_policy(
+            self.learner,
+            env_id,
+            episodes=self.settings.eval_episodes,
+            seeds=self.learner.model.seeds,
+            transforms=self.parts.transforms,
+            check=self._stop_if_asked,
+        )
+        fault_point("evaluation:done")
+        self.evaluation, active = evaluation, self.population.active
+        means = evaluation.member_means
+        self.metrics.write(
+            {
+                **self._row(member),
+                "eval/return_mean": means[member],
+                "eval/return_std": float(evaluation.returns[member].std()),
+                "eval/length_mean": float(evaluation.lengths[member].mean()),
+            }
+            for member in active
+        )
+        self.population.record_evaluation(self.step, means)
+        mean = sum(means[member] for member in active) / len(active) if active else float("-inf")
+        self.parts.reporter.note(f"step {self.step:,}: mean return {mean:.1f}" + self._spread(means, active))
+        for callback in self.callbacks:
+            stopped = [member for member in callback.on_evaluation(self.step, evaluation, active) if member in active]
+            if stopped:
+                self.population.freeze(stopped, "stopped", self.step)
+                self._write_events(stopped, "stopped")
+                active = self.population.active
+        improved = self.best_mean is None or mean > self.best_mean
+        self.best_mean = mean if improved else self.best_mean
+        return improved
+
+    @staticmethod
+    def _spread(means: Sequence[float], active: Sequence[int]) -> str:
+        shown = sorted(means[member] for member in active)
+        return f" (members {shown[0]:.1f} to {shown[-1]:.1f})" if len(shown) > 1 else ""
+
+    def _stop_if_asked(self) -> None:
+        """Save and leave if a signal asked for it; save and go on for SIGUSR1."""
+        signals = self.parts.signals
+        if signals.save_requested:
+            signals.save_requested = False
+            self._save(best=False)
+        if signals.stop_signal is not None:
+            path = self._save(best=False)
+            try:
+                signals.raise_if_stopped(f"saved step {self.step} in {path}; go on with `rl-training resume {self.parts.run_dir}`")
+            except StoppedBySignal:
+                self.parts.reporter.note(f"stopped at step {self.step}")
+                raise
+
+    def _save(self, *, best: bool) -> Path:
+        self.metrics.sync()
+        tensors = {**self.learner.state_dict(), **self.parts.transforms.tensors()}
+        if not self.parts.run_dir.is_dir():
+            raise StorageError(f"{self.parts.run_dir}: the run directory has disappeared; nothing can be saved")
+        self.last_checkpoint = self.store.save(self.step, tensors, self._state(), best=best)
+        for callback in self.callbacks:
+            callback.on_checkpoint(self.step, str(self.last_checkpoint))
+        return self.last_checkpoint
+
+    def _state(self) -> dict[str, Any]:
+        return {
+            "algo": self.settings.algo,
+            "config": self.settings.record(),
+            "spaces": self.parts.spaces.to_json(),
+            "seeds": list(self.learner.model.seeds),
+            "step": self.step,
+            "total_steps": self.total_steps,
+            "hooks_pending": self.hooks_pending,
+            "members": self.population.state(),
+            "best_mean": self.best_mean,
+            "callbacks": [callback.state_dict() for callback in self.callbacks],
+            "metrics_bytes": self.metrics.length,
+            "dataset_fingerprint": self.parts.dataset_fingerprint,
+            "environment": self.parts.resolved.record(),
+        }
+
+    def _restore(self, checkpoint: Checkpoint) -> None:
+        state = checkpoint.state
+        self.learner.load_state_dict(checkpoint.learner_tensors)
+        self.learner.step = self.step = checkpoint.step
+        self.population = Population(self.learner, [MemberRecord(**record) for record in state["members"]])
+        self.best_mean = state["best_mean"]
+        self.hooks_pending = bool(state["hooks_pending"])
+        if len(state["callbacks"]) != len(self.callbacks):
+            raise CheckpointError(
+                f"{checkpoint.path}: was written with {len(state['callbacks'])} callbacks, {len(self.callbacks)} are given"
+            )
+        for callback, saved in zip(self.callbacks, state["callbacks"], strict=True):
+            callback.load_state_dict(saved)
+        self.metrics.cut(int(state["metrics_bytes"]) if self.parts.continue_metrics else 0)
+
+    def _early_stopping(self) -> list[Callback]:
+        wish = self.settings.early_stopping
+        return [] if wish is None else [EarlyStopping(wish.patience, wish.min_delta, wish.threshold)]

@@ -1,0 +1,84 @@
+"""Members of a population: who trains, who stopped or diverged, and what each has reached."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rl_training.algorithms.learner import Learner, Metrics
+
+
+@dataclass
+class MemberRecord:
+    """One member's standing; saved with every checkpoint."""
+
+    seed: int
+    status: str = "training"  # training, stopped, diverged
+    status_step: int | None = None
+    last_return: float | None = None
+    best_return: float | None = None
+    best_step: int | None = None
+
+
+class Population:
+    """Freezes members one by one: a frozen member keeps its last good state while the others go on.
+
+    Members never mix, so a frozen one may go on computing inside a chunk; its rows are put back when the chunk ends.
+    """
+
+    def __init__(self, learner: Learner[Any, Any], records: Sequence[MemberRecord] | None = None) -> None:
+        self.learner = learner
+        self.records = list(records) if records is not None else [MemberRecord(seed) for seed in learner.model.seeds]
+        self._kept = self._snapshot() if len(self.records) > 1 else None  # last good state, then the frozen one
+
+    @property
+    def active(self) -> list[int]:
+        """Members still training."""
+        return [index for index, record in enumerate(self.records) if record.status == "training"]
+
+    @property
+    def all_diverged(self) -> bool:
+        """Whether nothing usable is left."""
+        return all(record.status == "diverged" for record in self.records)
+
+    def freeze(self, members: Collection[int], status: str, step: int) -> None:
+        """Stop members at the state last kept for them."""
+        for member in members:
+            self.records[member].status, self.records[member].status_step = status, step
+        self.restore_frozen()
+
+    def restore_frozen(self) -> None:
+        """Put the rows of frozen members back."""
+        frozen = [index for index, record in enumerate(self.records) if record.status != "training"]
+        if frozen and self._kept is not None:
+            for buffer, kept in zip(self.learner.buffers(), self._kept, strict=True):
+                buffer[frozen] = kept[frozen]
+
+    def keep_good_state(self) -> None:
+        """Remember the present state of active members as their last good one."""
+        if self._kept is not None:
+            for buffer, kept in zip(self.learner.buffers(), self._kept, strict=True):
+                kept[self.active] = buffer[self.active]
+
+    def diverged(self, metrics: Metrics) -> list[int]:
+        """Return the active members whose metrics or parameters are NaN or inf."""
+        sums = [values.double().flatten(1).sum(1) for values in self.learner.buffers()]
+        finite = torch.isfinite(torch.stack([*metrics.values(), *sums])).all(0).tolist()
+        return [member for member in self.active if not finite[member]]
+
+    def record_evaluation(self, step: int, means: Sequence[float]) -> None:
+        """Note the returns of active members, and which is a member's best."""
+        for member in self.active:
+            record = self.records[member]
+            record.last_return = means[member]
+            if record.best_return is None or means[member] > record.best_return:
+                record.best_return, record.best_step = means[member], step
+
+    def state(self) -> list[dict[str, Any]]:
+        """Return the records as plain values."""
+        return [asdict(record) for record in self.records]
+
+    def _snapshot(self) -> list[Tensor]:
+        return [buffer.clone() for buffer in self.learner.buffers()]

@@ -1,0 +1,69 @@
+"""Append-only JSON lines: metrics that are a function of config and step, and timings that are not."""
+
+import json
+import os
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from rl_training.errors import CheckpointError
+from rl_training.runtime.faults import fault_point
+from rl_training.runtime.storage import storage_error
+
+
+class JsonLines:
+    """A file of one JSON object per line that a resumed run cuts to a known length and continues."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            self._stream = path.open("ab")
+        except OSError as error:
+            raise storage_error(path, 0, error) from error
+
+    @property
+    def length(self) -> int:
+        """Bytes written so far."""
+        return self._stream.tell()
+
+    def cut(self, length: int) -> None:
+        """Forget everything after `length` bytes."""
+        if self.path.stat().st_size < length:
+            raise CheckpointError(f"{self.path}: is shorter than the checkpoint recorded ({length:,} bytes); it was changed")
+        self._stream.truncate(length)
+        self._stream.seek(length)
+
+    def write(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Append rows and hand them to the operating system."""
+        try:
+            for row in rows:
+                self._stream.write((json.dumps(row, allow_nan=False) + "\n").encode())
+                fault_point("metrics:row")
+            self._stream.flush()
+        except OSError as error:
+            raise storage_error(self.path, 0, error) from error
+
+    def sync(self) -> None:
+        """Make everything written durable."""
+        self._stream.flush()
+        os.fsync(self._stream.fileno())
+
+    def close(self) -> None:
+        """Close the file."""
+        self._stream.close()
+
+
+class Stopwatch:
+    """Wall-clock figures of this process's part of a run."""
+
+    def __init__(self, first_step: int) -> None:
+        self._start = self._last = time.monotonic()
+        self._last_step = first_step
+
+    def lap(self, step: int) -> dict[str, float | int]:
+        """Return the seconds so far and the speed since the last lap."""
+        now = time.monotonic()
+        speed = (step - self._last_step) / max(now - self._last, 1e-9)
+        self._last, self._last_step = now, step
+        return {"step": step, "seconds": round(now - self._start, 3), "updates_per_second": round(speed, 2)}

@@ -1,0 +1,113 @@
+"""What a person sees while a run goes on: a bar on a terminal, plain lines elsewhere, nothing when asked to be quiet."""
+
+import sys
+from types import TracebackType
+from typing import Any, Protocol
+
+
+class Reporter(Protocol):
+    """Receives the run's progress."""
+
+    def start(self, first_step: int, total_steps: int) -> None:
+        """A run begins or goes on."""
+
+    def advance(self, step: int, info: dict[str, float]) -> None:
+        """A chunk is done; `info` holds losses and the last return, as far as known."""
+
+    def note(self, text: str) -> None:
+        """Something worth a line happened."""
+
+    def warn(self, text: str) -> None:
+        """Something the user should know about."""
+
+    def close(self) -> None:
+        """The run is over."""
+
+
+class QuietReporter:
+    """Says nothing, except warnings on standard error."""
+
+    def start(self, first_step: int, total_steps: int) -> None:
+        """Say nothing."""
+
+    def advance(self, step: int, info: dict[str, float]) -> None:
+        """Say nothing."""
+
+    def note(self, text: str) -> None:
+        """Say nothing."""
+
+    def warn(self, text: str) -> None:
+        """Print a warning."""
+        print(f"warning: {text}", file=sys.stderr)
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+class LineReporter(QuietReporter):
+    """Prints notes as plain lines on standard error: for logs and pipes."""
+
+    def note(self, text: str) -> None:
+        """Print a line."""
+        print(text, file=sys.stderr, flush=True)
+
+
+class BarReporter(QuietReporter):
+    """A progress bar with speed, losses, last return and time left, and notes above it."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+        self._console = Console(stderr=True)
+        self._bar = Progress(
+            TextColumn("{task.completed:>9,.0f}/{task.total:,.0f}"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.fields[speed]}"),
+            TimeRemainingColumn(compact=True),
+            TextColumn("{task.fields[info]}"),
+            console=self._console,
+            refresh_per_second=4,
+        )
+        self._task: Any = None
+
+    def start(self, first_step: int, total_steps: int) -> None:
+        """Show the bar."""
+        self._bar.start()
+        self._task = self._bar.add_task("", total=total_steps, completed=first_step, speed="", info="")
+
+    def advance(self, step: int, info: dict[str, float]) -> None:
+        """Move the bar."""
+        speed = self._bar.tasks[0].speed
+        text = "  ".join(f"{name} {value:.4g}" for name, value in info.items())
+        self._bar.update(self._task, completed=step, speed=f"{speed:,.0f} steps/s" if speed else "", info=text)
+
+    def note(self, text: str) -> None:
+        """Print a line above the bar."""
+        self._console.print(text, highlight=False, markup=False)
+
+    def warn(self, text: str) -> None:
+        """Print a warning above the bar."""
+        self._console.print(f"warning: {text}", highlight=False, markup=False, style="yellow")
+
+    def close(self) -> None:
+        """Leave the bar as it stands."""
+        self._bar.stop()
+
+
+class reporting:  # noqa: N801 - reads as a statement: `with reporting(reporter):`
+    """Closes a reporter whatever happens."""
+
+    def __init__(self, reporter: Reporter) -> None:
+        self.reporter = reporter
+
+    def __enter__(self) -> Reporter:
+        return self.reporter
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.reporter.close()
+
+
+def default_reporter() -> Reporter:
+    """Return a bar on a terminal and plain lines elsewhere."""
+    return BarReporter() if sys.stderr.isatty() else LineReporter()

@@ -1,0 +1,19 @@
+"""Learning-rate schedules: factors of the step over the whole run, which never rise again."""
+
+from collections.abc import Callable, Mapping
+from math import cos, pi
+from types import MappingProxyType
+from typing import Final
+
+SCHEDULES: Final[Mapping[str, Callable[[float], float]]] = MappingProxyType(
+    {
+        "constant": lambda _done: 1.0,
+        "linear": lambda done: 1.0 - done,
+        "cosine": lambda done: 0.5 * (1.0 + cos(pi * done)),
+    }
+)
+
+
+def schedule_factor(name: str, step: int, total_steps: int) -> float:
+    """Return the factor of the learning rate at a step; beyond the end it stays where it ended."""
+    return SCHEDULES[name](min(step / total_steps, 1.0) if total_steps > 0 else 0.0)

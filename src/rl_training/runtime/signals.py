@@ -1,0 +1,44 @@
+"""Signals as wishes: a handler only sets a flag, and the loop honours it where its state is whole."""
+
+import os
+import signal
+import threading
+from types import FrameType, TracebackType
+
+from rl_training.errors import StoppedBySignal
+
+_STOP = (signal.SIGTERM, signal.SIGINT)
+
+
+class SignalWatch:
+    """While open, SIGTERM and SIGINT ask for a save and a stop, SIGUSR1 for a save; a second stop leaves at once."""
+
+    def __init__(self) -> None:
+        self.stop_signal: int | None = None
+        self.save_requested = False
+        self._previous: dict[int, object] = {}
+
+    def __enter__(self) -> "SignalWatch":
+        if threading.current_thread() is threading.main_thread():
+            for number in (*_STOP, signal.SIGUSR1):
+                self._previous[number] = signal.signal(number, self._handle)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)  # type: ignore[arg-type]
+        self._previous.clear()
+
+    def _handle(self, number: int, _frame: FrameType | None) -> None:
+        if number == signal.SIGUSR1:
+            self.save_requested = True
+        elif self.stop_signal is None:
+            self.stop_signal = number
+        else:
+            os._exit(128 + number)  # asked twice: leave now, the last checkpoint is whole
+
+    def raise_if_stopped(self, message: str = "stopped before anything had to be saved") -> None:
+        """Raise StoppedBySignal if a stop was asked for."""
+        if self.stop_signal is not None:
+            name = signal.Signals(self.stop_signal).name
+            raise StoppedBySignal(self.stop_signal, f"{name}: {message}")

@@ -1,0 +1,169 @@
+"""Files that exist only when they are whole: written beside, synced, hashed, renamed into place."""
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import stat
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from rl_training.errors import CheckpointError, StorageError
+from rl_training.runtime.faults import fault_point
+
+MAX_JSON_BYTES = 16 * 2**20
+MANIFEST = "manifest.json"
+
+
+def sync_directory(path: Path) -> None:
+    """Make the names in a directory durable."""
+    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """Write and sync a new file; places for faults at its start, middle and end."""
+    with path.open("xb") as stream:
+        fault_point(f"save:{path.name}:start")
+        half = len(data) // 2
+        stream.write(data[:half])
+        stream.flush()
+        fault_point(f"save:{path.name}:half")
+        stream.write(data[half:])
+        stream.flush()
+        os.fsync(stream.fileno())
+    fault_point(f"save:{path.name}:end")
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Replace a small file atomically: readers see the old content or the new, never a part."""
+    stage = path.with_name(f".{path.name}.tmp-{os.getpid()}")
+    try:
+        with stage.open("wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        stage.replace(path)
+        sync_directory(path.parent)
+    except OSError as error:
+        stage.unlink(missing_ok=True)
+        raise storage_error(path, len(data), error) from error
+
+
+def canonical_json(value: Mapping[str, Any]) -> bytes:
+    """Return the one byte string that stands for a JSON object here; NaN and inf are refused."""
+    return (json.dumps(value, indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
+
+
+def parse_json(data: bytes, where: str) -> dict[str, Any]:
+    """Return a JSON object, refusing duplicate keys, NaN, deep nesting and anything that is not an object."""
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        result = dict(pairs)
+        if len(result) != len(pairs):
+            raise ValueError("duplicate keys")
+        return result
+
+    def refuse(constant: str) -> None:
+        raise ValueError(f"{constant} is not JSON")
+
+    try:
+        value = json.loads(data.decode(), object_pairs_hook=unique, parse_constant=refuse)
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{where}: is not valid JSON ({str(error)[:80]})") from None
+    if not isinstance(value, dict):
+        raise CheckpointError(f"{where}: is not a JSON object")
+    return value
+
+
+def read_regular_file(path: Path, limit: int | None = None) -> bytes:
+    """Return the bytes of a plain file; links, pipes, devices and files over the limit are refused unread."""
+    try:
+        status = path.lstat()
+        if not stat.S_ISREG(status.st_mode):
+            raise CheckpointError(f"{path}: is not a plain file")
+        if limit is not None and status.st_size > limit:
+            raise CheckpointError(f"{path}: has {status.st_size:,} bytes, at most {limit:,} are allowed")
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise CheckpointError(f"{path}: is missing") from None
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+@contextlib.contextmanager
+def staged_directory(path: Path) -> Iterator[Path]:
+    """Give a sibling directory to fill; rename it to `path` when the block ends, remove it when the block fails."""
+    stage = path.with_name(f"{path.name}.tmp-{os.getpid()}")
+    try:
+        stage.mkdir()
+        fault_point("save:after-mkdir")
+        yield stage
+        sync_directory(stage)
+        fault_point("save:before-rename")
+        if path.exists():  # an earlier try at the same step; other checkpoints stand beside it
+            shutil.rmtree(path)
+        stage.rename(path)
+        fault_point("save:after-rename")
+        sync_directory(path.parent)
+    except OSError as error:
+        needed = sum(file.stat().st_size for file in stage.glob("*")) if stage.is_dir() else 0
+        shutil.rmtree(stage, ignore_errors=True)
+        raise storage_error(path, needed, error) from error
+    except BaseException:
+        shutil.rmtree(stage, ignore_errors=True)
+        raise
+
+
+def storage_error(path: Path, needed: int, error: OSError) -> StorageError:
+    """Return the error that names the path, the cause, and the room that was needed and left."""
+    with contextlib.suppress(OSError):
+        free = shutil.disk_usage(next(p for p in path.parents if p.exists())).free
+        return StorageError(f"{path}: cannot be written: {error.strerror} ({needed:,} bytes needed, {free:,} free)")
+    return StorageError(f"{path}: cannot be written: {error.strerror}")
+
+
+def write_members(stage: Path, members: Mapping[str, bytes], format_version: int) -> None:
+    """Write the files of a checkpoint and, last, the manifest that lists and hashes them and itself."""
+    for name, data in members.items():
+        write_file(stage / name, data)
+    files = {name: {"bytes": len(data), "sha256": _sha256(data)} for name, data in members.items()}
+    manifest: dict[str, Any] = {"files": files, "format": format_version, "kind": "rl_training checkpoint"}
+    manifest["sha256"] = _sha256(canonical_json(manifest))
+    fault_point("save:before-manifest")
+    write_file(stage / MANIFEST, canonical_json(manifest))
+
+
+def read_members(path: Path, format_version: int) -> dict[str, bytes]:
+    """Return the verified files of a checkpoint; any missing, added, cut or flipped byte is refused by file name."""
+    if not path.is_dir() or path.is_symlink():
+        raise CheckpointError(f"{path}: there is no checkpoint here")
+    manifest_path = path / MANIFEST
+    data = read_regular_file(manifest_path, MAX_JSON_BYTES)
+    manifest = parse_json(data, str(manifest_path))
+    claimed = manifest.pop("sha256", None)
+    if claimed != _sha256(canonical_json(manifest)) or data != canonical_json({**manifest, "sha256": claimed}):
+        raise CheckpointError(f"{manifest_path}: is damaged (its hash does not match)")
+    if manifest.get("kind") != "rl_training checkpoint" or manifest.get("format") != format_version:
+        raise CheckpointError(
+            f"{manifest_path}: format {manifest.get('format')!r} is not {format_version}; use the version that wrote it"
+        )
+    files: dict[str, dict[str, Any]] = manifest["files"]
+    found = {entry.name for entry in path.iterdir()} - {MANIFEST}
+    if found != set(files):
+        raise CheckpointError(f"{path}: holds {sorted(found)} where its manifest lists {sorted(files)}")
+    members = {}
+    for name, entry in files.items():
+        members[name] = read_regular_file(path / name, entry["bytes"])
+        if len(members[name]) != entry["bytes"] or _sha256(members[name]) != entry["sha256"]:
+            raise CheckpointError(f"{path / name}: is damaged (its hash does not match the manifest)")
+    return members
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
