@@ -9,7 +9,7 @@ from typing import Any
 def lazy_exports(package: str, table: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return the module-level `__getattr__` and `__dir__` that serve `table` (name -> `module:attribute` of ours)."""
 
-    def __getattr__(name: str) -> Any:
+    def get(name: str) -> Any:
         if name not in table:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         module, _, attribute = table[name].partition(":")
@@ -17,7 +17,7 @@ def lazy_exports(package: str, table: Mapping[str, str]) -> tuple[Callable[[str]
         setattr(sys.modules[package], name, value)
         return value
 
-    def __dir__() -> list[str]:
+    def names() -> list[str]:
         return sorted({*vars(sys.modules[package]), *table})
 
-    return __getattr__, __dir__
+    return get, names

@@ -19,7 +19,12 @@ class StrictModel(BaseModel):
     """A frozen set of named values: no unknown key, no bool for a number, no NaN or inf."""
 
     model_config = ConfigDict(
-        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, use_attribute_docstrings=True, protected_namespaces=()
+        frozen=True,
+        extra="forbid",
+        strict=True,
+        allow_inf_nan=False,
+        use_attribute_docstrings=True,
+        protected_namespaces=(),
     )
 
     @classmethod
@@ -33,7 +38,9 @@ class StrictModel(BaseModel):
 
 
 PositiveRate = Annotated[float, Field(gt=0.0, le=1.0)]
-Sizes = Annotated[tuple[Annotated[int, Strict(), Field(ge=1, le=65536)], ...], Field(strict=False, min_length=1, max_length=16)]
+Sizes = Annotated[
+    tuple[Annotated[int, Strict(), Field(ge=1, le=65536)], ...], Field(strict=False, min_length=1, max_length=16)
+]
 
 
 class LearnerKnobs(StrictModel):
@@ -120,7 +127,12 @@ def _legal_range(owner: type[BaseModel] | None, path: tuple[int | str, ...]) -> 
     metadata = [*field.metadata, *getattr(field.annotation, "__metadata__", ())]
     for option in getattr(field.annotation, "__args__", ()):
         metadata += getattr(option, "__metadata__", ())
-    limits = [f"{sign} {getattr(item, attribute)}" for item in metadata for attribute, sign in _LIMITS.items() if hasattr(item, attribute)]
+    limits = [
+        f"{sign} {getattr(item, attribute)}"
+        for item in metadata
+        for attribute, sign in _LIMITS.items()
+        if hasattr(item, attribute)
+    ]
     if not limits:
         return ""
     kind = "an integer" if field.annotation is int else "a number"

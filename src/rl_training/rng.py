@@ -27,11 +27,15 @@ Seeds = Tensor | Sequence[int]
 Steps = Tensor | int
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator,unused-ignore]
 @lru_cache(maxsize=1024)
-def stream_key(name: str) -> int:
-    """Return the 64-bit key of a named stream, the same on every machine."""
+def _hashed(name: str) -> int:
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little", signed=True)
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator,unused-ignore]
+def stream_key(name: str) -> int:
+    """Return the 64-bit key of a named stream, the same on every machine; a constant inside a compiled graph."""
+    return _hashed(name)
 
 
 def _shift_right(x: Tensor, bits: int) -> Tensor:
@@ -71,9 +75,7 @@ def _interleave(first: Tensor, second: Tensor, shape: Sequence[int]) -> Tensor:
     return flat.reshape(*first.shape[:-1], *shape)
 
 
-def bits(
-    seeds: Seeds, stream: str, step: Steps, shape: Sequence[int] = (), *, device: torch.device | None = None
-) -> Tensor:
+def bits(seeds: Seeds, stream: str, step: Steps, shape: Sequence[int] = (), *, device: torch.device | None = None) -> Tensor:
     """Return 64 random bits per element as int64: (members, *shape), or (members, steps, *shape) for a range of steps."""
     return _interleave(*_words(seeds, stream, step, prod(shape), device), shape)
 

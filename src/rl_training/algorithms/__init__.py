@@ -9,6 +9,6 @@ _TABLE = {
     "Learner": "rl_training.algorithms.learner",
     "UpdateResult": "rl_training.algorithms.learner",
 }
-__all__ = list(_TABLE)  # noqa: PLE0605 - a literal table
+__all__ = list(_TABLE)
 
 __getattr__, __dir__ = lazy_exports(__name__, _TABLE)

@@ -67,10 +67,10 @@ class GroupedAdam:
         beta1, beta2 = options.betas
         first.lerp_(slope, 1.0 - beta1)
         second.mul_(beta2).addcmul_(slope, slope, value=1.0 - beta2)
-        # both corrections folded into factors of shape (members, 1)
-        root = (1.0 - beta2**count).sqrt_()
-        scale = (root / (beta1**count - 1.0)).mul_(rate)
-        denominator = second.sqrt().add_(options.eps * root)
+        # both corrections folded into factors (members, 1), in float64: 1 - 0.999 has few digits in float32
+        root = (1.0 - beta2 ** count.double()).sqrt()
+        scale = (rate * root / (beta1 ** count.double() - 1.0)).float()
+        denominator = second.sqrt().add_((options.eps * root).float())
         self.bank.flat[:, columns].addcmul_(torch.div(first, denominator, out=denominator), scale)
 
     def _fused_step(self, name: str, slope: Tensor, rate: float) -> None:

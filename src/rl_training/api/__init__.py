@@ -7,6 +7,6 @@ _TABLE = {
     "ManagedAlgorithm": "rl_training.api.managed",
     "Policy": "rl_training.api.policy",
 }
-__all__ = list(_TABLE)  # noqa: PLE0605 - a literal table
+__all__ = list(_TABLE)
 
 __getattr__, __dir__ = lazy_exports(__name__, _TABLE)

@@ -122,9 +122,7 @@ class ManagedAlgorithm:
     ) -> tuple[NDArray[np.float32], None]:
         """Return (action, None) for one observation or a batch; of a population, the best member's by default."""
         self._predictions += 1
-        action = self.policy.predict(
-            observation, deterministic=deterministic, member=member, step=self._predictions - 1
-        )
+        action = self.policy.predict(observation, deterministic=deterministic, member=member, step=self._predictions - 1)
         return action, None
 
     def save(self, path: str | Path) -> Path:
@@ -165,4 +163,3 @@ class ManagedAlgorithm:
     def __repr__(self) -> str:
         seeds = list(self.config.member_seeds)
         return f"{type(self).__name__}(env_id={self.config.env_id!r}, seeds={seeds}, steps={self.num_timesteps})"
-

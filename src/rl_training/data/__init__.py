@@ -10,6 +10,6 @@ _TABLE = {
     "mix_datasets": "rl_training.data.offline_mixers",
     "make_dataset": "rl_training.data.recipes",
 }
-__all__ = list(_TABLE)  # noqa: PLE0605 - a literal table
+__all__ = list(_TABLE)
 
 __getattr__, __dir__ = lazy_exports(__name__, _TABLE)

@@ -32,7 +32,7 @@ ALIASES: Final = MappingProxyType(
 _FIELDS = (*REQUIRED, *OPTIONAL, "dones", "episode_terminals")
 
 
-def load_dataset(path: str | os.PathLike[str], format: str = "auto") -> TransitionDataset:  # noqa: A002 - the public name
+def load_dataset(path: str | os.PathLike[str], format: str = "auto") -> TransitionDataset:
     """Return the checked dataset in a file, its format recognised by content unless it is named."""
     file = Path(path)
     if not file.is_file():

@@ -32,7 +32,7 @@ class Episode:
     @property
     def length(self) -> int:
         """Number of transitions."""
-        return self.rows.stop - self.rows.start
+        return int(self.rows.stop - self.rows.start)
 
     @property
     def total_reward(self) -> float:

@@ -60,7 +60,9 @@ RECIPES: Final = MappingProxyType({"random": _random_policy, "scripted": _script
 def make_dataset(env_id: str, recipe: Recipe, check: Callable[[], None] = lambda: None) -> TransitionDataset:
     """Return the dataset of a recipe; `check` is called once per episode and may raise to stop."""
     if recipe.kind not in RECIPES:
-        raise ConfigError(f"unknown recipe {recipe.kind!r}.{did_you_mean(recipe.kind, RECIPES)} There are: {', '.join(RECIPES)}")
+        raise ConfigError(
+            f"unknown recipe {recipe.kind!r}.{did_you_mean(recipe.kind, RECIPES)} There are: {', '.join(RECIPES)}"
+        )
     spaces = infer_env_spaces(env_id)
     policy = RECIPES[recipe.kind](env_id, spaces, recipe)
     size, width = recipe.size, spaces.observation_dim

@@ -29,7 +29,9 @@ def compute_returns_to_go(
     reward = np.asarray(rewards, dtype=np.float64).tolist()
     terminal, timeout = np.asarray(terminals, dtype=bool).tolist(), np.asarray(timeouts, dtype=bool).tolist()
     if not len(reward) == len(terminal) == len(timeout):
-        raise DatasetError(f"rewards, terminals and timeouts differ in length: {len(reward)}, {len(terminal)}, {len(timeout)}")
+        raise DatasetError(
+            f"rewards, terminals and timeouts differ in length: {len(reward)}, {len(terminal)}, {len(timeout)}"
+        )
     result = np.empty(len(reward), dtype=np.float32)
     total, last = 0.0, len(reward) - 1
     for row in range(last, -1, -1):

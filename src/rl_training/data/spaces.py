@@ -50,7 +50,7 @@ class Spaces:
     def denormalize_actions(self, actions: NDArray[Any]) -> NDArray[np.float32]:
         """Map actions in [-1, 1] to the real bounds, never outside them."""
         middle, half = (self.action_high + self.action_low) / 2.0, (self.action_high - self.action_low) / 2.0
-        return np.clip(actions * half + middle, self.action_low, self.action_high).astype(np.float32)
+        return np.asarray(np.clip(actions * half + middle, self.action_low, self.action_high), dtype=np.float32)
 
 
 def spaces_of(observation_space: Any, action_space: Any, where: str) -> Spaces:

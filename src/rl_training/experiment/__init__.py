@@ -8,6 +8,6 @@ _TABLE = {
     "load_config": "rl_training.experiment.config",
     "make_config": "rl_training.experiment.config",
 }
-__all__ = list(_TABLE)  # noqa: PLE0605 - a literal table
+__all__ = list(_TABLE)
 
 __getattr__, __dir__ = lazy_exports(__name__, _TABLE)

@@ -46,7 +46,7 @@ def parse_yaml(text: str, where: str) -> tuple[Any, dict[Path, int]]:
     except RecursionError:
         raise ConfigError(f"{where}: is nested too deeply") from None
     finally:
-        loader.dispose()  # type: ignore[no-untyped-call]
+        loader.dispose()
 
 
 def parse_scalar(text: str) -> Any:

@@ -72,6 +72,8 @@ class StackedModel:
         """Return `values` with a members axis; a solo model takes ordinary shapes of `rank` dimensions."""
         if values.ndim == rank:
             if self.members != 1:
-                raise ConfigError(f"a model of {self.members} members needs a leading members axis, got {tuple(values.shape)}")
+                raise ConfigError(
+                    f"a model of {self.members} members needs a leading members axis, got {tuple(values.shape)}"
+                )
             return values.unsqueeze(0)
         return values

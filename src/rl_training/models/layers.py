@@ -8,6 +8,7 @@ of the whole network is written in place into the one segment that the optimizer
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from math import sqrt
 from typing import Any
 
@@ -49,7 +50,7 @@ class StackedMLP:
         lead = () if self.ensemble is None else (self.ensemble,)
         sizes = (self.input_size, *self.hidden_sizes, self.output_size)
         specs: list[ParameterSpec] = []
-        for layer, (fan_in, fan_out) in enumerate(zip(sizes, sizes[1:], strict=False)):
+        for layer, (fan_in, fan_out) in enumerate(pairwise(sizes)):
             weight = weight_initializer(self.initialization, fan_in, fan_out)
             bias = uniform(1.0 / sqrt(fan_in)) if self.initialization == "uniform" else zeros
             entries = [("weight", (fan_in, fan_out), weight), ("bias", (fan_out,), bias)]
@@ -60,7 +61,7 @@ class StackedMLP:
 
     def __call__(self, values: SegmentValues, inputs: Tensor) -> Tensor:
         """Return outputs (members[, ensemble], batch, out) of inputs (members, batch, in)."""
-        return _StackedMLPFunction.apply(values.columns, inputs, self, values.tensors)  # type: ignore[no-any-return]
+        return _StackedMLPFunction.apply(values.columns, inputs, self, values.tensors)  # type: ignore[no-any-return,no-untyped-call]
 
 
 def _stacked(parameter: Tensor, ensemble: int | None) -> Tensor:
@@ -130,7 +131,7 @@ class _StackedMLPFunction(torch.autograd.Function):
             return result, None, None, None
         inputs_gradient = torch.bmm(gradient, weight.transpose(1, 2))
         if network.ensemble is not None:
-            inputs_gradient = inputs_gradient.unflatten(0, (-1, network.ensemble)).sum(1)
+            inputs_gradient = inputs_gradient.view(-1, network.ensemble, *inputs_gradient.shape[1:]).sum(1)
         return result, inputs_gradient, None, None
 
 

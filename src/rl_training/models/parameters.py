@@ -67,13 +67,13 @@ class Segment:
         members = columns.shape[0]
         return [
             (piece if spec.padded_size == spec.numel else piece[:, : spec.numel]).view(members, *spec.shape)
-            for spec, piece in zip(self.specs, columns.split(self.padded_sizes, dim=1), strict=True)
+            for spec, piece in zip(self.specs, torch.split_with_sizes(columns, self.padded_sizes, dim=1), strict=True)
         ]
 
     def empty_like(self, columns: Tensor) -> Tensor:
         """Return new columns whose padding is zero and whose parameters are still to be written."""
         result = torch.empty_like(columns, memory_format=torch.contiguous_format)
-        for spec, piece in zip(self.specs, result.split(self.padded_sizes, dim=1), strict=True):
+        for spec, piece in zip(self.specs, torch.split_with_sizes(result, self.padded_sizes, dim=1), strict=True):
             if spec.padded_size != spec.numel:
                 piece[:, spec.numel :] = 0.0
         return result
@@ -110,7 +110,7 @@ class ParameterBank:
 
     def values(self, flat: Tensor, *, trainable: bool = False) -> dict[str, SegmentValues]:
         """Return the segments of a buffer of this layout, ready for a loss, sharing its memory."""
-        pieces = flat.detach().split([segment.size for segment in self.segments], dim=1)
+        pieces = torch.split_with_sizes(flat.detach(), [segment.size for segment in self.segments], dim=1)
         return {
             segment.name: SegmentValues(piece.detach().requires_grad_(trainable), segment.tensors(piece))
             for segment, piece in zip(self.segments, pieces, strict=True)

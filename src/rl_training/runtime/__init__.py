@@ -12,6 +12,6 @@ _TABLE = {
     "EarlyStopping": "rl_training.runtime.callbacks",
     "load_checkpoint": "rl_training.runtime.checkpoint",
 }
-__all__ = list(_TABLE)  # noqa: PLE0605 - a literal table
+__all__ = list(_TABLE)
 
 __getattr__, __dir__ = lazy_exports(__name__, _TABLE)

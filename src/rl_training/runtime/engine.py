@@ -79,7 +79,7 @@ def resolve_engine(settings: RunSettings, learner: Learner[Any, Any], stored: di
 def step_operations(learner: Learner[Any, Any], batch_size: int) -> float:
     """Return an upper estimate of the floating-point operations of one gradient step."""
     weights = sum(prod(spec.shape) for segment in learner.model.trained.segments for spec in segment.specs)
-    return 8.0 * learner.model.members * weights * batch_size
+    return float(8 * learner.model.members * weights * batch_size)
 
 
 def chunk_length(learner: Learner[Any, Any], batch_size: int) -> int:

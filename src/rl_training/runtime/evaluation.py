@@ -31,7 +31,10 @@ def evaluate_policy(
     if len(seeds) != members:
         raise ConfigError(f"{len(seeds)} evaluation seeds were given for {members} members")
     with EnvBatch(env_id, members * episodes) as envs:
-        if (envs.spaces.observation_dim, envs.spaces.action_dim) != (learner.model.observation_dim, learner.model.action_dim):
+        if (envs.spaces.observation_dim, envs.spaces.action_dim) != (
+            learner.model.observation_dim,
+            learner.model.action_dim,
+        ):
             raise ConfigError(
                 f"{env_id} has {envs.spaces.observation_dim} observations and {envs.spaces.action_dim} actions, "
                 f"the policy {learner.model.observation_dim} and {learner.model.action_dim}"

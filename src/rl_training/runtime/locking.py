@@ -30,11 +30,17 @@ class RunLock:
         except BlockingIOError:
             holder = os.pread(handle, 4096, 0).decode(errors="replace").strip() or "an unknown process"
             os.close(handle)
-            raise RunBusyError(f"{self.path.parent}: is in use by {holder}; wait for it or choose another --run-dir") from None
+            raise RunBusyError(
+                f"{self.path.parent}: is in use by {holder}; wait for it or choose another --run-dir"
+            ) from None
         self._handle = handle
-        holder = {"host": socket.gethostname(), "pid": os.getpid(), "since": datetime.now(UTC).isoformat(timespec="seconds")}
+        record = {
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "since": datetime.now(UTC).isoformat(timespec="seconds"),
+        }
         os.ftruncate(handle, 0)
-        os.pwrite(handle, json.dumps(holder).encode(), 0)
+        os.pwrite(handle, json.dumps(record).encode(), 0)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:

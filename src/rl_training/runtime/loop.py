@@ -14,7 +14,7 @@ import torch
 from rl_training.algorithms.learner import Learner, Metrics
 from rl_training.data.spaces import Spaces
 from rl_training.data.transforms import Transforms
-from rl_training.errors import CheckpointError, DivergedError, StorageError, StoppedBySignal
+from rl_training.errors import CheckpointError, DivergedError, StoppedBySignal, StorageError
 from rl_training.runtime.callbacks import Callback, EarlyStopping, Evaluation
 from rl_training.runtime.checkpoint import Checkpoint, CheckpointStore
 from rl_training.runtime.engine import Engine, ResolvedEngine, chunk_length
@@ -116,7 +116,12 @@ class TrainingLoop:
 
     def _next_boundary(self) -> int:
         """The next step at which anything may happen: a function of the config and the step alone."""
-        intervals = (self.chunk, self.settings.log_interval, self.settings.eval_interval, self.settings.checkpoint_interval)
+        intervals = (
+            self.chunk,
+            self.settings.log_interval,
+            self.settings.eval_interval,
+            self.settings.checkpoint_interval,
+        )
         return min(self.total_steps, *((self.step // interval + 1) * interval for interval in intervals))
 
     def _due(self, interval: int) -> bool:
@@ -144,7 +149,9 @@ class TrainingLoop:
             self._write_events(bad, "diverged")
             if self.population.all_diverged:
                 kept = self.last_checkpoint or "no checkpoint had been written yet"
-                raise DivergedError(f"training diverged: {text}; lower the learning rates or scale rewards. Last good: {kept}")
+                raise DivergedError(
+                    f"training diverged: {text}; lower the learning rates or scale rewards. Last good: {kept}"
+                )
             self.parts.reporter.warn(f"{text}; it is frozen at its last good state, the others go on")
         self.population.keep_good_state()
 
@@ -234,7 +241,9 @@ class TrainingLoop:
         if signals.stop_signal is not None:
             path = self._save(best=False)
             try:
-                signals.raise_if_stopped(f"saved step {self.step} in {path}; go on with `rl-training resume {self.parts.run_dir}`")
+                signals.raise_if_stopped(
+                    f"saved step {self.step} in {path}; go on with `rl-training resume {self.parts.run_dir}`"
+                )
             except StoppedBySignal:
                 self.parts.reporter.note(f"stopped at step {self.step}")
                 raise
@@ -260,7 +269,7 @@ class TrainingLoop:
             "hooks_pending": self.hooks_pending,
             "members": self.population.state(),
             "best_mean": self.best_mean,
-            "callbacks": [callback.state_dict() for callback in self.callbacks],
+            "callbacks": self._callback_states(),
             "metrics_bytes": self.metrics.length,
             "dataset_fingerprint": self.parts.dataset_fingerprint,
             "environment": self.parts.resolved.record(),
@@ -273,13 +282,23 @@ class TrainingLoop:
         self.population = Population(self.learner, [MemberRecord(**record) for record in state["members"]])
         self.best_mean = state["best_mean"]
         self.hooks_pending = bool(state["hooks_pending"])
-        if len(state["callbacks"]) != len(self.callbacks):
-            raise CheckpointError(
-                f"{checkpoint.path}: was written with {len(state['callbacks'])} callbacks, {len(self.callbacks)} are given"
-            )
-        for callback, saved in zip(self.callbacks, state["callbacks"], strict=True):
-            callback.load_state_dict(saved)
+        self._restore_callbacks(state["callbacks"])
         self.metrics.cut(int(state["metrics_bytes"]) if self.parts.continue_metrics else 0)
+
+    def _callback_states(self) -> list[dict[str, Any]]:
+        states = [{"name": type(callback).__name__, "state": callback.state_dict()} for callback in self.callbacks]
+        return [entry for entry in states if entry["state"]]
+
+    def _restore_callbacks(self, saved: Sequence[dict[str, Any]]) -> None:
+        """Give each callback the state of its namesake, in order; say so where a state finds no callback."""
+        waiting = list(self.callbacks)
+        for entry in saved:
+            callback = next((c for c in waiting if type(c).__name__ == entry["name"]), None)
+            if callback is None:
+                self.parts.reporter.warn(f"the checkpoint holds the state of a callback {entry['name']} that was not given")
+                continue
+            waiting.remove(callback)
+            callback.load_state_dict(entry["state"])
 
     def _early_stopping(self) -> list[Callback]:
         wish = self.settings.early_stopping

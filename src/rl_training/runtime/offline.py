@@ -71,9 +71,7 @@ def process_offline_dataset(dataset: TransitionDataset, settings: RunSettings) -
             f"actions leave the bounds {spaces.action_low.tolist()} to {spaces.action_high.tolist()} "
             f"(row {row} is {worst:.3g} times the range); check env_id and the units of the actions"
         )
-    transforms = Transforms.fit(
-        dataset, normalize_observations=kwargs.normalize_observations, reward=kwargs.reward
-    )
+    transforms = Transforms.fit(dataset, normalize_observations=kwargs.normalize_observations, reward=kwargs.reward)
     columns = {
         "observations": transforms.observations(dataset.observations),
         "actions": np.clip(actions, -1.0, 1.0),
@@ -111,7 +109,7 @@ class DatasetSource:
     def batch(self, indices: Tensor) -> Batch:
         """Return the transitions at (members, batch) row numbers: one gather, then views."""
         rows = self.rows.index_select(0, indices.reshape(-1)).view(*indices.shape, -1)
-        pieces: dict[str, Any] = dict(zip(self._names, rows.split(self._widths, dim=-1), strict=True))
+        pieces: dict[str, Any] = dict(zip(self._names, torch.split_with_sizes(rows, self._widths, dim=-1), strict=True))
         for name in ("rewards", "terminals"):
             pieces[name] = pieces[name].squeeze(-1)
         return Batch(**pieces)

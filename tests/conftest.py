@@ -1,0 +1,26 @@
+"""Shared fixtures: tiny data and runs, one thread, no network, no global randomness."""
+
+import numpy as np
+import pytest
+import torch
+
+from tests import helpers
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def _global_generators_untouched():
+    """Nothing in the package may draw from a global generator."""
+    before = torch.random.get_rng_state().clone(), np.random.get_state()[1].copy()  # noqa: NPY002
+    yield
+    assert torch.equal(before[0], torch.random.get_rng_state())
+    assert (before[1] == np.random.get_state()[1]).all()  # noqa: NPY002
+
+
+@pytest.fixture
+def dataset():
+    return helpers.small_dataset()

@@ -1,0 +1,103 @@
+"""What every learner promises; called by name from each algorithm's test, and over the registry by test_contract."""
+
+import torch
+
+from rl_training.experiment.config import make_config
+from rl_training.experiment.registry import get_spec
+from tests.helpers import generator, run_values, small_batch
+
+METRICS = {
+    "iql": {"value_loss", "critic_loss", "actor_loss", "q_mean", "v_mean", "advantage_mean", "weight_mean"},
+}
+
+
+def make_learner(algo, seeds=(0,), observation_dim=3, action_dim=2, **knobs):
+    import numpy as np
+
+    from rl_training.data.spaces import Spaces
+
+    config = make_config(run_values(algo, algo_kwargs=knobs))
+    bound = np.ones(action_dim, dtype=np.float32)
+    return get_spec(algo).build()(Spaces(observation_dim, action_dim, -bound, bound), seeds, torch.device("cpu"), config.algo_kwargs)
+
+
+def check_learner(algo):
+    check_metrics(algo)
+    check_due_groups_move(algo)
+    check_updates_repeat(algo)
+    check_state_round_trip(algo)
+    check_members_do_not_mix(algo)
+    check_acting(algo)
+
+
+def check_metrics(algo):
+    learner = make_learner(algo)
+    result = learner.update(small_batch())
+    assert result.gradient_steps == 1
+    assert set(result.metrics) == METRICS[algo] == set(learner.metric_names)
+    assert all(value.ndim == 0 and not value.requires_grad for value in result.metrics.values())
+    solo = small_batch()
+    unbatched = type(solo)(*(getattr(solo, n)[0] for n in ("observations", "actions", "rewards", "next_observations", "terminals")))
+    again = make_learner(algo).update(unbatched).metrics
+    assert {name: value.item() for name, value in again.items()} == {name: v.item() for name, v in result.metrics.items()}
+    population = make_learner(algo, seeds=(0, 1)).update(small_batch(members=2)).metrics
+    assert all(value.shape == (2,) for value in population.values())
+
+
+def check_due_groups_move(algo):
+    learner = make_learner(algo)
+    for _ in range(4):
+        before = {name: learner.model.trained.flat[:, columns].clone() for name, columns in learner.model.trained.groups.items()}
+        targets = learner.model.targets.flat.clone()
+        due = set(learner.due_groups(learner.step))
+        learner.update(small_batch())
+        moved = {name for name, columns in learner.model.trained.groups.items() if not torch.equal(before[name], learner.model.trained.flat[:, columns])}
+        assert moved == due
+        assert not torch.equal(targets, learner.model.targets.flat)
+
+
+def check_updates_repeat(algo):
+    first, second = make_learner(algo), make_learner(algo)
+    for step in range(5):
+        first.update(small_batch(seed=step))
+        second.update(small_batch(seed=step))
+    for name, value in first.state_dict().items():
+        assert torch.equal(value, second.state_dict()[name]), name
+
+
+def check_state_round_trip(algo):
+    first, second = make_learner(algo, seeds=(0, 1)), make_learner(algo, seeds=(5, 6))
+    for step in range(3):
+        first.update(small_batch(members=2, seed=step))
+    second.load_state_dict(first.state_dict())
+    second.step = first.step
+    for step in range(3, 6):
+        first.update(small_batch(members=2, seed=step))
+        second.update(small_batch(members=2, seed=step))
+    for name, value in first.state_dict().items():
+        assert torch.equal(value, second.state_dict()[name]), name
+
+
+def check_members_do_not_mix(algo):
+    """Changing one member's batch leaves the others' parameters bit for bit as they were."""
+    first, second = make_learner(algo, seeds=(0, 1)), make_learner(algo, seeds=(0, 1))
+    batch, other = small_batch(members=2, seed=1), small_batch(members=2, seed=1)
+    other.rewards[1] = float("nan")
+    first.update(batch)
+    second.update(other)
+    for mine, theirs in zip(first.buffers(), second.buffers(), strict=True):
+        assert torch.equal(mine[0], theirs[0])
+    assert not torch.isfinite(second.model.trained.flat[1]).all()
+
+
+def check_acting(algo):
+    learner = make_learner(algo)
+    rows = torch.from_numpy(generator(3).normal(size=(6, 3)).astype("float32")) * 10
+    for deterministic in (True, False):
+        actions = learner.act(rows, deterministic=deterministic)
+        assert actions.shape == (6, 2)
+        assert actions.abs().max() <= 1.0
+    assert torch.equal(learner.act(rows), learner.act(rows[None])[0])
+    assert torch.allclose(learner.act(rows)[2], learner.act(rows[2]), atol=1e-6)
+    population = make_learner(algo, seeds=(0, 1))
+    assert torch.allclose(population.act(rows.expand(2, -1, -1))[0], learner.act(rows), atol=1e-6)

@@ -1,0 +1,121 @@
+"""What many tests need: small data, small configs, and the command line as a subprocess."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from rl_training.data import Batch, TransitionDataset
+from rl_training.experiment.config import make_config
+from rl_training.experiment.manager import ExperimentManager
+from rl_training.runtime.checkpoint import load_checkpoint
+
+ROOT = Path(__file__).resolve().parent.parent
+SHARED = ROOT.parent / "shared" / "datasets"
+
+KNOBS = {"iql": {"hidden_sizes": [16, 16]}}
+
+
+def generator(seed=0):
+    return np.random.Generator(np.random.Philox(seed))
+
+
+def small_arrays(rows=60, observation_dim=3, action_dim=2, length=10, seed=0):
+    """Episodes of `length` rows that end by turns truly and by a time limit."""
+    draw = generator(seed)
+    observations = draw.normal(size=(rows, observation_dim)).astype(np.float32)
+    next_observations = np.concatenate((observations[1:], draw.normal(size=(1, observation_dim)))).astype(np.float32)
+    last = np.arange(rows) % length == length - 1
+    last[-1] = True
+    even = (np.arange(rows) // length) % 2 == 0
+    next_observations[last] += 5.0
+    return {
+        "observations": observations,
+        "actions": draw.uniform(-1, 1, (rows, action_dim)).astype(np.float32),
+        "rewards": draw.normal(size=rows).astype(np.float32),
+        "next_observations": next_observations,
+        "terminals": last & even,
+        "timeouts": last & ~even,
+    }
+
+
+def small_dataset(**shape):
+    return TransitionDataset.from_dict(small_arrays(**shape))
+
+
+def small_batch(members=1, batch=8, observation_dim=3, action_dim=2, seed=0):
+    draw = generator(seed)
+
+    def tensor(*shape):
+        return torch.from_numpy(draw.normal(size=(members, batch, *shape)).astype(np.float32))
+
+    terminals = torch.from_numpy((draw.uniform(size=(members, batch)) < 0.2).astype(np.float32))
+    actions = tensor(action_dim).clamp(-1, 1)
+    return Batch(tensor(observation_dim), actions, tensor(), tensor(observation_dim), terminals)
+
+
+def run_values(algo="iql", **changes):
+    """A run of a second: 120 steps on 600 rows, logged, evaluated and saved several times."""
+    kwargs = {"batch_size": 32, "dataset": {"kind": "random", "size": 600, "seed": 3}, **KNOBS[algo]}
+    values = {
+        "algo": algo,
+        "env_id": "Pendulum-v1",
+        "total_timesteps": 120,
+        "log_interval": 10,
+        "eval_interval": 40,
+        "eval_episodes": 2,
+        "checkpoint_interval": 30,
+        "learning_rate_schedule": {"actor": "cosine"},
+        "algo_kwargs": kwargs,
+        **changes,
+    }
+    if "algo_kwargs" in changes:
+        values["algo_kwargs"] = {**kwargs, **changes["algo_kwargs"]}
+    return values
+
+
+def tiny_run(run_dir, algo="iql", *, resume=False, callbacks=(), overwrite=False, reporter=None, dataset=None, **changes):
+    config = make_config(run_values(algo, **changes))
+    manager = ExperimentManager(config, run_dir)
+    return manager.train(resume=resume, callbacks=callbacks, overwrite=overwrite, reporter=reporter, dataset=dataset)
+
+
+def fingerprint(run_dir):
+    """Everything that must be equal after an exact resume: tensors by name, and the bytes of the metrics file."""
+    names = sorted(path.name for path in (Path(run_dir) / "checkpoints").glob("step-*"))
+    last = load_checkpoint(Path(run_dir) / "checkpoints" / names[-1])
+    return last.tensors, (Path(run_dir) / "metrics.jsonl").read_bytes()
+
+
+def assert_same_run(first, second):
+    tensors, metrics = fingerprint(first)
+    other_tensors, other_metrics = fingerprint(second)
+    assert set(tensors) == set(other_tensors)
+    for name, value in tensors.items():
+        assert torch.equal(value, other_tensors[name]), name
+    assert metrics == other_metrics
+
+
+def metric_rows(run_dir):
+    return [json.loads(line) for line in (Path(run_dir) / "metrics.jsonl").read_text().splitlines()]
+
+
+def environment(**extra):
+    return {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1", "NO_COLOR": "1", **extra}
+
+
+def command(*arguments):
+    return [sys.executable, "-m", "rl_training", *map(str, arguments)]
+
+
+def run_cli(*arguments, code=0, cwd=None, **extra):
+    done = subprocess.run(
+        command(*arguments), capture_output=True, text=True, env=environment(**extra), cwd=cwd, timeout=120, check=False
+    )
+    assert done.returncode == code, f"exit {done.returncode}, not {code}\n{done.stdout}\n{done.stderr}"
+    assert "Traceback" not in done.stderr
+    return done

@@ -1,0 +1,56 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rl_training.data import compute_returns_to_go
+from rl_training.errors import ConfigError, DatasetError
+
+
+def test_true_end_closes_with_zero():
+    assert compute_returns_to_go([1.0, 2.0, 4.0], [0, 0, 1], [0, 0, 0], 0.5).tolist() == [3.0, 4.0, 4.0]
+
+
+@pytest.mark.parametrize(
+    ("tail", "expected"),
+    [("last_reward", [-2.0, -2.0, -2.0]), ("zero", [-1.75, -1.5, -1.0]), ("none", [-np.inf, -np.inf, -np.inf])],
+)
+def test_tails_of_a_cut_episode(tail, expected):
+    for timeouts in ([0, 0, 1], [0, 0, 0]):  # a time limit, and the end of the data
+        assert compute_returns_to_go([-1.0] * 3, [0, 0, 0], timeouts, 0.5, tail).tolist() == expected
+
+
+def test_a_cut_sum_of_negative_rewards_is_never_above_the_default_tail():
+    rewards = [-5.0, -3.0, -1.0]
+    zero = compute_returns_to_go(rewards, [0] * 3, [0, 0, 1], 0.9, "zero")
+    assert (compute_returns_to_go(rewards, [0] * 3, [0, 0, 1], 0.9) < zero).all()
+
+
+def test_terminal_wins_over_timeout():
+    assert compute_returns_to_go([1.0, 1.0], [0, 1], [0, 1], 0.5).tolist() == [1.5, 1.0]
+
+
+@settings(max_examples=200, deadline=None)
+@given(data=st.data(), gamma=st.floats(0.0, 0.99), tail=st.sampled_from(["last_reward", "zero", "none"]))
+def test_no_sum_crosses_a_boundary(data, gamma, tail):
+    lengths = data.draw(st.lists(st.integers(1, 6), min_size=1, max_size=6))
+    ends = data.draw(st.lists(st.booleans(), min_size=len(lengths), max_size=len(lengths)))
+    rewards, terminals, timeouts, parts = [], [], [], []
+    for length, terminal in zip(lengths, ends, strict=True):
+        piece = data.draw(st.lists(st.floats(-10, 10), min_size=length, max_size=length))
+        flags = [False] * (length - 1)
+        rewards += piece
+        terminals += [*flags, terminal]
+        timeouts += [*flags, not terminal]
+        parts.append(compute_returns_to_go(piece, [*flags, terminal], [*flags, not terminal], gamma, tail))
+    whole = compute_returns_to_go(rewards, terminals, timeouts, gamma, tail)
+    assert np.array_equal(whole, np.concatenate(parts))
+
+
+def test_bad_arguments_are_refused():
+    with pytest.raises(ConfigError, match="tail = 'x'"):
+        compute_returns_to_go([1.0], [0], [0], 0.9, "x")
+    with pytest.raises(ConfigError, match="gamma = 1.0"):
+        compute_returns_to_go([1.0], [0], [0], 1.0)
+    with pytest.raises(DatasetError, match="differ in length: 2, 1, 1"):
+        compute_returns_to_go([1.0, 1.0], [0], [0], 0.9)
