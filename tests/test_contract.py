@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from rl_training.errors import CheckpointError
+from rl_training.errors import CheckpointError, ConfigError
 from rl_training.experiment import registry
 from tests import contract
 from tests.helpers import assert_same_run, metric_rows, small_batch, tiny_run
@@ -55,5 +55,5 @@ def test_states_of_another_shape_are_refused_by_name(algo):
 @pytest.mark.parametrize("algo", registry.names())
 def test_population_needs_a_members_axis(algo):
     learner = contract.make_learner(algo, seeds=(0, 1))
-    with pytest.raises(Exception, match="members|size|shape|expand"):
+    with pytest.raises(ConfigError, match=r"shape \(1, 8\); \(2, batch\) is needed for 2 members"):
         learner.update(small_batch(members=1))

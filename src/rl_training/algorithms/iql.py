@@ -65,7 +65,7 @@ def iql_losses(model: MLPIQLModel, batch: Batch, knobs: IQLKnobs) -> tuple[Tenso
 
 def iql_loss(model: MLPIQLModel, batch: Batch, **knobs: Any) -> tuple[Tensor, Metrics]:
     """Return IQL's loss and metrics for a batch, changing nothing; `knobs` as of `IQL`."""
-    loss, metrics = iql_losses(model, batch.with_members(), IQLKnobs.checked(knobs))
+    loss, metrics = iql_losses(model, batch.with_members(model.members), IQLKnobs.checked(knobs))
     return loss, {name: value[0] for name, value in metrics.items()} if model.members == 1 else metrics
 
 

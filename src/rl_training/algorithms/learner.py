@@ -64,7 +64,7 @@ class Learner(Generic[ModelT, KnobsT]):
 
     def update(self, batch: Batch) -> UpdateResult:
         """Take one gradient step; a solo learner takes and gives shapes without the members axis."""
-        metrics = self.train_step(batch.with_members())
+        metrics = self.train_step(batch.with_members(self.model.members))
         if self.model.members == 1:
             metrics = {name: value[0] for name, value in metrics.items()}
         return UpdateResult(gradient_steps=1, metrics=metrics)

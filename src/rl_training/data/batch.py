@@ -5,6 +5,8 @@ from typing import Self
 
 from torch import Tensor
 
+from rl_training.errors import ConfigError
+
 
 @dataclass(frozen=True, slots=True)
 class Batch:
@@ -18,9 +20,14 @@ class Batch:
     next_actions: Tensor | None = None  # (members, batch, action_dim)
     returns_to_go: Tensor | None = None  # (members, batch)
 
-    def with_members(self) -> Self:
-        """Return the batch with a members axis, adding one of length 1 to ordinary shapes."""
-        if self.rewards.ndim == 2:
-            return self
-        values = {f.name: getattr(self, f.name) for f in fields(self)}
-        return replace(self, **{name: value.unsqueeze(0) for name, value in values.items() if value is not None})
+    def with_members(self, members: int) -> Self:
+        """Return the batch with an axis of `members`; ordinary shapes get one of length 1."""
+        batch = self
+        if self.rewards.ndim == 1:
+            values = {f.name: getattr(self, f.name) for f in fields(self)}
+            batch = replace(self, **{name: value.unsqueeze(0) for name, value in values.items() if value is not None})
+        if batch.rewards.shape[0] != members:
+            raise ConfigError(
+                f"the batch has rewards of shape {tuple(self.rewards.shape)}; ({members}, batch) is needed for {members} members"
+            )
+        return batch

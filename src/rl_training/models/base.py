@@ -67,13 +67,3 @@ class StackedModel:
         """Copy network values into the allocated buffers."""
         self.trained.load(self.trained.flat, values)
         self.targets.load(self.targets.flat, values, "target/")
-
-    def with_members(self, values: Tensor, rank: int) -> Tensor:
-        """Return `values` with a members axis; a solo model takes ordinary shapes of `rank` dimensions."""
-        if values.ndim == rank:
-            if self.members != 1:
-                raise ConfigError(
-                    f"a model of {self.members} members needs a leading members axis, got {tuple(values.shape)}"
-                )
-            return values.unsqueeze(0)
-        return values

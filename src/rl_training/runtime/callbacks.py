@@ -28,6 +28,9 @@ class Callback:
     `state_dict`, as plain JSON values.
     """
 
+    def on_start(self, learner: Any) -> None:
+        """Receive the learner before the first step; read it, do not change it."""
+
     def on_log(self, step: int, rows: Sequence[dict[str, Any]]) -> None:
         """Receive the metric rows just written, one per active member."""
 

@@ -88,6 +88,8 @@ class TrainingLoop:
         reporter = self.parts.reporter
         watch = Stopwatch(self.step)
         reporter.start(self.step, self.total_steps)
+        for callback in self.callbacks:
+            callback.on_start(self.learner)
         try:
             if self.hooks_pending:
                 self._evaluate_and_save()
@@ -254,6 +256,7 @@ class TrainingLoop:
         if not self.parts.run_dir.is_dir():
             raise StorageError(f"{self.parts.run_dir}: the run directory has disappeared; nothing can be saved")
         self.last_checkpoint = self.store.save(self.step, tensors, self._state(), best=best)
+        self.parts.reporter.saved(self.step)
         for callback in self.callbacks:
             callback.on_checkpoint(self.step, str(self.last_checkpoint))
         return self.last_checkpoint

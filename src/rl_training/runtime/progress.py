@@ -17,6 +17,9 @@ class Reporter(Protocol):
     def note(self, text: str) -> None:
         """Something worth a line happened."""
 
+    def saved(self, step: int) -> None:
+        """A checkpoint was written."""
+
     def warn(self, text: str) -> None:
         """Something the user should know about."""
 
@@ -36,6 +39,9 @@ class QuietReporter:
     def note(self, text: str) -> None:
         """Say nothing."""
 
+    def saved(self, step: int) -> None:
+        """Say nothing."""
+
     def warn(self, text: str) -> None:
         """Print a warning."""
         print(f"warning: {text}", file=sys.stderr)
@@ -46,6 +52,14 @@ class QuietReporter:
 
 class LineReporter(QuietReporter):
     """Prints notes as plain lines on standard error: for logs and pipes."""
+
+    def start(self, first_step: int, total_steps: int) -> None:
+        """Print where the run starts and ends."""
+        self.note(f"training from step {first_step:,} to {total_steps:,}")
+
+    def saved(self, step: int) -> None:
+        """Print the step of a checkpoint."""
+        self.note(f"saved step {step}")
 
     def note(self, text: str) -> None:
         """Print a line."""

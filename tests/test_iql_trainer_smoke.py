@@ -1,0 +1,74 @@
+"""A short run of IQL's trainer: checkpoint, metrics, evaluation."""
+
+import math
+
+import pytest
+
+from rl_training.experiment.config import make_config
+from rl_training.runtime import load_checkpoint, train_iql
+from rl_training.runtime.offline import build_offline_dataset, process_offline_dataset
+from rl_training.runtime.trainer import TrainOptions, total_steps
+from tests.contract import METRICS
+from tests.helpers import metric_rows, run_values, small_dataset
+
+
+def test_a_short_run_leaves_checkpoints_metrics_and_an_evaluation(tmp_path):
+    result = train_iql(make_config(run_values()), tmp_path)
+    rows = metric_rows(tmp_path)
+    train = [row for row in rows if "train/critic_loss" in row]
+    evaluations = [row for row in rows if "eval/return_mean" in row]
+    assert [row["step"] for row in train] == list(range(10, 121, 10))
+    assert [row["step"] for row in evaluations] == [40, 80, 120]
+    assert {f"train/{name}" for name in METRICS["iql"]} <= set(train[0])
+    assert train[0]["train/learning_rate_factor/actor"] < 1.0
+    assert all(row["member"] == 0 and row["seed"] == 0 for row in rows)
+    assert all(math.isfinite(value) for row in rows for value in row.values())
+    assert result.step == 120
+    assert result.evaluation.returns.shape == (1, 2)
+    assert result.members[0].last_return == evaluations[-1]["eval/return_mean"]
+    checkpoint = load_checkpoint(result.checkpoint)
+    assert checkpoint.step == 120
+    assert checkpoint.tensors["actor/0/weight"].shape == (1, 3, 16)
+    assert checkpoint.tensors["adam/count/actor"].tolist() == [120]
+    assert (tmp_path / "timings.jsonl").read_text().count("\n") == 12
+
+
+def test_losses_fall_on_a_fixed_batch_of_data(tmp_path):
+    train_iql(make_config(run_values(total_timesteps=400, eval_interval=400, checkpoint_interval=400)), tmp_path)
+    losses = [row["train/actor_loss"] for row in metric_rows(tmp_path) if "train/actor_loss" in row]
+    assert sum(losses[-5:]) < sum(losses[:5])
+
+
+@pytest.mark.parametrize(
+    ("budgets", "expected"),
+    [({"max_updates": 50}, 50), ({"max_epochs": 2}, 38), ({"max_epochs": 100, "max_updates": 999}, 120)],
+)
+def test_the_first_budget_reached_ends_the_run(tmp_path, budgets, expected):
+    """600 rows in batches of 32 are 19 steps an epoch."""
+    settings = make_config(run_values(**budgets))
+    assert total_steps(settings, 19) == expected
+    assert train_iql(settings, tmp_path).step == expected
+
+
+def test_training_without_an_environment(tmp_path):
+    config = make_config(run_values(env_id=None, algo_kwargs={"dataset": None}))
+    result = train_iql(config, tmp_path, TrainOptions(dataset=small_dataset()))
+    assert result.evaluation is None
+    assert not any("eval/return_mean" in row for row in metric_rows(tmp_path))
+
+
+def test_transforms_are_fitted_once_and_travel_with_the_checkpoint(tmp_path):
+    reward = {"scale": 2.0, "shift": 1.0, "clip": [-3.0, 5.0], "normalize": True}
+    config = make_config(run_values(algo_kwargs={"normalize_observations": True, "reward": reward}))
+    dataset = build_offline_dataset(config)
+    data = process_offline_dataset(dataset, config)
+    returns = [episode.total_reward for episode in dataset.episodes()]
+    scale = 2.0 * 1000 / (max(returns) - min(returns))
+    columns = dict(zip([name for name, _ in data.layout], data.rows.T[[0, 3, 4, 5, 8]], strict=True))
+    assert columns["rewards"] == pytest.approx((dataset.rewards * scale + 1.0).clip(-3, 5), rel=1e-4)
+    assert columns["actions"] == pytest.approx(dataset.actions[:, 0] / 2.0)
+    assert columns["observations"].mean() == pytest.approx(0.0, abs=1e-4)
+    assert columns["observations"].std() == pytest.approx(1.0, abs=5e-3)
+    stored = load_checkpoint(train_iql(config, tmp_path).checkpoint).tensors
+    assert stored["transforms/observation_mean"].tolist() == pytest.approx(data.transforms.observation_mean.tolist())
+    assert stored["transforms/reward"].tolist() == pytest.approx([scale, 1.0, -3.0, 5.0])

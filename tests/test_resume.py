@@ -1,0 +1,181 @@
+"""Cut anywhere and resumed, a run ends bit for bit where it would have: weights, moments and metrics."""
+
+import os
+import signal
+import subprocess
+
+import pytest
+import yaml
+
+from rl_training.errors import CheckpointError, ConfigError, DatasetError, StoppedBySignal
+from rl_training.runtime.callbacks import Callback
+from rl_training.runtime.checkpoint import load_checkpoint
+from rl_training.runtime.progress import QuietReporter
+from tests.helpers import assert_same_run, command, environment, run_values, small_dataset, tiny_run
+
+
+class Cut(Exception):
+    """Stands for the process dying."""
+
+
+class CutAt(Callback):
+    """Dies at a place of the loop: after a log row, inside an evaluation's callbacks, or after a checkpoint."""
+
+    def __init__(self, place, step):
+        self.place, self.step = place, step
+
+    def _maybe(self, place, step):
+        if (place, step) == (self.place, self.step):
+            raise Cut
+
+    def on_log(self, step, rows):
+        self._maybe("log", step)
+
+    def on_evaluation(self, step, evaluation, active):
+        self._maybe("evaluation", step)
+        return ()
+
+    def on_checkpoint(self, step, path):
+        self._maybe("checkpoint", step)
+
+
+CUTS = [
+    *(("log", step) for step in (50, 70, 100, 110)),
+    *(("evaluation", step) for step in (80, 120)),
+    *(("checkpoint", step) for step in (30, 40, 60, 90)),
+]
+
+
+@pytest.fixture(scope="module", params=[None, [0, 7]], ids=["solo", "population"])
+def whole(request, tmp_path_factory):
+    path = tmp_path_factory.mktemp("whole")
+    tiny_run(path, seeds=request.param)
+    return path, request.param
+
+
+class Start(QuietReporter):
+    """Remembers where a run started."""
+
+    def start(self, first_step, total_steps):
+        self.first, self.total = first_step, total_steps
+
+
+@pytest.mark.parametrize("cut", CUTS, ids=lambda cut: f"{cut[0]}-{cut[1]}")
+def test_cut_and_resumed_equals_uninterrupted(whole, tmp_path, cut):
+    path, seeds = whole
+    with pytest.raises(Cut):
+        tiny_run(tmp_path, seeds=seeds, callbacks=[CutAt(*cut)])
+    reporter = Start()
+    tiny_run(tmp_path, seeds=seeds, resume=True, reporter=reporter)
+    assert 0 < reporter.first < reporter.total  # otherwise the test would prove nothing
+    assert_same_run(path, tmp_path)
+
+
+class SignalAt(CutAt):
+    def _maybe(self, place, step):
+        if (place, step) == (self.place, self.step):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+@pytest.mark.parametrize("at", [("log", 50), ("log", 80), ("log", 120), ("checkpoint", 60)], ids=lambda at: f"{at[0]}-{at[1]}")
+def test_a_signal_saves_the_very_step(whole, tmp_path, at):
+    """At 80 and 120 the evaluation is still to come, and comes after the resume."""
+    path, seeds = whole
+    with pytest.raises(StoppedBySignal) as caught:
+        tiny_run(tmp_path, seeds=seeds, callbacks=[SignalAt(*at)])
+    assert caught.value.exit_code == 143
+    names = sorted(entry.name for entry in (tmp_path / "checkpoints").glob("step-*"))
+    saved = load_checkpoint(tmp_path / "checkpoints" / names[-1])
+    assert saved.step >= at[1]
+    tiny_run(tmp_path, seeds=seeds, resume=True)
+    assert_same_run(path, tmp_path)
+
+
+def start_process(tmp_path, run_dir, values, **extra):
+    config = tmp_path / "config.yaml"
+    config.write_text(yaml.safe_dump(values))
+    arguments = command("train", config, "--run-dir", run_dir, "--resume", "auto")
+    return subprocess.Popen(arguments, env=environment(**extra), stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+LONG = {"total_timesteps": 3000, "eval_interval": 1000, "checkpoint_interval": 100, "log_interval": 50}
+
+
+@pytest.fixture(scope="module")
+def long_run(tmp_path_factory):
+    path = tmp_path_factory.mktemp("long")
+    tiny_run(path, **LONG)
+    return path
+
+
+def wait_for_line(process, beginning):
+    """Read the process's lines until one begins so; return the rest of it."""
+    for line in process.stderr:
+        if line.startswith(beginning):
+            return line.removeprefix(beginning).strip()
+    raise AssertionError(f"the process ended with {process.wait()} before it said {beginning!r}")
+
+
+def test_kill_minus_nine_twice_and_sigterm_once(long_run, tmp_path):
+    run_dir, reached = tmp_path / "run", 0
+    for number in (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM):
+        process = start_process(tmp_path, run_dir, run_values(**LONG))
+        first = int(wait_for_line(process, "training from step ").split()[0].replace(",", ""))
+        now = int(wait_for_line(process, "saved step "))
+        assert first == reached
+        process.send_signal(number)
+        process.communicate(timeout=60)
+        assert process.returncode == (143 if number == signal.SIGTERM else -9)
+        assert reached < now < 3000, "a resume started at 0 or at the end"
+        reached = max(int(p.name[5:]) for p in (run_dir / "checkpoints").glob("step-?????????"))
+        assert reached < 3000
+    process = start_process(tmp_path, run_dir, run_values(**LONG))
+    assert process.wait(timeout=120) == 0, process.communicate()
+    assert_same_run(long_run, run_dir)
+
+
+def test_sigint_exits_130_and_sigusr1_saves_and_goes_on(long_run, tmp_path):
+    run_dir = tmp_path / "run"
+    values = run_values(**{**LONG, "checkpoint_interval": 2500})
+    process = start_process(tmp_path, run_dir, values)
+    wait_for_line(process, "training from step ")
+    process.send_signal(signal.SIGUSR1)
+    saved = int(wait_for_line(process, "saved step "))
+    assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "go on with `rl-training resume" in errors
+    assert 0 < saved < 2500
+    process = start_process(tmp_path, run_dir, values)
+    assert process.wait(timeout=120) == 0
+    assert load_checkpoint(run_dir / "checkpoints" / "step-000003000").step == 3000
+
+
+def test_resuming_a_finished_run_changes_nothing(whole, tmp_path):
+    path, seeds = whole
+    tiny_run(tmp_path, seeds=seeds)
+    tiny_run(tmp_path, seeds=seeds, resume=True)
+    assert_same_run(path, tmp_path)
+
+
+def test_resume_refuses_another_config_data_or_a_cut_metrics_file(tmp_path):
+    tiny_run(tmp_path)
+    with pytest.raises(ConfigError, match=r"another config: algo_kwargs.expectile was 0.7, is 0.8"):
+        tiny_run(tmp_path, resume=True, algo_kwargs={"expectile": 0.8})
+    with pytest.raises(ConfigError, match="total_timesteps was 120, is 200"):  # the actor's schedule spans the run
+        tiny_run(tmp_path, resume=True, total_timesteps=200)
+    with pytest.raises(DatasetError, match="the data has changed since the checkpoint"):
+        tiny_run(tmp_path, resume=True, dataset=small_dataset(action_dim=1))
+    (tmp_path / "metrics.jsonl").write_text("")
+    with pytest.raises(CheckpointError, match="is shorter than the checkpoint recorded"):
+        tiny_run(tmp_path, resume=True)
+
+
+def test_a_constant_schedule_may_be_continued_beyond_its_budget(tmp_path):
+    constant = {"learning_rate_schedule": "constant", "eval_interval": 300, "log_interval": 40}
+    tiny_run(tmp_path / "a", **constant)
+    tiny_run(tmp_path / "a", resume=True, total_timesteps=240, **constant)
+    tiny_run(tmp_path / "b", total_timesteps=240, **constant)
+    first, second = (load_checkpoint(tmp_path / name / "checkpoints" / "step-000000240") for name in "ab")
+    assert all((first.tensors[name] == second.tensors[name]).all() for name in first.tensors)
