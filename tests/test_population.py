@@ -112,7 +112,7 @@ def test_policy_of_a_population(tmp_path):
     assert len(report["returns"]) == len(report["lengths"]) == 6
     one = evaluation_report(policy.evaluate(3), policy.learner.model.seeds, 1)
     assert one["return_mean"] == report["members"][1]["return_mean"]
-    best = int(np.argmax([member["last_return"] for member in policy.members]))
+    best = int(np.argmax([member.last_return for member in policy.members]))
     observation = [1.0, 0.0, 0.0]
     assert policy.predict(observation) == policy.predict(observation, member=best)
     assert policy.predict(observation, member=0) != policy.predict(observation, member=1)

@@ -19,6 +19,7 @@ from rl_training.runtime.callbacks import Evaluation
 from rl_training.runtime.checkpoint import Checkpoint, CheckpointStore, load_checkpoint
 from rl_training.runtime.engine import resolve_device
 from rl_training.runtime.evaluation import evaluate_policy
+from rl_training.runtime.members import MemberRecord
 
 
 @dataclass
@@ -29,7 +30,7 @@ class Policy:
     learner: Learner[Any, Any]
     spaces: Spaces
     transforms: Transforms
-    members: list[dict[str, Any]]
+    members: list[MemberRecord]
     checkpoint: Checkpoint | None = None
 
     @classmethod
@@ -52,13 +53,14 @@ class Policy:
             learner.load_state_dict(checkpoint.learner_tensors)
             learner.step = checkpoint.step
             transforms = Transforms.from_tensors(checkpoint.tensors)
+            members = [MemberRecord(**record) for record in state["members"]]
         except (KeyError, TypeError, ValueError) as error:
             raise CheckpointError(f"{where}: does not describe a run of this package: {error}") from error
-        return cls(config, learner, spaces, transforms, state["members"], checkpoint)
+        return cls(config, learner, spaces, transforms, members, checkpoint)
 
     def best_member(self) -> int:
         """Return the member with the highest last evaluation; 0 where none was evaluated."""
-        scores = [-np.inf if m["last_return"] is None else float(m["last_return"]) for m in self.members]
+        scores = [-np.inf if member.last_return is None else member.last_return for member in self.members]
         return int(np.argmax(scores))
 
     def predict(

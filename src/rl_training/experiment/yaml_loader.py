@@ -15,7 +15,8 @@ MAX_DEPTH = 30
 Path = tuple[int | str, ...]
 
 _INTEGER = re.compile(r"[-+]?(0|[1-9][0-9_]*)")
-_FLOAT = re.compile(r"[-+]?([0-9][0-9_]*\.?[0-9_]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
+_FLOAT = re.compile(r"[-+]?((0|[1-9][0-9_]*)(\.[0-9_]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?")
+_PLAIN_TAGS = tuple(f"tag:yaml.org,2002:{name}" for name in ("map", "seq", "str", "int", "float", "bool", "null", "timestamp"))
 
 
 class _Loader(yaml.SafeLoader):
@@ -59,6 +60,8 @@ def _value(node: Node, path: Path, lines: dict[Path, int], where: str) -> Any:
     lines.setdefault(path, line)
     if len(path) > MAX_DEPTH:
         raise ConfigError(f"{where}:{line}: is nested too deeply")
+    if node.tag not in _PLAIN_TAGS:
+        raise ConfigError(f"{where}:{line}: tags are not allowed")
     if isinstance(node, MappingNode):
         result: dict[Hashable, Any] = {}
         for key_node, value_node in node.value:
@@ -72,17 +75,12 @@ def _value(node: Node, path: Path, lines: dict[Path, int], where: str) -> Any:
         return result
     if isinstance(node, SequenceNode):
         return [_value(item, (*path, index), lines, where) for index, item in enumerate(node.value)]
-    return _scalar(node, line, where)
+    quoted = isinstance(node, ScalarNode) and node.style in ("'", '"', "|", ">")
+    return node.value if quoted else _scalar(node.value)
 
 
-def _scalar(node: Node, line: int, where: str) -> Any:
-    text: str = node.value
-    if isinstance(node, ScalarNode) and node.style in ("'", '"', "|", ">"):
-        return text
-    if node.start_mark.buffer and node.tag and not node.tag.startswith("tag:yaml.org,2002:"):
-        raise ConfigError(f"{where}:{line}: tags are not allowed")
-    if node.tag.startswith("tag:yaml.org,2002:python"):
-        raise ConfigError(f"{where}:{line}: tags are not allowed")
+def _scalar(text: str) -> Any:
+    """The value of an unquoted word; what looks ambiguous (`on`, `010`, `12:30`) stays a word."""
     if text in ("", "null", "~"):
         return None
     if text in ("true", "false"):

@@ -1,0 +1,217 @@
+"""The command line as its users meet it: subprocesses, exit codes, one clear line."""
+
+import fcntl
+import json
+import os
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+import yaml
+
+from rl_training.cli import parse_seeds, run
+from rl_training.errors import ConfigError
+from tests.helpers import command, environment, generator, run_cli, run_values, small_arrays, tiny_run
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("cli")
+    (folder / "tiny.yaml").write_text(yaml.safe_dump(run_values()))
+    done = run_cli("train", folder / "tiny.yaml", "--run-dir", folder / "run", "--seeds", "0..1")
+    return folder, done
+
+
+def test_train_ends_with_an_evaluated_policy(trained):
+    folder, done = trained
+    assert "seed 0: return -" in done.stdout
+    assert f"run: {folder / 'run'}" in done.stdout
+    assert "step 120: mean return" in done.stderr
+    config = yaml.safe_load((folder / "run" / "config.yaml").read_text())
+    assert config["seeds"] == [0, 1]
+    assert config["algo_kwargs"]["gamma"] == 0.99  # complete, defaults included
+    record = json.loads((folder / "run" / "run.json").read_text())
+    assert record["status"] == "finished"
+    assert record["dataset"]["rows"] == 600
+    assert set(record["versions"]) >= {"rl_training", "torch", "gymnasium", "numpy", "python"}
+
+
+def test_evaluate(trained):
+    folder, _ = trained
+    report = json.loads(run_cli("evaluate", folder / "run", "--episodes", "3", "--json").stdout)
+    assert {"return_mean", "return_std", "returns", "lengths", "members"} <= set(report)
+    assert len(report["returns"]) == 6
+    text = run_cli("evaluate", folder / "run", "--episodes", "3").stdout
+    assert "member 1 seed 1" in text
+    single = json.loads(run_cli("evaluate", folder / "run", "--episodes", "3", "--member", "1", "--json").stdout)
+    assert single["return_mean"] == report["members"][1]["return_mean"]
+
+
+def test_predict(trained):
+    folder, _ = trained
+    done = run_cli("predict", folder / "run", "--obs", "[1.0, 0.0, 0.0]")
+    (action,) = json.loads(done.stdout)
+    assert -2.0 <= action <= 2.0
+    assert "the best by last evaluation" in done.stderr
+    many = json.loads(run_cli("predict", folder / "run", "--obs", "[[1, 0, 0], [0, 1, 0]]", "--member", "0", "--json").stdout)
+    assert np.shape(many["action"]) == (2, 1)
+    assert many["member"] == 0
+    newest = sorted((folder / "run" / "checkpoints").glob("step-*"))[-1]
+    assert json.loads(run_cli("predict", newest, "--obs", "[1.0, 0.0, 0.0]").stdout) == [action]
+
+
+def test_resume_of_a_finished_run_and_list(trained):
+    folder, _ = trained
+    done = json.loads(run_cli("resume", folder / "run", "--json").stdout)
+    assert done["step"] == 120
+    listing = json.loads(run_cli("list", "--json").stdout)
+    assert "iql" in listing["algorithms"]
+    assert "iql/pendulum" in listing["configs"]
+    assert "iql/pendulum-mixture" in run_cli("list").stdout
+
+
+def one_line(done, *parts):
+    lines = done.stderr.strip().splitlines()
+    assert len(lines) == 1, done.stderr
+    assert lines[0].startswith("error: ")
+    for part in parts:
+        assert part in lines[0]
+    assert done.stdout == ""
+
+
+def test_wrong_usage_exits_2(trained, tmp_path):
+    folder, _ = trained
+    tiny = folder / "tiny.yaml"
+    one_line(run_cli("train", tiny, "--set", "algo=iqx", code=2), "unknown algorithm `iqx`", "Did you mean `iql`")
+    one_line(run_cli("train", tiny, "--set", "algo_kwargs.expectle=1", code=2), "unknown key `algo_kwargs.expectle`", "`expectile`")
+    one_line(run_cli("train", tiny, "--set", "algo_kwargs.expectile=1.5", code=2), "1.5", ">= 0.5 and < 1.0")
+    one_line(
+        run_cli("train", tiny, "--set", "env_id=CartPole-v1", "--run-dir", tmp_path / "x", code=2), "Discrete(2)", "supported"
+    )
+    one_line(run_cli("train", tiny, "--set", "env_id=Pendulum-v9", "--run-dir", tmp_path / "y", code=2), "Pendulum-v1")
+    one_line(run_cli("train", "iql/pendulm", code=2), "Did you mean `iql/pendulum`")
+    one_line(run_cli("train", tiny, "--run-dir", folder / "run", code=2), "already holds a run", "--overwrite")
+    one_line(run_cli("train", tiny, "--device", "cuda:9", "--run-dir", tmp_path / "z", code=2), "cuda:9")
+    one_line(run_cli("train", tiny, "--seeds", "3..1", code=2), "0..9")
+    one_line(run_cli("train", code=2), "Missing argument")
+    one_line(run_cli("trane", code=2), "trane")
+    one_line(run_cli("predict", folder / "run", "--obs", "[1, 2]", code=2), "(3,)")
+    one_line(run_cli("predict", folder / "run", "--obs", "cos", code=2), "JSON list")
+
+
+def test_nothing_is_created_by_a_wrong_config(tmp_path):
+    run_cli("train", "iql/pendulum", "--set", "seed=-1", code=2, cwd=tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_bad_data_exits_3(tmp_path):
+    arrays = small_arrays(observation_dim=3, action_dim=1)
+    arrays["rewards"][[4, 9]] = np.nan
+    np.savez(tmp_path / "d.npz", **arrays)
+    (tmp_path / "c.yaml").write_text(yaml.safe_dump(run_values(env_id=None, algo_kwargs={"dataset": {"path": str(tmp_path / "d.npz")}})))
+    done = run_cli("train", tmp_path / "c.yaml", "--run-dir", tmp_path / "run", code=3)
+    one_line(done, "d.npz", "`rewards` is NaN or inf in 2 rows (first: 4, 9)")
+    one_line(run_cli("train", tmp_path / "c.yaml", "--run-dir", tmp_path / "r2", "--set", "env_id=Pendulum-v1", code=3), "NaN")
+
+
+def test_bad_checkpoints_exit_4(trained, tmp_path):
+    folder, _ = trained
+    one_line(run_cli("evaluate", tmp_path / "absent", code=4), "there is no run or checkpoint here")
+    one_line(run_cli("evaluate", tmp_path, code=4), "there is no checkpoint")
+    newest = sorted((folder / "run" / "checkpoints").glob("step-*"))[-1]
+    for name in ("manifest.json", "state.json", "state.safetensors"):
+        copy = shutil.copytree(newest, tmp_path / f"flip-{name}")
+        data = bytearray((copy / name).read_bytes())
+        data[generator(1).integers(len(data))] ^= 4
+        (copy / name).write_bytes(data)
+        one_line(run_cli("predict", copy, "--obs", "[1, 0, 0]", code=4), name)
+    copy = shutil.copytree(newest, tmp_path / "cut")
+    (copy / "state.safetensors").write_bytes((copy / "state.safetensors").read_bytes()[:100])
+    one_line(run_cli("predict", copy, "--obs", "[1, 0, 0]", code=4), "state.safetensors")
+
+
+def test_divergence_exits_5(trained, tmp_path):
+    folder, _ = trained
+    done = run_cli(
+        "train",
+        folder / "tiny.yaml",
+        *("--run-dir", tmp_path / "run", "--set", "algo_kwargs.reward.scale=1e38"),
+        *("--set", "algo_kwargs.critic_learning_rate=1.0", "--set", "learning_rate_schedule=constant"),
+        code=5,
+    )
+    assert "error: training diverged: seed 0 met NaN or inf" in done.stderr
+
+
+def test_unwritable_places_exit_6(tmp_path):
+    (tmp_path / "file").write_text("")
+    done = run_cli("train", "iql/pendulum", "--run-dir", tmp_path / "file" / "run", code=6)
+    one_line(done, "cannot be written")
+
+
+def test_a_busy_run_directory_exits_7(trained, tmp_path):
+    folder, _ = trained
+    (tmp_path / "run").mkdir()
+    with (tmp_path / "run" / "run.lock").open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        handle.write('{"host": "h", "pid": 1}')
+        handle.flush()
+        done = run_cli("train", folder / "tiny.yaml", "--run-dir", tmp_path / "run", code=7)
+    one_line(done, "is in use by", '"pid": 1')
+
+
+def test_a_closed_pipe_and_a_bare_terminal_are_no_fault():
+    shell = f"{' '.join(command('list'))} | head -n 1"
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", shell], env=environment(TERM="dumb", LANG="C", COLUMNS="20"), capture_output=True, text=True, check=False)
+    assert done.stdout == "algorithms\n"
+    assert done.stderr == ""
+
+
+def test_help_loads_no_torch():
+    code = "import sys; from rl_training.cli import run; run(['--help']); sys.exit('torch' in sys.modules)"
+    done = subprocess.run([*command()[:1], "-c", code], env=environment(), capture_output=True, text=True, check=True)
+    for name in ("train", "resume", "evaluate", "predict", "list"):
+        assert name in done.stdout
+
+
+def test_debug_shows_the_traceback(tmp_path):
+    done = subprocess.run(
+        command("evaluate", tmp_path / "absent", "--debug"), env=environment(), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 4
+    assert "Traceback" in done.stderr
+
+
+def test_programmer_errors_are_not_hidden(tmp_path, monkeypatch):
+    def broken(*_arguments, **_options):
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr("rl_training.cli.load_config", broken)
+    with pytest.raises(RuntimeError, match="a bug"):
+        run(["train", "iql/pendulum"])
+
+
+@pytest.mark.parametrize(("text", "seeds"), [("0,1,2", [0, 1, 2]), ("0..3", [0, 1, 2, 3]), ("5", [5])])
+def test_seeds(text, seeds):
+    assert parse_seeds(text) == seeds
+
+
+@pytest.mark.parametrize("text", ["", "a", "1..", "3..1", "1,,2", "0..99999"])
+def test_bad_seeds(text):
+    with pytest.raises(ConfigError, match="must look like"):
+        parse_seeds(text)
+
+
+def test_eight_starts_at_once_have_one_winner(tmp_path):
+    """The lock is the kernel's, so it is also free again after a kill."""
+    (tmp_path / "c.yaml").write_text(yaml.safe_dump(run_values()))
+    arguments = command("train", tmp_path / "c.yaml", "--run-dir", tmp_path / "run")
+    racers = [subprocess.Popen(arguments, env=environment(), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL) for _ in range(4)]
+    codes = sorted(racer.wait(timeout=120) for racer in racers)
+    for racer in racers:
+        racer.stderr.close()
+    assert codes[0] == 0
+    assert set(codes[1:]) <= {2, 7}  # busy, or already finished
+    tiny_run(tmp_path / "alone")
+    assert (tmp_path / "run" / "metrics.jsonl").read_bytes() == (tmp_path / "alone" / "metrics.jsonl").read_bytes()
+    assert os.listdir(tmp_path / "run" / "checkpoints") != []

@@ -1,0 +1,72 @@
+import json
+
+import pytest
+import yaml
+
+from rl_training.errors import CheckpointError, ConfigError, DatasetError
+from rl_training.experiment import ExperimentManager
+from rl_training.experiment.config import make_config
+from rl_training.experiment.manager import default_run_dir
+from rl_training.experiment.registry import REGISTRY, get_spec
+from tests.helpers import assert_same_run, run_values, tiny_run
+
+
+def test_the_run_directory_is_complete_and_reproduces_itself(tmp_path):
+    tiny_run(tmp_path / "first")
+    found = {path.name for path in (tmp_path / "first").iterdir()}
+    assert found == {"config.yaml", "run.json", "metrics.jsonl", "timings.jsonl", "checkpoints", "run.lock"}
+    config = make_config(yaml.safe_load((tmp_path / "first" / "config.yaml").read_text()))
+    ExperimentManager(config, tmp_path / "second").train()
+    assert_same_run(tmp_path / "first", tmp_path / "second")
+    record = json.loads((tmp_path / "first" / "run.json").read_text())
+    assert record["status"] == "finished"
+    assert record["phases"] == [{"from_step": 0, "name": "offline"}]
+    assert len(record["dataset"]["fingerprint"]) == 64
+
+
+def test_a_used_directory_is_refused_with_the_difference(tmp_path):
+    tiny_run(tmp_path)
+    with pytest.raises(ConfigError, match=r"already holds a run.*total_timesteps 120 there, 130 here"):
+        tiny_run(tmp_path, total_timesteps=130)
+    assert tiny_run(tmp_path, total_timesteps=130, overwrite=True).step == 130
+    assert not (tmp_path / "checkpoints" / "step-000000120").exists() or (tmp_path / "checkpoints" / "step-000000130").exists()
+
+
+def test_overwriting_equals_a_fresh_run(tmp_path):
+    tiny_run(tmp_path / "a", total_timesteps=130)
+    tiny_run(tmp_path / "a", overwrite=True)
+    tiny_run(tmp_path / "b")
+    assert_same_run(tmp_path / "a", tmp_path / "b")
+
+
+def test_a_failed_run_says_why(tmp_path):
+    with pytest.raises(DatasetError):
+        tiny_run(tmp_path, algo_kwargs={"dataset": {"path": str(tmp_path / "absent.npz")}})
+    record = json.loads((tmp_path / "run.json").read_text())
+    assert record["status"] == "DatasetError"
+    assert "absent.npz" in record["message"]
+
+
+def test_open_finds_the_config(tmp_path):
+    result = tiny_run(tmp_path)
+    for path in (tmp_path, result.checkpoint):
+        assert ExperimentManager.open(path).run_dir == tmp_path
+    with pytest.raises(CheckpointError, match="is not a run directory"):
+        ExperimentManager.open(tmp_path / "checkpoints")
+
+
+def test_default_directories_are_unique():
+    config = make_config(run_values())
+    paths = {default_run_dir(config) for _ in range(100)}
+    assert len(paths) == 100
+    assert all(path.parts[:3] == ("runs", "iql", "Pendulum-v1") for path in paths)
+    assert default_run_dir(make_config(run_values(run_name="mine"))).name == "mine"
+
+
+def test_the_registry_is_a_table_of_real_things():
+    for algo, spec in REGISTRY.items():
+        assert spec.id == algo
+        assert callable(spec.train())
+        assert callable(spec.build())
+    with pytest.raises(ConfigError, match="unknown algorithm `iqll`. Did you mean `iql`"):
+        get_spec("iqll")

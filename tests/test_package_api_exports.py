@@ -1,0 +1,47 @@
+import subprocess
+import sys
+
+import rl_training
+from rl_training import algorithms, api, data, models, runtime
+from rl_training.experiment import ExperimentManager, registry
+from tests.helpers import environment
+
+NAMES = {"iql": ("IQL", "MLPIQLModel", ["iql_loss"])}
+
+
+def test_every_algorithm_is_exported_everywhere():
+    assert set(NAMES) == set(registry.names())
+    for algo, (name, model, losses) in NAMES.items():
+        learner = getattr(algorithms, name)
+        assert getattr(algorithms, f"{name}Algorithm") is learner
+        assert getattr(rl_training, f"{name}Algorithm") is learner
+        assert getattr(api, name) is getattr(rl_training, name)
+        assert getattr(rl_training, name).algo == algo
+        assert callable(getattr(runtime, f"train_{algo}"))
+        assert getattr(models, model)
+        assert all(callable(getattr(algorithms, loss)) for loss in losses)
+    assert ExperimentManager is rl_training.ExperimentManager
+
+
+def test_shared_helpers_are_exported():
+    for name in ("infer_env_spaces", "build_offline_dataset", "process_offline_dataset", "evaluate_policy"):
+        assert callable(getattr(runtime, name))
+    for name in ("TransitionDataset", "Batch", "compute_returns_to_go", "load_dataset", "mix_datasets"):
+        assert getattr(data, name)
+
+
+def test_all_lists_are_true():
+    for module in (rl_training, algorithms, api, data, models, runtime):
+        for name in module.__all__:
+            assert getattr(module, name) is not None
+        assert set(module.__all__) <= set(dir(module))
+
+
+def test_unknown_names_are_attribute_errors():
+    assert not hasattr(rl_training, "NoSuchThing")
+
+
+def test_import_is_lazy():
+    code = "import sys, rl_training; print([m for m in ('torch', 'numpy', 'gymnasium', 'pydantic') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

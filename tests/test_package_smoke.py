@@ -1,0 +1,24 @@
+import tomllib
+
+import rl_training
+from tests.helpers import ROOT, run_cli
+
+
+def test_version_and_metadata_agree():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["version"] == rl_training.__version__
+    assert project["name"] == "rl-training"
+    assert (ROOT / "src" / "rl_training" / "py.typed").exists()
+    assert f"## {rl_training.__version__}" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_every_tested_version_is_pinned():
+    pinned = {line.split("==")[0].lower().replace("_", "-") for line in (ROOT / "constraints.txt").read_text().split()}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = [*project["dependencies"], *project["optional-dependencies"]["dev"], *project["optional-dependencies"]["plot"]]
+    names = {entry.split(">=")[0].split("[")[0].lower() for entry in wanted}
+    assert names <= pinned
+
+
+def test_the_package_runs_as_a_module():
+    assert "iql" in run_cli("list").stdout
