@@ -18,7 +18,9 @@ def make_learner(algo, seeds=(0,), observation_dim=3, action_dim=2, **knobs):
 
     config = make_config(run_values(algo, algo_kwargs=knobs))
     bound = np.ones(action_dim, dtype=np.float32)
-    return get_spec(algo).build()(Spaces(observation_dim, action_dim, -bound, bound), seeds, torch.device("cpu"), config.algo_kwargs)
+    return get_spec(algo).build()(
+        Spaces(observation_dim, action_dim, -bound, bound), seeds, torch.device("cpu"), config.algo_kwargs
+    )
 
 
 def check_learner(algo):
@@ -37,7 +39,9 @@ def check_metrics(algo):
     assert set(result.metrics) == METRICS[algo] == set(learner.metric_names)
     assert all(value.ndim == 0 and not value.requires_grad for value in result.metrics.values())
     solo = small_batch()
-    unbatched = type(solo)(*(getattr(solo, n)[0] for n in ("observations", "actions", "rewards", "next_observations", "terminals")))
+    unbatched = type(solo)(
+        *(getattr(solo, n)[0] for n in ("observations", "actions", "rewards", "next_observations", "terminals"))
+    )
     again = make_learner(algo).update(unbatched).metrics
     assert {name: value.item() for name, value in again.items()} == {name: v.item() for name, v in result.metrics.items()}
     population = make_learner(algo, seeds=(0, 1)).update(small_batch(members=2)).metrics
@@ -47,11 +51,17 @@ def check_metrics(algo):
 def check_due_groups_move(algo):
     learner = make_learner(algo)
     for _ in range(4):
-        before = {name: learner.model.trained.flat[:, columns].clone() for name, columns in learner.model.trained.groups.items()}
+        before = {
+            name: learner.model.trained.flat[:, columns].clone() for name, columns in learner.model.trained.groups.items()
+        }
         targets = learner.model.targets.flat.clone()
         due = set(learner.due_groups(learner.step))
         learner.update(small_batch())
-        moved = {name for name, columns in learner.model.trained.groups.items() if not torch.equal(before[name], learner.model.trained.flat[:, columns])}
+        moved = {
+            name
+            for name, columns in learner.model.trained.groups.items()
+            if not torch.equal(before[name], learner.model.trained.flat[:, columns])
+        }
         assert moved == due
         assert not torch.equal(targets, learner.model.targets.flat)
 

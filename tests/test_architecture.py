@@ -63,7 +63,12 @@ def test_nothing_in_a_file_is_executed(path):
                 assert node.func.id not in FORBIDDEN_CALLS
             if isinstance(node.func, ast.Attribute):
                 owner = node.func.value.id if isinstance(node.func.value, ast.Name) else ""
-                assert (owner, node.func.attr) not in {("torch", "load"), ("yaml", "load"), ("os", "system"), ("yaml", "unsafe_load")}
+                assert (owner, node.func.attr) not in {
+                    ("torch", "load"),
+                    ("yaml", "load"),
+                    ("os", "system"),
+                    ("yaml", "unsafe_load"),
+                }
                 if (owner, node.func.attr) == ("np", "load"):
                     options = {keyword.arg: ast.literal_eval(keyword.value) for keyword in node.keywords}
                     assert options.get("allow_pickle") is False

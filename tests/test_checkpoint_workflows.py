@@ -233,7 +233,11 @@ def test_a_damaged_checkpoint_is_passed_over_with_a_warning(tmp_path):
 
 POINTS = [
     "save:after-mkdir",
-    *(f"save:{name}:{place}" for name in ("state.safetensors", "state.json", "manifest.json") for place in ("start", "half", "end")),
+    *(
+        f"save:{name}:{place}"
+        for name in ("state.safetensors", "state.json", "manifest.json")
+        for place in ("start", "half", "end")
+    ),
     "save:before-manifest",
     "save:before-rename",
     "save:after-rename",

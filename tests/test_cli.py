@@ -84,7 +84,9 @@ def test_wrong_usage_exits_2(trained, tmp_path):
     folder, _ = trained
     tiny = folder / "tiny.yaml"
     one_line(run_cli("train", tiny, "--set", "algo=iqx", code=2), "unknown algorithm `iqx`", "Did you mean `iql`")
-    one_line(run_cli("train", tiny, "--set", "algo_kwargs.expectle=1", code=2), "unknown key `algo_kwargs.expectle`", "`expectile`")
+    one_line(
+        run_cli("train", tiny, "--set", "algo_kwargs.expectle=1", code=2), "unknown key `algo_kwargs.expectle`", "`expectile`"
+    )
     one_line(run_cli("train", tiny, "--set", "algo_kwargs.expectile=1.5", code=2), "1.5", ">= 0.5 and < 1.0")
     one_line(
         run_cli("train", tiny, "--set", "env_id=CartPole-v1", "--run-dir", tmp_path / "x", code=2), "Discrete(2)", "supported"
@@ -109,10 +111,14 @@ def test_bad_data_exits_3(tmp_path):
     arrays = small_arrays(observation_dim=3, action_dim=1)
     arrays["rewards"][[4, 9]] = np.nan
     np.savez(tmp_path / "d.npz", **arrays)
-    (tmp_path / "c.yaml").write_text(yaml.safe_dump(run_values(env_id=None, algo_kwargs={"dataset": {"path": str(tmp_path / "d.npz")}})))
+    (tmp_path / "c.yaml").write_text(
+        yaml.safe_dump(run_values(env_id=None, algo_kwargs={"dataset": {"path": str(tmp_path / "d.npz")}}))
+    )
     done = run_cli("train", tmp_path / "c.yaml", "--run-dir", tmp_path / "run", code=3)
     one_line(done, "d.npz", "`rewards` is NaN or inf in 2 rows (first: 4, 9)")
-    one_line(run_cli("train", tmp_path / "c.yaml", "--run-dir", tmp_path / "r2", "--set", "env_id=Pendulum-v1", code=3), "NaN")
+    one_line(
+        run_cli("train", tmp_path / "c.yaml", "--run-dir", tmp_path / "r2", "--set", "env_id=Pendulum-v1", code=3), "NaN"
+    )
 
 
 def test_bad_checkpoints_exit_4(trained, tmp_path):
@@ -162,7 +168,13 @@ def test_a_busy_run_directory_exits_7(trained, tmp_path):
 
 def test_a_closed_pipe_and_a_bare_terminal_are_no_fault():
     shell = f"{' '.join(command('list'))} | head -n 1"
-    done = subprocess.run(["bash", "-o", "pipefail", "-c", shell], env=environment(TERM="dumb", LANG="C", COLUMNS="20"), capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", shell],
+        env=environment(TERM="dumb", LANG="C", COLUMNS="20"),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.stdout == "algorithms\n"
     assert done.stderr == ""
 
@@ -206,7 +218,9 @@ def test_eight_starts_at_once_have_one_winner(tmp_path):
     """The lock is the kernel's, so it is also free again after a kill."""
     (tmp_path / "c.yaml").write_text(yaml.safe_dump(run_values()))
     arguments = command("train", tmp_path / "c.yaml", "--run-dir", tmp_path / "run")
-    racers = [subprocess.Popen(arguments, env=environment(), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL) for _ in range(4)]
+    racers = [
+        subprocess.Popen(arguments, env=environment(), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL) for _ in range(4)
+    ]
     codes = sorted(racer.wait(timeout=120) for racer in racers)
     for racer in racers:
         racer.stderr.close()

@@ -32,7 +32,9 @@ def test_packaged_configs_are_valid_and_small(name):
 
 
 def test_all_faults_come_at_once_with_file_and_line(tmp_path):
-    path = write(tmp_path, "algo: iql\ntotal_timestep: 5\neval_interval: 0\nalgo_kwargs:\n  expectile: 1.5\n  expectle: 0.7\n")
+    path = write(
+        tmp_path, "algo: iql\ntotal_timestep: 5\neval_interval: 0\nalgo_kwargs:\n  expectile: 1.5\n  expectle: 0.7\n"
+    )
     with pytest.raises(ConfigError) as caught:
         load_config(path)
     lines = str(caught.value).splitlines()

@@ -29,7 +29,9 @@ def test_a_used_directory_is_refused_with_the_difference(tmp_path):
     with pytest.raises(ConfigError, match=r"already holds a run.*total_timesteps 120 there, 130 here"):
         tiny_run(tmp_path, total_timesteps=130)
     assert tiny_run(tmp_path, total_timesteps=130, overwrite=True).step == 130
-    assert not (tmp_path / "checkpoints" / "step-000000120").exists() or (tmp_path / "checkpoints" / "step-000000130").exists()
+    assert (
+        not (tmp_path / "checkpoints" / "step-000000120").exists() or (tmp_path / "checkpoints" / "step-000000130").exists()
+    )
 
 
 def test_overwriting_equals_a_fresh_run(tmp_path):

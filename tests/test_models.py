@@ -107,7 +107,9 @@ def test_log_prob_is_that_of_a_plain_gaussian_with_tanh_mean():
     assert torch.allclose(model.log_prob(model.frozen, observations, actions), expected, rtol=1e-5)
 
 
-@pytest.mark.parametrize(("name", "value"), [("num_critics", 0), ("hidden_sizes", ()), ("hidden_sizes", (0,)), ("initialization", "x")])
+@pytest.mark.parametrize(
+    ("name", "value"), [("num_critics", 0), ("hidden_sizes", ()), ("hidden_sizes", (0,)), ("initialization", "x")]
+)
 def test_bad_shapes_are_refused(name, value):
     with pytest.raises(ConfigError, match=name):
         MLPIQLModel(3, 2, **{name: value})

@@ -96,7 +96,10 @@ def test_fingerprint_sees_every_change(dataset):
     arrays = small_arrays()
     arrays["rewards"][7] = np.nextafter(arrays["rewards"][7], np.float32(9))
     assert TransitionDataset.from_dict(arrays).fingerprint != dataset.fingerprint
-    assert TransitionDataset.from_dict(small_arrays(), action_low=[-2, -2], action_high=[2, 2]).fingerprint != dataset.fingerprint
+    assert (
+        TransitionDataset.from_dict(small_arrays(), action_low=[-2, -2], action_high=[2, 2]).fingerprint
+        != dataset.fingerprint
+    )
 
 
 def test_spaces_come_from_the_record_or_the_data(dataset):

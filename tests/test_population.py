@@ -31,7 +31,9 @@ def test_a_diverged_member_is_frozen_and_the_others_go_on(tmp_path):
     tiny_run(tmp_path / "sick", seeds=[0, 1], callbacks=[Poison(50, [1])])
     tiny_run(tmp_path / "well", seeds=[0, 1])
     rows = metric_rows(tmp_path / "sick")
-    assert [row for row in rows if row.get("event") == "diverged"] == [{"step": 60, "member": 1, "seed": 1, "event": "diverged"}]
+    assert [row for row in rows if row.get("event") == "diverged"] == [
+        {"step": 60, "member": 1, "seed": 1, "event": "diverged"}
+    ]
     assert not any(row["member"] == 1 and row["step"] > 60 for row in rows)
     healthy = [row for row in metric_rows(tmp_path / "well") if row["member"] == 0]
     assert [row for row in rows if row["member"] == 0] == healthy
@@ -97,7 +99,9 @@ def test_early_stopping_resumes_exactly(tmp_path):
         tiny_run(tmp_path / "cut", callbacks=[CutAt()], **changes)
     tiny_run(tmp_path / "cut", resume=True, **changes)
     assert_same_run(tmp_path / "whole", tmp_path / "cut")
-    statuses = [r["status"] for r in load_checkpoint(next((tmp_path / "cut" / "checkpoints").glob("step-*"))).state["members"]]
+    statuses = [
+        r["status"] for r in load_checkpoint(next((tmp_path / "cut" / "checkpoints").glob("step-*"))).state["members"]
+    ]
     assert "stopped" in statuses
 
 

@@ -77,7 +77,9 @@ class SignalAt(CutAt):
             os.kill(os.getpid(), signal.SIGTERM)
 
 
-@pytest.mark.parametrize("at", [("log", 50), ("log", 80), ("log", 120), ("checkpoint", 60)], ids=lambda at: f"{at[0]}-{at[1]}")
+@pytest.mark.parametrize(
+    "at", [("log", 50), ("log", 80), ("log", 120), ("checkpoint", 60)], ids=lambda at: f"{at[0]}-{at[1]}"
+)
 def test_a_signal_saves_the_very_step(whole, tmp_path, at):
     """At 80 and 120 the evaluation is still to come, and comes after the resume."""
     path, seeds = whole

@@ -1,6 +1,6 @@
 """Adam on groups of one flat buffer: per-member rates, counts and clipping; a group that is not due is untouched."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -33,32 +33,36 @@ class GroupedAdam:
         device = bank.flat.device
         self.counts = {name: torch.zeros(bank.members, 1, device=device) for name in options}
         self._segments = {name: [s.name for s in bank.segments if s.group == name] for name in options}
-        buffers = (bank.flat, self.first, self.second)
-        self._rows = {
-            name: [*(list(buffer[:, bank.groups[name]].unbind(0)) for buffer in buffers), list(count[:, 0].unbind(0))]
-            for name, count in self.counts.items()
-        }
+        self._rows = {name: self._fused_rows(name) for name in options}
         self._mask = bank.weight_mask()
+
+    def _fused_rows(self, name: str) -> list[list[Tensor]]:
+        """Views of parameters, moments and counts of a group, a row per segment and member."""
+        places = [(segment.name in self._segments[name], segment.size) for segment in self.bank.segments]
+        rows: list[list[Tensor]] = []
+        for buffer in (self.bank.flat, self.first, self.second):
+            pieces = torch.split_with_sizes(buffer, [size for _, size in places], dim=1)
+            rows.append([row for piece, (mine, _) in zip(pieces, places, strict=True) if mine for row in piece.unbind(0)])
+        return [*rows, [*self.counts[name][:, 0].unbind(0)] * len(self._segments[name])]
 
     @torch.no_grad()
     def step(self, gradients: Mapping[str, Tensor], due: Collection[str], rates: Mapping[str, float]) -> None:
         """Apply one Adam step to the due groups; `rates` scales each group's learning rate (its schedule)."""
         for name in due:
             options = self.options[name]
-            parts = [gradients[segment] for segment in self._segments[name]]
-            slope = parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
+            slopes = [gradients[segment] for segment in self._segments[name]]
             if options.max_grad_norm is not None:
-                norm = slope.norm(dim=1, keepdim=True)
-                slope = slope * (options.max_grad_norm / (norm + 1e-6)).clamp(max=1.0)
+                norm = torch.cat(slopes, dim=1).norm(dim=1, keepdim=True)
+                slopes = [slope * (options.max_grad_norm / (norm + 1e-6)).clamp(max=1.0) for slope in slopes]
             rate = options.learning_rate * rates[name]
             if options.weight_decay:
                 columns = self.bank.groups[name]
                 self.bank.flat[:, columns].mul_(1.0 - rate * options.weight_decay * self._mask[columns])
             self.counts[name].add_(1.0)
-            if slope.is_cpu:
-                self._fused_step(name, slope, rate)
+            if slopes[0].is_cpu:
+                self._fused_step(name, slopes, rate)
             else:
-                self.elementwise_step(name, slope, rate)
+                self.elementwise_step(name, torch.cat(slopes, dim=1), rate)
 
     def elementwise_step(self, name: str, slope: Tensor, rate: float) -> None:
         """The formula: p <- p - rate * m^ / (sqrt(v^) + eps), with m^ and v^ corrected for their start at zero."""
@@ -73,11 +77,12 @@ class GroupedAdam:
         denominator = second.sqrt().add_((options.eps * root).float())
         self.bank.flat[:, columns].addcmul_(torch.div(first, denominator, out=denominator), scale)
 
-    def _fused_step(self, name: str, slope: Tensor, rate: float) -> None:
-        """The same formula in one pass over memory: torch's own CPU kernel, a row per member."""
+    def _fused_step(self, name: str, slopes: Sequence[Tensor], rate: float) -> None:
+        """The same formula in one pass over memory: torch's own CPU kernel, a row per segment and member."""
         options = self.options[name]
+        parameters, first, second, counts = self._rows[name]
         torch._fused_adam_(
-            *(self._rows[name][0], list(slope.unbind(0)), *self._rows[name][1:3], [], self._rows[name][3]),
+            *(parameters, [row for slope in slopes for row in slope.unbind(0)], first, second, [], counts),
             lr=rate,
             beta1=options.betas[0],
             beta2=options.betas[1],

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from rl_training.algorithms.adam import GroupOptions
-from rl_training.algorithms.learner import Learner, Metrics
+from rl_training.algorithms.learner import Learner, Metrics, solo_shapes
 from rl_training.data.batch import Batch
 from rl_training.knobs import IQLKnobs
 from rl_training.models.iql_model import MLPIQLModel
@@ -19,7 +19,7 @@ from rl_training.models.iql_model import MLPIQLModel
 
 def expectile_loss(residual: Tensor, expectile: float) -> Tensor:
     """Equation 5: squared error, weighted `expectile` where Q exceeds V and `1 - expectile` elsewhere; batch mean."""
-    weight = torch.where(residual < 0.0, 1.0 - expectile, expectile)
+    weight = (residual.detach() < 0.0).to(residual.dtype).sub_(expectile).abs_()
     return (weight * residual.square()).mean(-1)
 
 
@@ -33,32 +33,38 @@ def advantage_weights(advantage: Tensor, beta: float, max_advantage_weight: floa
     return (beta * advantage).exp().clamp(max=max_advantage_weight)
 
 
+def actor_loss(weights: Tensor, log_prob: Tensor) -> Tensor:
+    """Equation 7: weighted behaviour cloning, batch mean of -w log pi(a | s)."""
+    return -(weights * log_prob).mean(-1)
+
+
 def iql_losses(model: MLPIQLModel, batch: Batch, knobs: IQLKnobs) -> tuple[Tensor, Metrics]:
-    """Return the sum of value, critic and actor losses over members, and metrics (members,)."""
+    """Return the sum of value, critic and actor losses over members, and metrics (members, ...)."""
     online = model.online
     with torch.no_grad():
         target_q = model.q_values(model.target, batch.observations, batch.actions).amin(1)
         next_v = model.values(model.frozen, batch.next_observations)
-        td_target = batch.rewards + knobs.gamma * (1.0 - batch.terminals) * next_v
+        td_target = torch.addcmul(batch.rewards, 1.0 - batch.terminals, next_v, value=knobs.gamma)
 
     v = model.values(online, batch.observations)
-    value = expectile_loss(target_q - v, knobs.expectile)
+    residual = target_q - v
+    value = expectile_loss(residual, knobs.expectile)
 
     q = model.q_values(online, batch.observations, batch.actions)
     critic = critic_loss(q, td_target)
 
-    advantage = target_q - v.detach()
+    advantage = residual.detach()
     weights = advantage_weights(advantage, knobs.beta, knobs.max_advantage_weight)
-    actor = -(weights * model.log_prob(online, batch.observations, batch.actions)).mean(-1)
+    actor = actor_loss(weights, model.log_prob(online, batch.observations, batch.actions))
 
     metrics = {
         "value_loss": value.detach(),
         "critic_loss": critic.detach(),
         "actor_loss": actor.detach(),
-        "q_mean": q.detach().mean((1, 2)),
-        "v_mean": v.detach().mean(-1),
-        "advantage_mean": advantage.mean(-1),
-        "weight_mean": weights.mean(-1),
+        "q_mean": q.detach(),
+        "v_mean": v.detach(),
+        "advantage_mean": advantage,
+        "weight_mean": weights,
     }
     return (value + critic + actor).sum(), metrics
 
@@ -66,7 +72,7 @@ def iql_losses(model: MLPIQLModel, batch: Batch, knobs: IQLKnobs) -> tuple[Tenso
 def iql_loss(model: MLPIQLModel, batch: Batch, **knobs: Any) -> tuple[Tensor, Metrics]:
     """Return IQL's loss and metrics for a batch, changing nothing; `knobs` as of `IQL`."""
     loss, metrics = iql_losses(model, batch.with_members(model.members), IQLKnobs.checked(knobs))
-    return loss, {name: value[0] for name, value in metrics.items()} if model.members == 1 else metrics
+    return loss, solo_shapes(metrics)
 
 
 class IQL(Learner[MLPIQLModel, IQLKnobs]):

@@ -13,6 +13,7 @@ from rl_training.knobs import LearnerKnobs
 from rl_training.models.base import StackedModel
 
 Metrics = dict[str, Tensor]
+"""Detached tensors by name, (members, ...); their mean over all but the first axis is taken when somebody reads them."""
 KnobsT = TypeVar("KnobsT", bound=LearnerKnobs)
 ModelT = TypeVar("ModelT", bound=StackedModel)
 
@@ -23,6 +24,16 @@ class UpdateResult:
 
     gradient_steps: int
     metrics: Metrics
+
+
+def summarize(metrics: Metrics) -> Metrics:
+    """Return the mean of each metric per member, (members,)."""
+    return {name: value.flatten(1).mean(1) if value.ndim > 1 else value for name, value in metrics.items()}
+
+
+def solo_shapes(metrics: Metrics) -> Metrics:
+    """Return summarized metrics, as scalars where there is one member."""
+    return {name: value[0] if len(value) == 1 else value for name, value in summarize(metrics).items()}
 
 
 class Learner(Generic[ModelT, KnobsT]):
@@ -44,7 +55,7 @@ class Learner(Generic[ModelT, KnobsT]):
         raise NotImplementedError
 
     def loss(self, batch: Batch) -> tuple[Tensor, Metrics]:
-        """Return the scalar to minimise and detached metrics (members,)."""
+        """Return the scalar to minimise and detached metrics (members, ...)."""
         raise NotImplementedError
 
     def due_groups(self, step: int) -> Collection[str]:
@@ -53,7 +64,7 @@ class Learner(Generic[ModelT, KnobsT]):
         return self.optimizer.options
 
     def train_step(self, batch: Batch, rates: Mapping[str, float] | None = None) -> Metrics:
-        """Take one gradient step on a batch with a members axis; return metrics (members,)."""
+        """Take one gradient step on a batch with a members axis; return metrics (members, ...)."""
         loss, metrics = self.loss(batch)
         gradients = self.model.gradients(loss)
         due = self.due_groups(self.step)
@@ -65,9 +76,7 @@ class Learner(Generic[ModelT, KnobsT]):
     def update(self, batch: Batch) -> UpdateResult:
         """Take one gradient step; a solo learner takes and gives shapes without the members axis."""
         metrics = self.train_step(batch.with_members(self.model.members))
-        if self.model.members == 1:
-            metrics = {name: value[0] for name, value in metrics.items()}
-        return UpdateResult(gradient_steps=1, metrics=metrics)
+        return UpdateResult(gradient_steps=1, metrics=solo_shapes(metrics))
 
     def act(self, observations: Tensor, *, deterministic: bool = True, step: int = 0) -> Tensor:
         """Return actions in [-1, 1] for observations (members, batch, dim); solo also (batch, dim) or (dim,)."""

@@ -16,7 +16,9 @@ Path = tuple[int | str, ...]
 
 _INTEGER = re.compile(r"[-+]?(0|[1-9][0-9_]*)")
 _FLOAT = re.compile(r"[-+]?((0|[1-9][0-9_]*)(\.[0-9_]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?")
-_PLAIN_TAGS = tuple(f"tag:yaml.org,2002:{name}" for name in ("map", "seq", "str", "int", "float", "bool", "null", "timestamp"))
+_PLAIN_TAGS = tuple(
+    f"tag:yaml.org,2002:{name}" for name in ("map", "seq", "str", "int", "float", "bool", "null", "timestamp")
+)
 
 
 class _Loader(yaml.SafeLoader):

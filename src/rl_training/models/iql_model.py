@@ -67,11 +67,11 @@ class MLPIQLModel(StackedModel):
 
     def q_values(self, parameters: Parameters, observations: Tensor, actions: Tensor) -> Tensor:
         """Return Q of every critic, (members, critics, batch)."""
-        return self._critic(parameters["critic"], torch.cat((observations, actions), dim=-1)).squeeze(-1)
+        return self._critic(parameters["critic"], torch.cat((observations, actions), dim=-1))
 
     def values(self, parameters: Parameters, observations: Tensor) -> Tensor:
         """Return V, (members, batch)."""
-        return self._value(parameters["value"], observations).squeeze(-1)
+        return self._value(parameters["value"], observations)
 
     def mean_actions(self, parameters: Parameters, observations: Tensor) -> Tensor:
         """Return the mean of the policy, (members, batch, actions), inside (-1, 1)."""
@@ -85,8 +85,8 @@ class MLPIQLModel(StackedModel):
     def log_prob(self, parameters: Parameters, observations: Tensor, actions: Tensor) -> Tensor:
         """Return log pi(a | s) of the plain Gaussian, (members, batch)."""
         log_std = self.log_std(parameters)
-        deviation = (actions - self.mean_actions(parameters, observations)) * (-log_std).exp()
-        return -0.5 * (deviation.square() + (2.0 * log_std + log(2.0 * pi))).sum(-1)
+        deviation = (actions - self.mean_actions(parameters, observations)) / log_std.exp()
+        return -0.5 * deviation.square().sum(-1) - (log_std.sum(-1) + 0.5 * self.action_dim * log(2.0 * pi))
 
     def act(self, observations: Tensor, *, deterministic: bool, step: int = 0) -> Tensor:
         """Return actions in [-1, 1], (members, batch, actions): the mean, or a sample of the stream `act` at `step`."""

@@ -7,14 +7,13 @@ of the whole network is written in place into the one segment that the optimizer
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from math import sqrt
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from rl_training.models.initializers import Initialization, ones, uniform, weight_initializer, zeros
 from rl_training.models.parameters import ParameterSpec, Segment, SegmentValues
@@ -27,7 +26,7 @@ class StackedMLP:
     """A ReLU perceptron for every member, or for every member and critic of an ensemble.
 
     With `ensemble` = E the parameters are (members, E, in, out) and the output (members, E, batch, out); without it the
-    ensemble axis is absent. LayerNorm, when asked for, stands between each hidden product and its activation.
+    ensemble axis is absent, and so is the last axis of a network with one output. LayerNorm, when asked for, stands between each hidden product and its activation.
     """
 
     name: str
@@ -60,56 +59,71 @@ class StackedMLP:
         return Segment(self.name, self.group, tuple(specs))
 
     def __call__(self, values: SegmentValues, inputs: Tensor) -> Tensor:
-        """Return outputs (members[, ensemble], batch, out) of inputs (members, batch, in)."""
-        return _StackedMLPFunction.apply(values.columns, inputs, self, values.tensors)  # type: ignore[no-any-return,no-untyped-call]
+        """Return outputs (members[, ensemble], batch[, out]) of inputs (members, batch, in)."""
+        stacks = values.stacks or self._stacks(values)
+        if torch.is_grad_enabled() and (values.columns.requires_grad or inputs.requires_grad):
+            return _StackedMLPFunction.apply(values.columns, inputs, self, stacks)  # type: ignore[no-any-return,no-untyped-call]
+        return _forward(self, inputs, stacks, None)
+
+    def _stacks(self, values: SegmentValues) -> list[Tensor]:
+        """Each parameter as (stack, rows, out), members and ensemble joined: a copy only when both are larger than one."""
+        joined = [t if self.ensemble is None else t.flatten(0, 1) for t in values.tensors]
+        stacks = [t if t.ndim == 3 else t.unsqueeze(1) for t in joined]
+        if self.ensemble is None or values.columns.shape[0] == 1:
+            values.stacks.extend(stacks)
+        return stacks
 
 
-def _stacked(parameter: Tensor, ensemble: int | None) -> Tensor:
-    """Join members and ensemble into one axis: (stack, ...); a copy only when both are larger than one."""
-    return parameter if ensemble is None else parameter.flatten(0, 1)
+def _forward(network: StackedMLP, inputs: Tensor, stacks: Sequence[Tensor], saved: list[Tensor] | None) -> Tensor:
+    """Outputs of the network; what a backward pass needs is appended to `saved`."""
+    members, batch, width = inputs.shape
+    ensemble = network.ensemble
+    hidden = inputs
+    if ensemble is not None:
+        hidden = inputs.unsqueeze(1).expand(-1, ensemble, -1, -1).reshape(members * ensemble, batch, width)
+    keep = saved if saved is not None else []
+    keep.append(hidden)
+    parameters = iter(stacks)
+    for layer in range(network.hidden_layers + 1):
+        weight, bias = next(parameters), next(parameters)
+        hidden = torch.bmm(hidden, weight)  # bias apart: on the CPU baddbmm would first copy it to every row
+        keep.append(weight)
+        if hidden.is_cpu and layer < network.hidden_layers and not network.layer_norm:
+            keep.append(torch._add_relu_(hidden, bias))  # one pass over memory for both
+            continue
+        hidden.add_(bias)
+        if layer == network.hidden_layers:
+            break
+        if network.layer_norm:
+            scale, offset = next(parameters), next(parameters)
+            product = hidden
+            hidden, mean, rstd = torch.native_layer_norm(product, product.shape[-1:], None, None, _LAYER_NORM_EPS)
+            hidden = torch.addcmul(offset, hidden, scale)
+            keep += [product, mean, rstd, scale]
+        keep.append(hidden.relu_())
+    lead = (members,) if ensemble is None else (members, ensemble)
+    return hidden.view(*lead, batch) if network.output_size == 1 else hidden.view(*lead, batch, -1)
 
 
 class _StackedMLPFunction(torch.autograd.Function):
     """Forward and backward of a whole StackedMLP; differentiates the segment's columns and the inputs."""
 
     @staticmethod
-    def forward(ctx: Any, columns: Tensor, inputs: Tensor, network: StackedMLP, tensors: Sequence[Tensor]) -> Tensor:
-        members, batch, width = inputs.shape
-        ensemble = network.ensemble
-        hidden = inputs
-        if ensemble is not None:
-            hidden = inputs.unsqueeze(1).expand(-1, ensemble, -1, -1).reshape(members * ensemble, batch, width)
-        saved = [columns, hidden]
-        parameters = iter(tensors)
-        for layer in range(network.hidden_layers + 1):
-            weight, bias = _stacked(next(parameters), ensemble), _stacked(next(parameters), ensemble)
-            hidden = torch.bmm(hidden, weight).add_(bias.unsqueeze(1))  # faster on the CPU than baddbmm
-            if layer == network.hidden_layers:
-                saved.append(weight)
-                break
-            if network.layer_norm:
-                scale, offset = (_stacked(next(parameters), ensemble).unsqueeze(1) for _ in range(2))
-                product = hidden
-                hidden, mean, rstd = torch.native_layer_norm(product, product.shape[-1:], None, None, _LAYER_NORM_EPS)
-                hidden = torch.addcmul(offset, hidden, scale)
-                saved += [weight, product, mean, rstd, scale]
-            else:
-                saved.append(weight)
-            saved.append(hidden.relu_())
+    def forward(ctx: Any, columns: Tensor, inputs: Tensor, network: StackedMLP, stacks: Sequence[Tensor]) -> Tensor:
+        saved = [columns]
+        outputs = _forward(network, inputs, stacks, saved)
         ctx.network = network
         ctx.save_for_backward(*saved)
-        return hidden if ensemble is None else hidden.view(members, ensemble, batch, -1)
+        return outputs
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
         network: StackedMLP = ctx.network
         columns, *saved = ctx.saved_tensors
         train_columns, train_inputs = ctx.needs_input_grad[:2]
         result = network.parameters.empty_like(columns) if train_columns else None
         places = network.parameters.tensors(result) if result is not None else []
-        if network.ensemble is not None:
-            gradient = gradient.flatten(0, 1)
+        gradient = gradient.reshape(saved[0].shape[0], -1, network.output_size)
         for layer in reversed(range(network.hidden_layers + 1)):
             weight, activation = saved.pop(), saved[-1]
             if train_columns:
@@ -147,7 +161,15 @@ def _weight_gradient(destination: Tensor, activation: Tensor, gradient: Tensor) 
 
 
 def _sum_rows(destination: Tensor, values: Tensor) -> None:
-    """Write the sum over the batch of (stack, batch, out) into a view (members[, ensemble], out)."""
-    if destination.ndim == 3:
-        values = values.view(*destination.shape[:2], *values.shape[1:])
-    torch.sum(values, dim=-2, out=destination)
+    """Write the sum over the batch of (stack, batch, out) into a view (members[, ensemble], out), as a product with ones."""
+    direct = destination if destination.ndim == 2 else destination[0] if destination.shape[0] == 1 else None
+    ones = _ones(values.shape[1], values.dtype, values.device).expand(values.shape[0], -1, -1)
+    if direct is None:
+        destination.copy_(torch.bmm(ones, values).view(destination.shape))
+    else:
+        torch.bmm(ones, values, out=direct.unsqueeze(1))
+
+
+@lru_cache(maxsize=64)
+def _ones(count: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    return torch.ones(1, 1, count, dtype=dtype, device=device)

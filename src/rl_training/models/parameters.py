@@ -7,8 +7,9 @@ never leaves memory: files hold names and plain shapes.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import accumulate
 from math import prod
 
 import torch
@@ -34,6 +35,11 @@ class ParameterSpec:
         return prod(self.shape)
 
     @cached_property
+    def strides(self) -> tuple[int, ...]:
+        """Strides of the parameter in a member's row."""
+        return tuple(prod(self.shape[axis + 1 :]) for axis in range(len(self.shape)))
+
+    @cached_property
     def padded_size(self) -> int:
         """Elements in the buffer, a multiple of the alignment."""
         return self.numel + -self.numel % ALIGNMENT
@@ -55,36 +61,41 @@ class Segment:
     @cached_property
     def size(self) -> int:
         """Elements in the buffer, padding included."""
-        return sum(self.padded_sizes)
+        return sum(spec.padded_size for spec in self.specs)
 
     @cached_property
-    def padded_sizes(self) -> list[int]:
-        """Padded size of each parameter, in order."""
-        return [spec.padded_size for spec in self.specs]
+    def offsets(self) -> list[int]:
+        """Column at which each parameter starts."""
+        return [0, *accumulate(spec.padded_size for spec in self.specs[:-1])]
+
+    @cached_property
+    def _padding(self) -> list[slice]:
+        ends = zip(self.specs, self.offsets, strict=True)
+        return [slice(o + s.numel, o + s.padded_size) for s, o in ends if s.padded_size != s.numel]
 
     def tensors(self, columns: Tensor) -> list[Tensor]:
         """Return each parameter as a view (members, *shape) of the segment's columns (members, size), in order."""
-        members = columns.shape[0]
+        members, (row, _), start = columns.shape[0], columns.stride(), columns.storage_offset()
         return [
-            (piece if spec.padded_size == spec.numel else piece[:, : spec.numel]).view(members, *spec.shape)
-            for spec, piece in zip(self.specs, torch.split_with_sizes(columns, self.padded_sizes, dim=1), strict=True)
+            columns.as_strided((members, *spec.shape), (row, *spec.strides), start + offset)
+            for spec, offset in zip(self.specs, self.offsets, strict=True)
         ]
 
     def empty_like(self, columns: Tensor) -> Tensor:
         """Return new columns whose padding is zero and whose parameters are still to be written."""
         result = torch.empty_like(columns, memory_format=torch.contiguous_format)
-        for spec, piece in zip(self.specs, torch.split_with_sizes(result, self.padded_sizes, dim=1), strict=True):
-            if spec.padded_size != spec.numel:
-                piece[:, spec.numel :] = 0.0
+        for columns_between in self._padding:
+            result[:, columns_between].zero_()
         return result
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SegmentValues:
     """The values of a segment as a loss uses them."""
 
     columns: Tensor  # (members, size): a leaf that carries the gradient, or a tensor without one
     tensors: Sequence[Tensor]  # the parameters inside in order, (members, ...) views without gradient
+    stacks: list[Tensor] = field(default_factory=list)  # the same as a network multiplies them, kept when they are views
 
 
 class ParameterBank:

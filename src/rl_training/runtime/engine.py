@@ -109,7 +109,7 @@ class Engine:
         return {group: schedule_factor(name, step, self.total_steps) for group, name in self._schedules.items()}
 
     def run(self, first_step: int, count: int) -> Metrics:
-        """Take `count` gradient steps and return the metrics of the last, (members,) each."""
+        """Take `count` gradient steps and return the metrics of the last."""
         indices = self.source.indices(first_step, count)
         metrics: Metrics = {}
         for offset in range(count):

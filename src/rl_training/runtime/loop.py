@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from rl_training.algorithms.learner import Learner, Metrics
+from rl_training.algorithms.learner import Learner, Metrics, summarize
 from rl_training.data.spaces import Spaces
 from rl_training.data.transforms import Transforms
 from rl_training.errors import CheckpointError, DivergedError, StoppedBySignal, StorageError
@@ -95,7 +95,7 @@ class TrainingLoop:
                 self._evaluate_and_save()
             while not self._finished():
                 boundary = self._next_boundary()
-                metrics = self.engine.run(self.step, boundary - self.step)
+                metrics = summarize(self.engine.run(self.step, boundary - self.step))
                 self.step = boundary
                 self._after_chunk(metrics, watch)
         finally:
