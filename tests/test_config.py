@@ -196,6 +196,7 @@ def test_typos_are_nearly_always_understood():
 
 
 def test_the_schema_loads_no_torch():
-    code = "import sys, rl_training.experiment.config, rl_training.experiment.registry, rl_training.cli; print('torch' in sys.modules)"
+    modules = "rl_training.experiment.config, rl_training.experiment.registry, rl_training.cli"
+    code = f"import sys, {modules}; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

@@ -97,6 +97,12 @@ def test_iql_model_gives_twin_q_value_and_bounded_actions():
     )
 
 
+def test_a_single_action_keeps_its_axis():
+    model = MLPIQLModel(3, 1, hidden_sizes=(8, 8))
+    assert model.act(torch.zeros(1, 5, 3), deterministic=True).shape == (1, 5, 1)
+    assert model.log_prob(model.online, torch.zeros(1, 5, 3), torch.zeros(1, 5, 1)).shape == (1, 5)
+
+
 def test_log_prob_is_that_of_a_plain_gaussian_with_tanh_mean():
     model = MLPIQLModel(3, 2, hidden_sizes=(8, 8))
     model.frozen["log_std"].tensors[0].copy_(torch.tensor([[0.5, -9.0]]))  # the second is clipped to -5

@@ -28,6 +28,7 @@ class Batch:
             batch = replace(self, **{name: value.unsqueeze(0) for name, value in values.items() if value is not None})
         if batch.rewards.shape[0] != members:
             raise ConfigError(
-                f"the batch has rewards of shape {tuple(self.rewards.shape)}; ({members}, batch) is needed for {members} members"
+                f"the batch has rewards of shape {tuple(self.rewards.shape)}; "
+                f"({members}, batch) is needed for {members} members"
             )
         return batch

@@ -47,9 +47,9 @@ class MLPIQLModel(StackedModel):
         )
         sizes, init = shape.hidden_sizes, shape.initialization
         self._critic = StackedMLP(
-            "critic", "critic", observation_dim + action_dim, sizes, 1, shape.num_critics, shape.critic_layer_norm, init
+            "critic", "critic", observation_dim + action_dim, sizes, 1, shape.num_critics, shape.critic_layer_norm, init, True
         )
-        self._value = StackedMLP("value", "value", observation_dim, sizes, 1, None, shape.value_layer_norm, init)
+        self._value = StackedMLP("value", "value", observation_dim, sizes, 1, None, shape.value_layer_norm, init, True)
         self._actor = StackedMLP("actor", "actor", observation_dim, sizes, action_dim, None, False, init)
         super().__init__(
             [

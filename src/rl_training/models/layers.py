@@ -26,7 +26,8 @@ class StackedMLP:
     """A ReLU perceptron for every member, or for every member and critic of an ensemble.
 
     With `ensemble` = E the parameters are (members, E, in, out) and the output (members, E, batch, out); without it the
-    ensemble axis is absent, and so is the last axis of a network with one output. LayerNorm, when asked for, stands between each hidden product and its activation.
+    ensemble axis is absent, and so is the last axis of a `scalar` network. LayerNorm, when asked for, stands between
+    each hidden product and its activation.
     """
 
     name: str
@@ -37,6 +38,7 @@ class StackedMLP:
     ensemble: int | None = None
     layer_norm: bool = False
     initialization: Initialization = "orthogonal"
+    scalar: bool = False  # one output, and no axis for it
 
     @property
     def hidden_layers(self) -> int:
@@ -102,7 +104,7 @@ def _forward(network: StackedMLP, inputs: Tensor, stacks: Sequence[Tensor], save
             keep += [product, mean, rstd, scale]
         keep.append(hidden.relu_())
     lead = (members,) if ensemble is None else (members, ensemble)
-    return hidden.view(*lead, batch) if network.output_size == 1 else hidden.view(*lead, batch, -1)
+    return hidden.view(*lead, batch) if network.scalar else hidden.view(*lead, batch, -1)
 
 
 class _StackedMLPFunction(torch.autograd.Function):
