@@ -56,17 +56,26 @@ def threefry2x64(key: tuple[Tensor, Tensor], counter: tuple[Tensor, Tensor]) -> 
     return x0, x1
 
 
+def _int64(value: Tensor | Sequence[int] | int, device: torch.device | None) -> Tensor:
+    """A number or numbers as int64; a number is filled in on the device, since a graph capture allows no copy to it."""
+    if isinstance(value, int):
+        return torch.full((), value, dtype=torch.int64, device=device)
+    return torch.as_tensor(value, dtype=torch.int64, device=device)
+
+
 def _words(seeds: Seeds, stream: str, step: Steps, count: int, device: torch.device | None) -> tuple[Tensor, Tensor]:
     """The two words of the blocks that hold `count` draws: each (members, steps, ceil(count / 2)), or without steps."""
     if device is None:
         device = seeds.device if isinstance(seeds, Tensor) else step.device if isinstance(step, Tensor) else None
-    seed = torch.as_tensor(seeds, dtype=torch.int64, device=device)
-    steps = torch.as_tensor(step, dtype=torch.int64, device=device)
+    seed, steps = _int64(seeds, device), _int64(step, device)
     member_shape = (-1, 1) if steps.ndim == 0 else (-1, 1, 1)
     step_shape = (1, 1) if steps.ndim == 0 else (1, -1, 1)
     position = torch.arange((count + 1) // 2, dtype=torch.int64, device=device)
-    stream_word = torch.full((), stream_key(stream), dtype=torch.int64, device=device)
-    return threefry2x64((seed.reshape(member_shape), stream_word), (steps.reshape(step_shape), position))
+    seed = seed.reshape(member_shape)
+    # the stream's key as a value made from loaded data: a compiler that folded it into the index of `position` would
+    # narrow both to 32 bits
+    stream_word = seed.bitwise_and(0).bitwise_or(stream_key(stream))
+    return threefry2x64((seed, stream_word), (steps.reshape(step_shape), position))
 
 
 def _interleave(first: Tensor, second: Tensor, shape: Sequence[int]) -> Tensor:
@@ -104,7 +113,7 @@ def integers(
     `(members, steps)` beside a range of steps (a replay buffer that grows).
     """
     words = bits(seeds, stream, step, shape, device=device)
-    bound = torch.as_tensor(high, dtype=torch.int64, device=words.device)
+    bound = _int64(high, words.device)
     if bound.ndim > 0:
         bound = bound.reshape(*bound.shape, *(1 for _ in shape))
     return _multiply_high(words, bound)

@@ -1,12 +1,16 @@
 """The engine: where and how steps run. It resolves device, mode, precision and threads once, and knows no algorithm."""
 
+import contextlib
 import ctypes
+import os
 import platform
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from math import prod
 from typing import Any
 
 import torch
+import torch.utils.deterministic
 
 from rl_training.algorithms.learner import Learner, Metrics
 from rl_training.errors import ConfigError
@@ -38,6 +42,7 @@ class ResolvedEngine:
 
 def resolve_device(name: str) -> torch.device:
     """Return the device a name stands for, or a ConfigError that says what there is."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read once, when CUDA starts; makes products repeatable
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     device = torch.device(name)
@@ -49,22 +54,15 @@ def resolve_device(name: str) -> torch.device:
 
 
 def resolve_engine(settings: RunSettings, learner: Learner[Any, Any], stored: dict[str, Any] | None) -> ResolvedEngine:
-    """Decide mode, precision and threads, from a checkpoint's record where there is one, and apply them to torch."""
+    """Return mode, precision and threads for a run, from a checkpoint's record where there is one."""
     if settings.engine not in ("auto", "eager"):
         raise ConfigError(f"engine = {settings.engine!r} is not available in this version; use auto or eager")
     if settings.precision != "float32":
         raise ConfigError(f"precision = {settings.precision!r} is not available in this version; use float32")
     device = learner.model.device
     small = step_operations(learner, settings.algo_kwargs.batch_size) < _SMALL_STEP
-    threads = 1 if small else torch.get_num_threads()
-    if stored is not None:
-        threads = min(int(stored["threads"]), torch.get_num_threads()) if int(stored["threads"]) > 0 else threads
-    torch.set_num_threads(threads)
-    torch.backends.cuda.matmul.allow_tf32 = False
-    if settings.deterministic and device.type == "cuda":
-        torch.use_deterministic_algorithms(True, warn_only=True)
-    if device.type == "cpu":
-        keep_freed_memory()
+    wanted = 1 if small else torch.get_num_threads()
+    threads = wanted if stored is None else max(1, min(int(stored["threads"]), torch.get_num_threads()))
     return ResolvedEngine(
         device=device.type,
         mode="eager",
@@ -74,6 +72,29 @@ def resolve_engine(settings: RunSettings, learner: Learner[Any, Any], stored: di
         torch=torch.__version__,
         machine=platform.machine(),
     )
+
+
+@contextlib.contextmanager
+def applied(engine: ResolvedEngine) -> Iterator[None]:
+    """Apply an engine's threads and flags to torch for the length of a block, and put back what was there."""
+    guard: Any = torch.utils.deterministic
+    threads, tf32 = torch.get_num_threads(), torch.backends.cuda.matmul.allow_tf32
+    deterministic, fill = torch.are_deterministic_algorithms_enabled(), guard.fill_uninitialized_memory
+    torch.set_num_threads(engine.threads)
+    if engine.device == "cpu":
+        keep_freed_memory()
+    else:
+        torch.backends.cuda.matmul.allow_tf32 = False
+        guard.fill_uninitialized_memory = False  # a help for debugging that costs a kernel each
+        torch.use_deterministic_algorithms(engine.deterministic)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+        if engine.device != "cpu":
+            torch.backends.cuda.matmul.allow_tf32 = tf32
+            guard.fill_uninitialized_memory = fill
+            torch.use_deterministic_algorithms(deterministic)
 
 
 def step_operations(learner: Learner[Any, Any], batch_size: int) -> float:

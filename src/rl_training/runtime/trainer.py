@@ -13,7 +13,7 @@ from rl_training.data.spaces import Spaces
 from rl_training.errors import CheckpointError, DatasetError, StorageError
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.checkpoint import Checkpoint
-from rl_training.runtime.engine import Engine, resolve_device, resolve_engine
+from rl_training.runtime.engine import Engine, applied, resolve_device, resolve_engine
 from rl_training.runtime.loop import LoopParts, TrainingLoop, TrainingResult
 from rl_training.runtime.offline import DatasetSource, build_offline_dataset, process_offline_dataset
 from rl_training.runtime.progress import QuietReporter, Reporter, reporting
@@ -71,7 +71,8 @@ def train_offline(settings: RunSettings, build: BuildLearner, run_dir: Path, opt
                 resume_from=checkpoint,
                 continue_metrics=options.continue_metrics,
             )
-            return TrainingLoop(parts).run()
+            with applied(resolved):
+                return TrainingLoop(parts).run()
         except torch.OutOfMemoryError as error:
             raise StorageError(f"the device ran out of memory; lower batch_size or the number of seeds ({error})") from error
 
