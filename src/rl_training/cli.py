@@ -229,6 +229,9 @@ def run(arguments: Sequence[str]) -> int:
         for line in str(error).splitlines():
             print(f"error: {line}" if error.exit_code < 128 else line, file=sys.stderr)
         return error.exit_code
+    except KeyboardInterrupt:  # before a run has anything to save
+        print("stopped before training began", file=sys.stderr)
+        return 130
     except BrokenPipeError:  # `| head` closed our output: that is not our fault, and not a traceback
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0

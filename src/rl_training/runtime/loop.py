@@ -138,6 +138,7 @@ class TrainingLoop:
         self.hooks_pending = True
         self._stop_if_asked()
         self._evaluate_and_save()
+        self.parts.reporter.advance(self.step, self._summary(values))
 
     def _guard_against_divergence(self, metrics: Metrics) -> None:
         """Freeze members that met NaN or inf; give up when nobody is left."""
@@ -188,7 +189,7 @@ class TrainingLoop:
 
     def _evaluate_and_save(self) -> None:
         improved = False
-        if self.settings.env_id is not None and self._due(self.settings.eval_interval):
+        if self.settings.env_id is not None and self.population.active and self._due(self.settings.eval_interval):
             improved = self._evaluate(self.settings.env_id)
         self.hooks_pending = False
         if improved or self._due(self.settings.checkpoint_interval):
@@ -217,7 +218,7 @@ class TrainingLoop:
             for member in active
         )
         self.population.record_evaluation(self.step, means)
-        mean = sum(means[member] for member in active) / len(active) if active else float("-inf")
+        mean = sum(means[member] for member in active) / len(active)
         self.parts.reporter.note(f"step {self.step:,}: mean return {mean:.1f}" + self._spread(means, active))
         for callback in self.callbacks:
             stopped = [member for member in callback.on_evaluation(self.step, evaluation, active) if member in active]
