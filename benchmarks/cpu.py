@@ -43,7 +43,7 @@ def synthetic(rows: int) -> ProcessedDataset:
     packed[:, -1] = 0.0
     bound = np.ones(ACTIONS, dtype=np.float32)
     spaces = Spaces(OBSERVATIONS, ACTIONS, -bound, bound)
-    return ProcessedDataset(packed, LAYOUT, spaces, Transforms.identity(OBSERVATIONS), "", {})
+    return ProcessedDataset(packed, LAYOUT, spaces, Transforms.identity(OBSERVATIONS), "")
 
 
 def engine(data: ProcessedDataset, hidden: int, seeds: Sequence[int]) -> Engine:

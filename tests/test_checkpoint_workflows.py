@@ -19,7 +19,10 @@ from rl_training.runtime.checkpoint import CheckpointStore, write_checkpoint
 from rl_training.runtime.storage import canonical_json
 from tests.helpers import generator, tiny_run
 
-STATE = {"algo": "iql", "config": {}, "spaces": {}, "seeds": [0], "step": 5, "members": [], "environment": {}}
+STATE = {
+    **{"algo": "iql", "config": {}, "spaces": {}, "seeds": [0], "step": 5, "members": [], "environment": {}},
+    **{"hooks_pending": False, "best_mean": None, "callbacks": [], "metrics_bytes": 0, "dataset_fingerprint": ""},
+}
 
 
 @pytest.fixture(scope="module")
@@ -275,6 +278,27 @@ def test_killed_inside_a_save_there_is_always_a_whole_checkpoint(tmp_path, monke
         assert again.load().step in (3, 4)
     fill(again, (4, 5))
     assert again.load().step == 5
+
+
+@pytest.mark.parametrize("point", ["save:between-renames", "save:before-rename", "save:after-rename"])
+def test_killed_while_saving_the_only_step_again(tmp_path, point):
+    """As after a signal at the first checkpoint: the resumed run saves that very step once more."""
+    store = CheckpointStore(tmp_path, keep=2)
+    store.prepare()
+    fill(store, (4,))
+    child = os.fork()
+    if child == 0:
+        os.environ[faults.VARIABLE] = point
+        try:
+            fill(store, (4,), value=0.5)
+        finally:
+            os._exit(1)
+    _, status = os.waitpid(child, 0)
+    assert os.WTERMSIG(status) == signal.SIGKILL
+    again = CheckpointStore(tmp_path, keep=2, warn=pytest.fail)
+    again.prepare()
+    assert again.load().tensors["x"][0] in (4.0, 4.5)
+    assert {path.name for path in tmp_path.iterdir()} == {"step-000000004", "latest.json"}
 
 
 def test_a_full_disk_keeps_the_old_checkpoints(tmp_path, monkeypatch):

@@ -4,14 +4,17 @@ import fcntl
 import json
 import os
 import shutil
+import signal
 import subprocess
 
 import numpy as np
 import pytest
+import torch
 import yaml
 
 from rl_training.cli import parse_seeds, run
 from rl_training.errors import ConfigError
+from rl_training.runtime import load_checkpoint
 from tests.helpers import command, environment, generator, run_cli, run_values, small_arrays, tiny_run
 
 
@@ -142,7 +145,7 @@ def test_divergence_exits_5(trained, tmp_path):
     done = run_cli(
         "train",
         folder / "tiny.yaml",
-        *("--run-dir", tmp_path / "run", "--set", "algo_kwargs.reward.scale=1e38"),
+        *("--run-dir", tmp_path / "run", "--set", "algo_kwargs.reward.scale=1e30"),
         *("--set", "algo_kwargs.critic_learning_rate=1.0", "--set", "learning_rate_schedule=constant"),
         code=5,
     )
@@ -153,6 +156,63 @@ def test_unwritable_places_exit_6(tmp_path):
     (tmp_path / "file").write_text("")
     done = run_cli("train", "iql/pendulum", "--run-dir", tmp_path / "file" / "run", code=6)
     one_line(done, "cannot be written")
+
+
+def test_ctrl_c_outside_training_exits_130(trained):
+    folder, _ = trained
+    process = subprocess.Popen(
+        command("evaluate", folder / "run", "--episodes", "5000"),
+        env=environment(PYTHONVERBOSE="1"),
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    for line in process.stderr:  # the interpreter names each module as it is loaded
+        if "gymnasium.envs.classic_control.pendulum" in line:
+            break
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+
+
+def test_overwrite_deletes_nothing_before_the_new_run_is_known_to_be_good(trained, tmp_path):
+    folder, _ = trained
+    copy = shutil.copytree(folder / "run", tmp_path / "run")
+    before = {path: path.read_bytes() for path in copy.rglob("*") if path.is_file() and path.name != "run.lock"}
+    for change in ("env_id=Nope-v1", "env_id=CartPole-v1", "algo_kwargs.dataset={path: absent.npz}"):
+        code = 3 if "absent" in change else 2
+        run_cli("train", folder / "tiny.yaml", "--run-dir", copy, "--overwrite", "--set", change, code=code)
+    assert {path: path.read_bytes() for path in copy.rglob("*") if path.is_file() and path.name != "run.lock"} == before
+
+
+def test_a_failed_start_does_not_claim_the_directory(trained, tmp_path):
+    folder, _ = trained
+    run_cli("train", folder / "tiny.yaml", "--run-dir", tmp_path / "r", "--set", "algo_kwargs.dataset={path: no.npz}", code=3)
+    run_cli("train", folder / "tiny.yaml", "--run-dir", tmp_path / "r")
+    (tmp_path / "mine").mkdir()
+    shutil.copy(folder / "tiny.yaml", tmp_path / "mine" / "config.yaml")
+    one_line(
+        run_cli("train", folder / "tiny.yaml", "--run-dir", tmp_path / "mine", "--resume", "auto", code=2), "not of a run"
+    )
+
+
+def test_resume_of_a_lone_checkpoint_and_of_one_member(trained, tmp_path):
+    folder, _ = trained
+    oldest = sorted((folder / "run" / "checkpoints").glob("step-*"))[0]
+    lone = shutil.copytree(oldest, tmp_path / "lone")
+    done = json.loads(run_cli("resume", lone, "--run-dir", tmp_path / "on", "--json").stdout)
+    assert done["step"] == 120
+    final = load_checkpoint(folder / "run" / "checkpoints" / "step-000000120").tensors
+    again = load_checkpoint(tmp_path / "on" / "checkpoints" / "step-000000120").tensors
+    assert all(torch.equal(value, again[name]) for name, value in final.items())
+    run_cli("resume", lone, "--member", "1", "--run-dir", tmp_path / "one", "--json")
+    one = load_checkpoint(tmp_path / "one" / "checkpoints" / "step-000000120")
+    assert one.state["seeds"] == [1]
+    for name, value in one.learner_tensors.items():
+        assert torch.allclose(value[0], final[name][1], rtol=1e-3, atol=1e-4), name
+    run_cli("resume", lone, "--member", "7", code=2)
+    one_line(run_cli("resume", lone, "--run-dir", tmp_path / "one", code=2), "already holds a run")
+    shutil.rmtree(tmp_path / "on" / "checkpoints")
+    one_line(run_cli("resume", tmp_path / "on", code=4), "there is no checkpoint")
 
 
 def test_a_busy_run_directory_exits_7(trained, tmp_path):
@@ -214,7 +274,7 @@ def test_bad_seeds(text):
         parse_seeds(text)
 
 
-def test_eight_starts_at_once_have_one_winner(tmp_path):
+def test_of_many_starts_at_once_one_wins(tmp_path):
     """The lock is the kernel's, so it is also free again after a kill."""
     (tmp_path / "c.yaml").write_text(yaml.safe_dump(run_values()))
     arguments = command("train", tmp_path / "c.yaml", "--run-dir", tmp_path / "run")

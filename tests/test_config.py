@@ -63,7 +63,9 @@ def test_scalars_mean_what_they_look_like(text, value):
     assert type(read) is type(value)
 
 
-@pytest.mark.parametrize("text", ["on", "off", "yes", "no", "010", "12:30", "0x10", "2020-01-01", "True"])
+@pytest.mark.parametrize(
+    "text", ["on", "off", "yes", "no", "010", "1_", "1__0", "1._5", "12:30", "0x10", "2020-01-01", "True"]
+)
 def test_ambiguous_scalars_stay_words(text):
     assert parse_yaml(f"a: {text}", "x")[0]["a"] == text
 
@@ -76,6 +78,8 @@ def test_ambiguous_scalars_stay_words(text):
         ("a: &x 1\nb: *x\n", "anchors and aliases"),
         ("a: !!python/object/apply:os.system ['true']", "tags are not allowed"),
         ("a: !custom 1", "tags are not allowed"),
+        ("a: &anchor 1", "anchors and aliases"),
+        ("a: 1\0", "not valid YAML"),
         ("a:\n\t- 1", "not valid YAML"),
         ("[" * 5000, "nested too deeply|not valid YAML"),
         ("a: " + "[" * 40 + "]" * 40, "nested too deeply"),
@@ -125,6 +129,8 @@ def test_empty_list_and_byte_order_mark(tmp_path):
         ("algo_kwargs.hidden_sizes", 64),
         ("algo_kwargs.dataset", {"kind": "random", "path": "x"}),
         ("algo_kwargs.dataset", {"size": 5}),
+        ("algo_kwargs.dataset", [{"kind": "random", "weight": 1.0}, {"kind": "random"}]),
+        ("seed", 10**40),
         ("algo_kwargs.dataset", {"kind": "rand"}),
         ("algo_kwargs.reward", {"clip": [1.0, -1.0]}),
     ],
@@ -157,6 +163,11 @@ def test_a_resolved_config_resolves_to_itself(tmp_path):
     for name in packaged_configs():
         config = load_config(name)
         assert load_config(write(tmp_path, config.to_yaml())).record() == config.record()
+
+
+def test_words_that_look_like_numbers_survive_the_file(tmp_path):
+    config = make_config(run_values(run_name="123e4"))
+    assert load_config(write(tmp_path, config.to_yaml())).record() == config.record()
 
 
 @settings(max_examples=50, deadline=None)

@@ -64,6 +64,47 @@ def test_hdf5_without_next_observations_drops_what_is_unknown(tmp_path):
     assert data.timeouts.tolist() == [False, False, False, False, True, True]
 
 
+def test_dones_and_names_of_ends(tmp_path):
+    arrays = small_arrays()
+    terminals, timeouts = arrays.pop("terminals"), arrays.pop("timeouts")
+    dones = terminals | timeouts
+    for without in ((), ("next_observations",)):
+        rest = {name: value for name, value in arrays.items() if name not in without}
+        np.savez(tmp_path / "a.npz", **rest, dones=dones, timeouts=timeouts)
+        np.savez(tmp_path / "b.npz", **rest, terminations=terminals, truncations=timeouts)
+        np.savez(tmp_path / "c.npz", **rest, terminals=terminals, timeouts=timeouts, dones=dones)
+        first, second, third = (load_dataset(tmp_path / f"{name}.npz") for name in "abc")
+        assert first.fingerprint == second.fingerprint == third.fingerprint
+        assert first.terminals.sum() == terminals.sum()
+    np.savez(tmp_path / "d.npz", **arrays)
+    with pytest.warns(UserWarning, match="no true ends are marked"):
+        assert not load_dataset(tmp_path / "d.npz").terminals.any()
+
+
+@pytest.mark.parametrize("without", [(), ("next_observations",)])
+@pytest.mark.parametrize("change", [{"rewards": np.zeros(3)}, {"rewards": np.zeros(0)}, {"observations": np.float32(1.0)}])
+def test_ragged_arrays_are_refused(tmp_path, without, change):
+    arrays = {name: value for name, value in {**small_arrays(), **change}.items() if name not in without}
+    np.savez(tmp_path / "d.npz", **arrays)
+    with pytest.raises(DatasetError, match="d.npz"):
+        load_dataset(tmp_path / "d.npz")
+
+
+def test_flipped_bits_in_a_compressed_file_are_never_a_traceback(tmp_path):
+    np.savez_compressed(tmp_path / "d.npz", **small_arrays())
+    data = (tmp_path / "d.npz").read_bytes()
+    refused = 0
+    for position in range(0, len(data), 37):
+        flipped = bytearray(data)
+        flipped[position] ^= 16
+        (tmp_path / "d.npz").write_bytes(flipped)
+        try:
+            load_dataset(tmp_path / "d.npz")
+        except DatasetError:
+            refused += 1
+    assert refused > 20
+
+
 def test_old_d3rlpy_rewards_are_shifted(tmp_path):
     arrays = {
         "observations": np.arange(7, dtype=np.float32)[:, None],

@@ -80,6 +80,39 @@ def test_data_in_memory_without_an_environment(tmp_path):
     assert more.run_dir == tmp_path / "run"
 
 
+def test_an_interrupted_learn_goes_on(tmp_path):
+    class Interrupt(Callback):
+        def on_log(self, step, rows):
+            if step == 75:
+                raise KeyboardInterrupt
+
+    whole = rl_training.IQL("Pendulum-v1", **FAST).learn(100)
+    model = rl_training.IQL("Pendulum-v1", **FAST)
+    with pytest.raises(KeyboardInterrupt):
+        model.learn(100, callback=Interrupt())
+    assert model.num_timesteps == 50
+    model.learn(100)
+    mine, theirs = whole.policy.learner.state_dict(), model.policy.learner.state_dict()
+    assert all(torch.equal(mine[name], theirs[name]) for name in mine)
+
+
+def test_load_takes_data_a_member_and_only_a_free_directory(tmp_path):
+    model = rl_training.IQL("Pendulum-v1", seeds=[0, 1], run_dir=tmp_path / "run", **FAST).learn(50)
+    with pytest.raises(ConfigError, match="dataset"):
+        rl_training.IQL.load(tmp_path / "run", dataset="absent.npz").learn(60)
+    second = rl_training.IQL.load(tmp_path / "run", member=1)
+    assert second.config.member_seeds == (1,)
+    assert np.allclose(second.predict([1.0, 0.0, 0.0])[0], model.predict([1.0, 0.0, 0.0], member=1)[0], atol=1e-6)
+    assert second.learn(60).num_timesteps == 60
+    path = model.save(tmp_path / "saved")
+    other = rl_training.IQL("Pendulum-v1", run_dir=tmp_path / "other", **FAST).learn(50)
+    before = (tmp_path / "other" / "metrics.jsonl").read_bytes()
+    with pytest.raises(ConfigError, match="already holds a run"):
+        rl_training.IQL.load(path, run_dir=tmp_path / "other").learn(60)
+    assert (tmp_path / "other" / "metrics.jsonl").read_bytes() == before
+    assert other.num_timesteps == 50
+
+
 def test_callbacks_are_called():
     seen = []
 

@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from rl_training.errors import CheckpointError, ConfigError, DatasetError, StoppedBySignal
+from rl_training.experiment import ExperimentManager
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.checkpoint import load_checkpoint
 from rl_training.runtime.progress import QuietReporter
@@ -151,7 +152,20 @@ def test_sigint_exits_130_and_sigusr1_saves_and_goes_on(long_run, tmp_path):
     assert 0 < saved < 2500
     process = start_process(tmp_path, run_dir, values)
     assert process.wait(timeout=120) == 0
-    assert load_checkpoint(run_dir / "checkpoints" / "step-000003000").step == 3000
+    assert_same_run(long_run, run_dir)
+
+
+def test_going_on_from_an_older_checkpoint_survives_a_kill(whole, tmp_path):
+    """The metrics are cut when the resume begins; from then on the older checkpoint is the run's latest."""
+    path, seeds = whole
+    tiny_run(tmp_path, seeds=seeds, keep_checkpoints=10)
+    manager, checkpoint = ExperimentManager.resuming(tmp_path / "checkpoints" / "step-000000060")
+    with pytest.raises(Cut):
+        manager.train(resume=True, checkpoint=checkpoint, callbacks=[CutAt("log", 70)])
+    reporter = Start()
+    tiny_run(tmp_path, seeds=seeds, resume=True, reporter=reporter)
+    assert reporter.first == 60
+    assert_same_run(path, tmp_path)
 
 
 def test_resuming_a_finished_run_changes_nothing(whole, tmp_path):

@@ -5,9 +5,12 @@ import sys
 
 def main() -> None:
     """Run the command line."""
-    from rl_training.cli import run
+    try:
+        from rl_training.cli import run
 
-    sys.exit(run(sys.argv[1:]))
+        sys.exit(run(sys.argv[1:]))
+    except KeyboardInterrupt:
+        sys.exit(130)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -16,12 +15,12 @@ from rl_training.experiment.manager import ExperimentManager, locate
 from rl_training.experiment.registry import REGISTRY
 
 if TYPE_CHECKING:
+    from rl_training.runtime.checkpoint import Checkpoint
     from rl_training.runtime.loop import TrainingResult
 
 app = typer.Typer(
     name="rl-training",
     help="Turn logged data into control policies.",
-    no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -67,19 +66,21 @@ def train(
 @app.command()
 def resume(
     run: RunArgument,
+    run_dir: Annotated[str | None, typer.Option(help="A new run directory, for a lone checkpoint or one member.")] = None,
+    member: MemberOption = None,
     total_timesteps: Annotated[int | None, typer.Option(help="A larger budget (constant schedules only).")] = None,
     device: DeviceOption = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Go on with a run exactly where it stopped."""
+    """Go on with a run exactly where it stopped; with --member, with one member alone in a new run directory."""
     del debug
-    manager = ExperimentManager.open(run)
+    manager, checkpoint = ExperimentManager.resuming(run, run_dir, member)
     changes: dict[str, Any] = {} if total_timesteps is None else {"total_timesteps": total_timesteps}
     if device is not None:
         changes["device"] = device
     manager.config = _changed(manager.config, changes)
-    _run(manager, as_json, resume=True, checkpoint=locate(run)[1])
+    _run(manager, as_json, resume=True, checkpoint=checkpoint)
 
 
 @app.command()
@@ -97,6 +98,8 @@ def evaluate(
     del debug
     from rl_training.api.policy import Policy, evaluation_report
 
+    if best and locate(run)[1] is not None:
+        raise ConfigError(f"--best asks for the best checkpoint of a run, but {run} is one checkpoint")
     policy = Policy.load(run, device=device or "auto", which="best" if best else "latest")
     report = evaluation_report(policy.evaluate(episodes, seed), policy.learner.model.seeds, member)
     report = {"algo": policy.config.algo, "env_id": policy.config.env_id, "step": policy.learner.step, **report}
@@ -194,7 +197,7 @@ def _run(
     *,
     resume: bool = False,
     overwrite: bool = False,
-    checkpoint: Path | None = None,
+    checkpoint: "Checkpoint | None" = None,
 ) -> None:
     from rl_training.runtime.progress import QuietReporter, default_reporter
 
@@ -221,8 +224,9 @@ def run(arguments: Sequence[str]) -> int:
     """Run the command line and return its exit code; a user's fault is one clear line on standard error."""
     debug = "--debug" in arguments
     try:
-        app(list(arguments), prog_name="rl-training", standalone_mode=False)
+        code = app(list(arguments) or ["--help"], prog_name="rl-training", standalone_mode=False)
         sys.stdout.flush()
+        return code if isinstance(code, int) else 0  # 130 when the parser caught Ctrl-C
     except RLTrainingError as error:
         if debug:
             traceback.print_exc()
@@ -238,11 +242,10 @@ def run(arguments: Sequence[str]) -> int:
     except typer.Exit as leave:
         return leave.exit_code
     except Exception as error:
-        code = _usage_error(error)
-        if code is None:
+        usage = _usage_error(error)
+        if usage is None:
             raise
-        return code
-    return 0
+        return usage
 
 
 def _usage_error(error: Exception) -> int | None:

@@ -116,7 +116,8 @@ def describe_fault(model: type[BaseModel], fault: ErrorDetails) -> tuple[tuple[i
         return path, f"`{name}` is required"
     value = fault["input"]
     shown = repr(value) if len(repr(value)) <= 60 else f"{repr(value)[:57]}..."
-    return path, f"`{name}` = {shown} is not legal: {_legal_range(owner, path) or fault['msg']}"
+    reason = fault["msg"].removeprefix("Value error, ")
+    return path, f"`{name}` = {shown} is not legal: {_legal_range(owner, path) or reason}"
 
 
 def _legal_range(owner: type[BaseModel] | None, path: tuple[int | str, ...]) -> str:

@@ -12,10 +12,11 @@ from rl_training.api.policy import Policy, evaluation_report
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.errors import CheckpointError, ConfigError
 from rl_training.experiment.config import RunConfig, make_config
-from rl_training.experiment.manager import ExperimentManager, locate
+from rl_training.experiment.manager import ExperimentManager, find_checkpoint, locate
 from rl_training.runtime.callbacks import Callback
-from rl_training.runtime.checkpoint import write_checkpoint
+from rl_training.runtime.checkpoint import Checkpoint, CheckpointStore, member_of, write_checkpoint
 from rl_training.runtime.progress import Reporter
+from rl_training.runtime.storage import storage_error
 
 DatasetLike = TransitionDataset | str | Path | Mapping[str, Any] | Sequence[Mapping[str, Any]]
 
@@ -49,10 +50,7 @@ class ManagedAlgorithm:
         run_keys = set(RunConfig.model_fields) - {"algo", "algo_kwargs"}
         settings = {key: algo_kwargs.pop(key) for key in list(algo_kwargs) if key in run_keys}
         self._dataset = dataset if isinstance(dataset, TransitionDataset) else None
-        if isinstance(dataset, str | Path):
-            algo_kwargs["dataset"] = {"path": str(dataset)}
-        elif dataset is not None and self._dataset is None:
-            algo_kwargs["dataset"] = dataset
+        algo_kwargs |= _dataset_setting(dataset)
         self.config: RunConfig[Any] = make_config(
             {
                 "algo": self.algo,
@@ -69,7 +67,7 @@ class ManagedAlgorithm:
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         self._reporter = reporter
         self._policy: Policy | None = None
-        self._start: Path | None = None
+        self._start: Checkpoint | None = None
         self._predictions = 0
 
     @property
@@ -97,16 +95,20 @@ class ManagedAlgorithm:
         callbacks = [callback] if isinstance(callback, Callback) else list(callback or ())
         self.config = self._with_budget(total_timesteps)
         manager = ExperimentManager(self.config, self.run_dir)
-        result = manager.train(
-            resume=self._start is not None,
-            overwrite=self._start is None and self._temporary is not None,
-            checkpoint=self._start,
-            callbacks=callbacks,
-            dataset=self._dataset,
-            reporter=self._reporter,
-        )
-        self._policy = Policy.load(result.checkpoint, device=self.config.device)
-        self._start = result.checkpoint
+        try:
+            manager.train(
+                resume=self._start is not None,
+                overwrite=self._start is None and self._temporary is not None,
+                checkpoint=self._start,
+                callbacks=callbacks,
+                dataset=self._dataset,
+                reporter=self._reporter,
+            )
+        finally:  # also after an interruption: what was saved is where `learn` goes on
+            store = CheckpointStore(self.run_dir / "checkpoints", 2)
+            if store.names() and (self._start is not None or manager.started):
+                self._start = store.load()
+                self._policy = Policy.from_checkpoint(self._start, device=self.config.device)
         return self
 
     def _with_budget(self, total_timesteps: int) -> RunConfig[Any]:
@@ -129,11 +131,14 @@ class ManagedAlgorithm:
         """Write one self-contained checkpoint directory; it must not exist yet."""
         checkpoint = self.policy.checkpoint
         target = Path(path)
-        if checkpoint is None or self._policy is None:
-            raise ConfigError("there is nothing to save yet: call learn() first")
+        if checkpoint is None:
+            raise ConfigError("this policy does not come from a checkpoint, so there is nothing to save")
         if target.exists():
             raise ConfigError(f"{target}: already exists; choose another path")
-        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise storage_error(target, 0, error) from error
         return write_checkpoint(target, checkpoint.tensors, checkpoint.state)
 
     @classmethod
@@ -144,22 +149,33 @@ class ManagedAlgorithm:
         device: str = "auto",
         dataset: DatasetLike | None = None,
         run_dir: str | Path | None = None,
+        member: int | None = None,
     ) -> Self:
-        """Return the trained algorithm of a run directory or a checkpoint; `learn` goes on from it exactly."""
-        policy = Policy.load(path, device=device)
+        """Return the trained algorithm of a run directory or a checkpoint, or one member of it; `learn` goes on exactly."""
+        checkpoint = find_checkpoint(path)
+        if member is not None:
+            checkpoint = member_of(checkpoint, member)
+        policy = Policy.from_checkpoint(checkpoint, device=device)
         if policy.config.algo != cls.algo:
             raise CheckpointError(f"{path}: holds a policy of {policy.config.algo}, not of {cls.algo}")
         model = cls.__new__(cls)
-        model.config = make_config({**policy.config.record(), "device": device}, str(path))
+        record = policy.config.record()
+        kwargs = {**record["algo_kwargs"], **_dataset_setting(dataset)}
+        model.config = make_config({**record, "device": device, "algo_kwargs": kwargs}, str(path))
         model._dataset = dataset if isinstance(dataset, TransitionDataset) else None
-        model._run_dir = Path(run_dir) if run_dir is not None else None
         model._temporary = model._reporter = None
-        model._policy, model._predictions = policy, 0
-        model._start = policy.checkpoint.path if policy.checkpoint else None
-        if run_dir is None and (Path(path) / "config.yaml").exists():
-            model._run_dir = locate(path)[0]
+        model._policy, model._start, model._predictions = policy, checkpoint, 0
+        home = locate(path)[0] if member is None else None
+        model._run_dir = Path(run_dir) if run_dir is not None else home
         return model
 
     def __repr__(self) -> str:
         seeds = list(self.config.member_seeds)
         return f"{type(self).__name__}(env_id={self.config.env_id!r}, seeds={seeds}, steps={self.num_timesteps})"
+
+
+def _dataset_setting(dataset: DatasetLike | None) -> dict[str, Any]:
+    """The config's `dataset` for what was passed; nothing for data in memory."""
+    if dataset is None or isinstance(dataset, TransitionDataset):
+        return {}
+    return {"dataset": {"path": str(dataset)} if isinstance(dataset, str | Path) else dataset}

@@ -13,10 +13,10 @@ from rl_training.data.spaces import Spaces
 from rl_training.data.transforms import Transforms
 from rl_training.errors import CheckpointError, ConfigError
 from rl_training.experiment.config import RunConfig, make_config
-from rl_training.experiment.manager import locate
+from rl_training.experiment.manager import find_checkpoint
 from rl_training.experiment.registry import get_spec
 from rl_training.runtime.callbacks import Evaluation
-from rl_training.runtime.checkpoint import Checkpoint, CheckpointStore, load_checkpoint
+from rl_training.runtime.checkpoint import Checkpoint
 from rl_training.runtime.engine import resolve_device
 from rl_training.runtime.evaluation import evaluate_policy
 from rl_training.runtime.members import MemberRecord
@@ -36,20 +36,19 @@ class Policy:
     @classmethod
     def load(cls, run: str | Path, *, device: str = "auto", which: str = "latest") -> "Policy":
         """Return the policy of a run directory or of one checkpoint, verified; nothing in a file is executed."""
-        run_dir, path = locate(run)
-        checkpoint = load_checkpoint(path) if path else CheckpointStore(run_dir / "checkpoints", 2).load(which)
-        return cls.from_checkpoint(checkpoint, device=device)
+        return cls.from_checkpoint(find_checkpoint(run, which), device=device)
 
     @classmethod
     def from_checkpoint(cls, checkpoint: Checkpoint, *, device: str = "auto") -> "Policy":
         """Return the policy of a checkpoint in memory."""
         where, state = str(checkpoint.path), checkpoint.state
+        place = resolve_device(device)
         try:
             config = make_config(state["config"], where)
             spaces = Spaces.from_json(state["spaces"])
             seeds = [int(seed) for seed in state["seeds"]]
             build = get_spec(state["algo"]).build()
-            learner = build(spaces, seeds, resolve_device(device), config.algo_kwargs)
+            learner = build(spaces, seeds, place, config.algo_kwargs)
             learner.load_state_dict(checkpoint.learner_tensors)
             learner.step = checkpoint.step
             transforms = Transforms.from_tensors(checkpoint.tensors)
@@ -67,7 +66,10 @@ class Policy:
         self, observations: ArrayLike, *, deterministic: bool = True, member: int | None = None, step: int = 0
     ) -> NDArray[np.float32]:
         """Return real actions inside the bounds for one observation (dim,) or a batch (batch, dim)."""
-        values = np.asarray(observations, dtype=np.float32)
+        try:
+            values = np.asarray(observations, dtype=np.float32)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise ConfigError(f"observations are not an array of numbers: {error}") from None
         dim = self.spaces.observation_dim
         if values.ndim not in (1, 2) or values.shape[-1] != dim or values.size == 0:
             raise ConfigError(f"observations have shape {values.shape}; ({dim},) or (batch, {dim}) is needed")
@@ -87,8 +89,10 @@ class Policy:
         environment = env_id or self.config.env_id
         if environment is None:
             raise ConfigError("the run has no environment (env_id is null), so there is nothing to evaluate in")
-        if episodes < 1:
-            raise ConfigError(f"episodes = {episodes} is not legal: must be at least 1")
+        if not isinstance(episodes, int) or episodes < 1:
+            raise ConfigError(f"episodes = {episodes!r} is not legal: must be an integer >= 1")
+        if seed is not None and not 0 <= seed < 2**63:
+            raise ConfigError(f"seed = {seed} is not legal: must be an integer >= 0 and < 2^63")
         seeds = self.learner.model.seeds if seed is None else (seed,) * self.learner.model.members
         return evaluate_policy(self.learner, environment, episodes=episodes, seeds=seeds, transforms=self.transforms)
 

@@ -1,7 +1,9 @@
 """Datasets from files: npz, flat HDF5 in D4RL's style, and the old d3rlpy HDF5 layout. Nothing in a file is executed."""
 
 import os
+import warnings
 import zipfile
+import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -10,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rl_training.data.offline_dataset import OPTIONAL, REQUIRED, TransitionDataset
+from rl_training.data.offline_dataset import OPTIONAL, REQUIRED, TransitionDataset, with_terminals
 from rl_training.errors import DatasetError, did_you_mean
 
 Arrays = dict[str, NDArray[Any]]
@@ -24,6 +26,7 @@ ALIASES: Final = MappingProxyType(
         "done": "dones",
         "terminal": "terminals",
         "terminated": "terminals",
+        "terminations": "terminals",
         "timeout": "timeouts",
         "truncated": "timeouts",
         "truncations": "timeouts",
@@ -37,14 +40,17 @@ def load_dataset(path: str | os.PathLike[str], format: str = "auto") -> Transiti
     file = Path(path)
     if not file.is_file():
         raise DatasetError(f"{file}: there is no such file; give the path of an .npz or HDF5 file")
-    kind = _recognise(file) if format == "auto" else format
+    try:
+        kind = _recognise(file) if format == "auto" else format
+    except OSError as error:
+        raise DatasetError(f"{file}: cannot be read: {str(error).splitlines()[0]}") from error
     if kind not in READERS:
         raise DatasetError(f"unknown format {format!r}.{did_you_mean(format, READERS)} There are: auto, {', '.join(READERS)}")
     try:
         return TransitionDataset.from_dict(READERS[kind](file), source=str(file))
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        if isinstance(error, DatasetError):
-            raise
+    except DatasetError:
+        raise
+    except (OSError, ValueError, LookupError, TypeError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
         raise DatasetError(f"{file}: cannot be read as {kind}: {str(error).splitlines()[0]}") from error
 
 
@@ -57,11 +63,8 @@ def _recognise(file: Path) -> str:
     if head == b"\x89HDF\r\n\x1a\n":
         import h5py
 
-        try:
-            with h5py.File(file, "r") as archive:
-                return "d3rlpy" if "episode_terminals" in archive and "timeouts" not in archive else "hdf5"
-        except OSError as error:
-            raise DatasetError(f"{file}: cannot be read as HDF5: {str(error).splitlines()[0]}") from error
+        with h5py.File(file, "r") as archive:
+            return "d3rlpy" if "episode_terminals" in archive and "timeouts" not in archive else "hdf5"
     raise DatasetError(f"{file}: neither an npz nor an HDF5 file; convert it, or name its format")
 
 
@@ -106,13 +109,18 @@ def _read_hdf5(file: Path) -> Arrays:
 
 def _transitions(arrays: Mapping[str, NDArray[Any]], found: list[str], file: Path) -> Arrays:
     """Our field names; `next_observations` made from the following row where the file has none."""
-    values = {ALIASES.get(name, name): array for name, array in arrays.items()}
+    named = {ALIASES.get(name, name): array for name, array in arrays.items() if name != "episode_terminals"}
+    values = with_terminals(named, str(file))
     for name in ("observations", "actions", "rewards"):
         if name not in values:
             near = did_you_mean(name, found)
             raise DatasetError(f"{file}: `{name}` is missing.{near} Found: {', '.join(sorted(found)) or 'nothing'}")
-    if "terminals" not in values and "dones" not in values:
+    if "terminals" not in values:
+        warnings.warn(f"{file}: no true ends are marked (no `terminals` or `dones`), so none are assumed", stacklevel=2)
         values["terminals"] = np.zeros(len(values["rewards"]), dtype=bool)
+    lengths = {name: len(array) for name, array in values.items()}
+    if len(set(lengths.values())) > 1 or not lengths["rewards"]:
+        raise DatasetError(f"{file}: arrays must share one length above 0, got {lengths}")
     return values if "next_observations" in values else _following_observations(values)
 
 
@@ -122,7 +130,7 @@ def _following_observations(values: Arrays) -> Arrays:
     On a true end the next observation does not matter and is the row's own. Where an episode is cut it is unknown: that row
     is dropped, and the row before it becomes the cut.
     """
-    terminals = np.asarray(values.get("terminals", values.get("dones"))).astype(bool).reshape(-1)
+    terminals = values["terminals"].astype(bool).reshape(-1)
     timeouts = np.asarray(values.get("timeouts", np.zeros_like(terminals))).astype(bool).reshape(-1) & ~terminals
     timeouts[-1] |= not terminals[-1]
     observations = values["observations"]
@@ -130,7 +138,6 @@ def _following_observations(values: Arrays) -> Arrays:
     following[terminals] = observations[terminals]
     cut_before = np.append(timeouts[1:], False) & ~terminals
     result = {**values, "next_observations": following, "terminals": terminals, "timeouts": cut_before}
-    result.pop("dones", None)
     return {name: array[~timeouts] for name, array in result.items()}
 
 

@@ -71,19 +71,11 @@ class TransitionDataset:
         """Return a checked dataset, or raise one DatasetError that names every fault.
 
         `dones` may stand for terminals: without timeouts each done counts as a true end (one warning), with them a done row
-        is a true end unless it is a timeout. Missing timeouts are found where observations break. On a row that is both,
-        the true end wins.
+        is a true end unless it is a timeout. Where no timeout is marked, cuts are found where observations break. On a row
+        that is both, the true end wins.
         """
-        values = dict(data)
-        if "dones" in values and "terminals" not in values:
-            dones = np.asarray(values.pop("dones")).astype(bool)
-            if values.get("timeouts") is None:
-                warnings.warn(f"{source}: `dones` without `timeouts`: every done is taken as a true end", stacklevel=2)
-                values["terminals"] = dones
-            else:
-                values["terminals"] = dones & ~np.asarray(values["timeouts"]).astype(bool)
-        arrays = _checked_arrays(values, source)
-        if "timeouts" not in arrays:
+        arrays = _checked_arrays(with_terminals(data, source), source)
+        if not arrays.get("timeouts", np.zeros(1)).any():
             breaks = np.abs(arrays["observations"][1:] - arrays["next_observations"][:-1]).max(axis=1, initial=0.0) > _BREAK
             arrays["timeouts"] = np.append(breaks, True)
         arrays["timeouts"] = arrays["timeouts"] & ~arrays["terminals"]
@@ -170,6 +162,19 @@ class TransitionDataset:
         return Batch(**picked)  # type: ignore[arg-type]
 
 
+def with_terminals(data: Mapping[str, Any], source: str) -> dict[str, Any]:
+    """Return the fields with `terminals` in place of `dones`, which mean true ends unless timeouts say otherwise."""
+    values = dict(data)
+    dones = values.pop("dones", None)
+    if dones is None or values.get("terminals") is not None:
+        return values
+    ends = np.asarray(dones).astype(bool).reshape(-1)
+    if values.get("timeouts") is None:
+        warnings.warn(f"{source}: `dones` without `timeouts`: every done is taken as a true end", stacklevel=3)
+        return {**values, "terminals": ends}
+    return {**values, "terminals": ends & ~np.asarray(values["timeouts"]).astype(bool).reshape(-1)}
+
+
 def _checked_arrays(values: Mapping[str, Any], source: str) -> dict[str, NDArray[Any]]:
     """Arrays of the right rank, length and type, all finite; or one error with every fault."""
     faults: list[str] = []
@@ -203,7 +208,7 @@ def _checked_array(name: str, array: NDArray[Any]) -> tuple[NDArray[Any], str]:
         flags = array.reshape(-1) if array.ndim == 2 and array.shape[1] == 1 else array
         if flags.ndim != 1:
             return array, f"`{name}` has shape {array.shape}; (rows,) is needed"
-        if array.dtype.kind == "f" and not np.isin(array, (0.0, 1.0)).all():
+        if array.dtype.kind != "b" and not np.isin(array, (0, 1)).all():
             return array, f"`{name}` holds values other than 0 and 1"
         return flags.astype(bool), ""
     if name in ("actions", "next_actions") and array.dtype.kind != "f":
@@ -213,6 +218,8 @@ def _checked_array(name: str, array: NDArray[Any]) -> tuple[NDArray[Any], str]:
     rank = 1 if name in ("rewards", "returns_to_go") else 2
     if array.ndim != rank:
         return array, f"`{name}` has shape {array.shape}; {'(rows,)' if rank == 1 else '(rows, dims)'} is needed"
+    if rank == 2 and array.shape[1] == 0:
+        return array, f"`{name}` has shape {array.shape}; at least one column is needed"
     keep = array.dtype.kind == "f" and array.dtype.itemsize in (4, 8)
     return np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("=") if keep else np.float32), ""
 

@@ -16,7 +16,7 @@ RETURN_RANGE = 1000.0  # rewards are scaled so that the returns in the data span
 
 
 class RewardSettings(Protocol):
-    """How rewards are to be transformed: r <- clip(scale * r / range + shift)."""
+    """How rewards are to be transformed: r <- clip(scale * r + shift)."""
 
     @property
     def scale(self) -> float:
@@ -32,7 +32,7 @@ class RewardSettings(Protocol):
 
     @property
     def normalize(self) -> bool:
-        """Whether to divide by the range of returns in the data, first."""
+        """Whether to scale first so that the returns in the data span 1000."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,25 +1,25 @@
 """The strict schema of a run's configuration; importable without torch."""
 
+import os
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, Generic, Literal, TypeVar
+from typing import Annotated, Any, Generic, Literal, TypeVar, get_args
 
 import yaml
 from pydantic import BeforeValidator, Field, SerializeAsAny, Strict, ValidationError, field_validator, model_validator
 
 from rl_training.errors import ConfigError, did_you_mean
-from rl_training.experiment.yaml_loader import parse_scalar, parse_yaml
+from rl_training.experiment.yaml_loader import parse_scalar, parse_yaml, scalar_value
 from rl_training.knobs import IQLKnobs, IQLNetworkKnobs, StrictModel, describe_fault
 
 Seed = Annotated[int, Strict(), Field(ge=0, lt=2**63)]
 Schedule = Literal["constant", "linear", "cosine"]
-GROUPS = ("actor", "critic", "value", "temperature")
 
 
 class RewardConfig(StrictModel):
-    """How rewards are transformed: r <- clip(scale * r / range + shift)."""
+    """How rewards are transformed: r <- clip(scale * r + shift)."""
 
     scale: float = 1.0
     """Factor."""
@@ -28,7 +28,7 @@ class RewardConfig(StrictModel):
     clip: Annotated[tuple[float, float], Field(strict=False)] | None = None
     """Lowest and highest reward afterwards; null clips nothing."""
     normalize: bool = False
-    """Divide by the range of episode returns in the data, times 1000, first."""
+    """First scale so that the episode returns in the data span 1000."""
 
     @model_validator(mode="after")
     def _ordered(self) -> "RewardConfig":
@@ -61,6 +61,11 @@ class DatasetConfig(StrictModel):
             raise ValueError("give either `kind` (a recipe) or `path` (a file)")
         return self
 
+    @field_validator("path")
+    @classmethod
+    def _absolute(cls, path: str | None) -> str | None:
+        return None if path is None else os.path.abspath(path)  # a resume may start from another directory
+
 
 def _as_list(value: Any) -> Any:
     return [value] if isinstance(value, Mapping | DatasetConfig) else value if value is not None else []
@@ -77,6 +82,13 @@ class OfflineKwargs(StrictModel):
     """Reward transform."""
     dataset: Annotated[tuple[DatasetConfig, ...], Field(strict=False), BeforeValidator(_as_list)] = ()
     """A recipe or a file, or a list of them."""
+
+    @field_validator("dataset")
+    @classmethod
+    def _all_weights_or_none(cls, parts: tuple[DatasetConfig, ...]) -> tuple[DatasetConfig, ...]:
+        if len({part.weight is None for part in parts}) > 1:
+            raise ValueError("give every part of a mixture a `weight`, or none of them")
+        return parts
 
 
 class IQLKwargs(IQLKnobs, IQLNetworkKnobs, OfflineKwargs):
@@ -107,6 +119,15 @@ class GroupSchedules(StrictModel):
     critic: Schedule = "constant"
     value: Schedule = "constant"
     temperature: Schedule = "constant"
+
+
+def _for_all_groups(value: Any) -> Any:
+    """One word stands for every group."""
+    if not isinstance(value, str):
+        return value
+    if value not in get_args(Schedule):
+        raise ValueError(f"must be one of {', '.join(get_args(Schedule))}, or one of them per group")
+    return dict.fromkeys(GroupSchedules.model_fields, value)
 
 
 KwargsT = TypeVar("KwargsT", bound=OfflineKwargs)
@@ -147,7 +168,7 @@ class RunConfig(StrictModel, Generic[KwargsT]):
     """Checkpoints kept beside the best."""
     log_interval: int = Field(500, ge=1)
     """Steps between metric rows."""
-    learning_rate_schedule: Schedule | GroupSchedules = "constant"
+    learning_rate_schedule: Annotated[GroupSchedules, BeforeValidator(_for_all_groups)] = GroupSchedules()
     """One schedule for all groups, or one per group."""
     early_stopping: EarlyStoppingConfig | None = None
     """Rules to stop a member early."""
@@ -171,8 +192,7 @@ class RunConfig(StrictModel, Generic[KwargsT]):
     @cached_property
     def schedules(self) -> dict[str, str]:
         """The schedule of each parameter group."""
-        wish = self.learning_rate_schedule
-        return dict.fromkeys(GROUPS, wish) if isinstance(wish, str) else wish.model_dump()
+        return self.learning_rate_schedule.model_dump()
 
     def record(self) -> dict[str, Any]:
         """Return the complete, resolved configuration as plain values."""
@@ -180,13 +200,26 @@ class RunConfig(StrictModel, Generic[KwargsT]):
 
     def to_yaml(self) -> str:
         """Return the complete, resolved configuration as YAML."""
-        return yaml.safe_dump(self.record(), sort_keys=False)
+        return yaml.dump(self.record(), Dumper=_Dumper, sort_keys=False)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes every word that our own reader would not give back as it is."""
+
+
+def _represent_word(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=None if scalar_value(text) == text else "'")
+
+
+_Dumper.add_representer(str, _represent_word)
 
 
 def make_config(values: Mapping[str, Any], where: str = "config", lines: Mapping[Any, int] | None = None) -> RunConfig[Any]:
     """Return the checked configuration, or one ConfigError with a line for every fault."""
     from rl_training.experiment.registry import get_spec
 
+    if not isinstance(values, Mapping):
+        raise ConfigError(f"{where}: must be a mapping of settings")
     raw = dict(values)
     if not isinstance(raw.get("algo"), str):
         raise ConfigError(f"{where}: `algo` is required: the id of an algorithm, such as iql")

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rl_training.runtime.loop import TrainingResult
     from rl_training.runtime.progress import Reporter
 
+BUDGETS = {"total_timesteps", "max_epochs", "max_updates"}
 RUN_FILES = ("config.yaml", "run.json", "metrics.jsonl", "timings.jsonl", "checkpoints")
 
 
@@ -27,85 +28,118 @@ class ExperimentManager:
     """Starts and resumes runs in one directory, which is locked while in use."""
 
     def __init__(self, config: RunConfig[Any], run_dir: str | Path | None = None) -> None:
+        if run_dir is not None and not str(run_dir):
+            raise ConfigError("the run directory has an empty name; give a path, or none for runs/<algo>/<env>/<name>")
         self.config = config
+        self.started = False  # whether a run of this manager has begun to write
         self.run_dir = Path(run_dir) if run_dir is not None else default_run_dir(config)
 
     @classmethod
     def open(cls, run: str | Path) -> "ExperimentManager":
-        """Return the manager of an existing run directory."""
+        """Return the manager of an existing run directory, or of the run a checkpoint lies in."""
         run_dir, _ = locate(run)
-        path = run_dir / "config.yaml"
-        if not path.is_file():
-            raise CheckpointError(f"{path}: is missing; {run_dir} is not a run directory")
-        values, lines = parse_yaml(path.read_text(), str(path))
-        return cls(make_config(values, str(path), lines), run_dir)
+        path = (run_dir or Path(run)) / "config.yaml"
+        try:
+            text = path.read_text()
+        except (OSError, UnicodeDecodeError) as error:
+            raise CheckpointError(f"{path}: cannot be read, so {path.parent} is not a run directory: {error}") from None
+        values, lines = parse_yaml(text, str(path))
+        return cls(make_config(values, str(path), lines), path.parent)
+
+    @classmethod
+    def resuming(
+        cls, run: str | Path, run_dir: str | Path | None = None, member: int | None = None
+    ) -> "tuple[ExperimentManager, Checkpoint]":
+        """Return the manager and the checkpoint to go on from: in the run itself, or anew in `run_dir`.
+
+        A checkpoint that lies in no run, and one member of a population, go on in a run directory of their own.
+        """
+        from rl_training.runtime.checkpoint import member_of
+
+        checkpoint = find_checkpoint(run)
+        if member is not None:
+            checkpoint = member_of(checkpoint, member)
+        elif run_dir is None and locate(run)[0] is not None:
+            return cls.open(run), checkpoint
+        return cls(make_config(checkpoint.state["config"], str(checkpoint.path)), run_dir), checkpoint
 
     def train(
         self,
         *,
         resume: bool = False,
         overwrite: bool = False,
-        checkpoint: "str | Path | None" = None,
+        checkpoint: "Checkpoint | None" = None,
         callbacks: "Sequence[Callback]" = (),
         dataset: "TransitionDataset | None" = None,
         reporter: "Reporter | None" = None,
     ) -> "TrainingResult":
-        """Run the configured training; with `resume`, go on from the latest checkpoint (or the one named) exactly."""
-        from rl_training.runtime.checkpoint import CheckpointStore, load_checkpoint
+        """Run the configured training; with `resume`, go on exactly from the latest checkpoint, or from the one given.
+
+        Nothing in the directory is touched before config, environment and data have been found good.
+        """
+        from rl_training.runtime.checkpoint import CheckpointStore
         from rl_training.runtime.locking import RunLock
         from rl_training.runtime.trainer import TrainOptions
 
         with RunLock(self.run_dir):
-            start: Checkpoint | None = None
-            store_dir = self.run_dir / "checkpoints"
-            if resume:
-                store = CheckpointStore(store_dir, 2, reporter.warn if reporter else None)
-                if checkpoint is not None:
-                    start = load_checkpoint(checkpoint)
-                elif store.names():
-                    start = store.load()
-                if start is not None:
-                    self._check_same_config(start)
-            else:
-                self._claim(overwrite=overwrite)
-            self._write("config.yaml", self.config.to_yaml().encode())
+            store = CheckpointStore(self.run_dir / "checkpoints", 2, reporter.warn if reporter else None)
+            store.restore_aside()
+            start = checkpoint if checkpoint is not None else store.load() if resume and store.names() else None
+            ours = start is not None and start.path.parent.resolve() == store.directory.resolve()
+            if start is not None:
+                self._check_same_config(start)
+            if not ours:
+                self._refuse_used_directory(overwrite=overwrite)
             record = self._record(start)
-            self._write_record(record, "running")
+            empty = not store.names()
 
-            def on_data(fingerprint: str, statistics: dict[str, float]) -> None:
-                record["dataset"] = {"fingerprint": fingerprint, **statistics}
+            def on_ready(data: "TransitionDataset") -> None:
+                self.started = True  # from here on what is in the directory is this run's
+                if not ours:
+                    self._clear()
+                record["dataset"] = {"fingerprint": data.fingerprint, **data.statistics()}
+                self._write("config.yaml", self.config.to_yaml().encode())
                 self._write_record(record, "running")
 
             options = TrainOptions(
                 callbacks=callbacks,
                 dataset=dataset,
                 resume_from=start,
-                continue_metrics=start is not None and start.path.parent.resolve() == store_dir.resolve(),
+                continue_metrics=ours,
                 reporter=reporter,
-                on_data=on_data,
+                on_ready=on_ready,
             )
             try:
                 result: TrainingResult = get_spec(self.config.algo).train()(self.config, self.run_dir, options)
-            except RLTrainingError as error:
-                if self.run_dir.is_dir():
+            except BaseException as error:
+                if (empty or self.started) and self.run_dir.is_dir():
                     self._write_record(record, type(error).__name__, str(error))
                 raise
             record["step"] = result.step
             self._write_record(record, "finished")
             return result
 
-    def _claim(self, *, overwrite: bool) -> None:
-        """Make sure the directory is free for a new run."""
-        present = [name for name in RUN_FILES if (self.run_dir / name).exists()]
-        if present and not overwrite:
+    def _refuse_used_directory(self, *, overwrite: bool) -> None:
+        """Make sure that the directory is free for a new run: without checkpoints, and without a stranger's config."""
+        if overwrite:
+            return
+        if any((self.run_dir / "checkpoints").glob("step-*")):
             raise ConfigError(
                 f"{self.run_dir}: already holds a run; use --resume auto to go on, --overwrite to start over, "
                 f"or another --run-dir{self._difference()}"
             )
+        if (self.run_dir / "config.yaml").exists() and not (self.run_dir / "run.json").exists():
+            raise ConfigError(f"{self.run_dir}: holds a config.yaml that is not of a run; choose another --run-dir")
+
+    def _clear(self) -> None:
+        """Remove the files of an earlier run."""
         try:
-            for name in present:
+            for name in RUN_FILES:
                 path = self.run_dir / name
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
+                if path.is_dir():
+                    shutil.rmtree(path)
+                else:
+                    path.unlink(missing_ok=True)
         except OSError as error:
             raise StorageError(f"{self.run_dir}: cannot be cleared: {error}") from error
 
@@ -122,11 +156,12 @@ class ExperimentManager:
         """A resume goes on with the very config of the checkpoint; only what does not touch past steps may differ."""
         free = {"device", "keep_checkpoints", "run_name"}
         if set(self.config.schedules.values()) == {"constant"}:  # other schedules span the whole run
-            free |= {"total_timesteps", "max_epochs", "max_updates"}
+            free |= BUDGETS
         changes = [c for c in _changes(checkpoint.state["config"], self.config.record()) if c[0] not in free]
         if changes:
             shown = "; ".join(f"{key} was {old!r}, is {new!r}" for key, old, new in changes[:5])
-            raise ConfigError(f"{checkpoint.path}: was written with another config: {shown}. Use --overwrite to start over")
+            hint = "a schedule spans the whole run, so its budget is fixed" if changes[0][0] in BUDGETS else "start a new run"
+            raise ConfigError(f"{checkpoint.path}: was written with another config: {shown}; {hint}")
 
     def _record(self, start: "Checkpoint | None") -> dict[str, Any]:
         import gymnasium
@@ -162,14 +197,26 @@ class ExperimentManager:
         replace_file(self.run_dir / name, data)
 
 
-def locate(run: str | Path) -> tuple[Path, Path | None]:
-    """Return the run directory and, when a checkpoint was named, its path."""
+def locate(run: str | Path) -> tuple[Path | None, Path | None]:
+    """Return the run directory (None for a checkpoint that lies in none) and, when a checkpoint was named, its path."""
     path = Path(run)
-    if (path / "manifest.json").exists():
-        return path.parent.parent, path
+    try:
+        if (path / "manifest.json").exists():
+            home = path.absolute().parent
+            return (home.parent if home.name == "checkpoints" else None), path
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be read: {error.strerror}") from None
     if not path.is_dir():
         raise CheckpointError(f"{path}: there is no run or checkpoint here; give a run directory or one of its checkpoints")
     return path, None
+
+
+def find_checkpoint(run: str | Path, which: str = "latest") -> "Checkpoint":
+    """Return the checkpoint that a path names, or the latest or best one of the run directory it names."""
+    from rl_training.runtime.checkpoint import CheckpointStore, load_checkpoint
+
+    run_dir, path = locate(run)
+    return load_checkpoint(path) if path else CheckpointStore((run_dir or Path(run)) / "checkpoints", 2).load(which)
 
 
 def default_run_dir(config: RunConfig[Any]) -> Path:

@@ -14,8 +14,8 @@ MAX_DEPTH = 30
 
 Path = tuple[int | str, ...]
 
-_INTEGER = re.compile(r"[-+]?(0|[1-9][0-9_]*)")
-_FLOAT = re.compile(r"[-+]?((0|[1-9][0-9_]*)(\.[0-9_]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?")
+_INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]{0,30}(_[0-9]{1,9}){0,9})")
+_FLOAT = re.compile(r"[-+]?((0|[1-9][0-9]*(_[0-9]+)*)(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?")
 _PLAIN_TAGS = tuple(
     f"tag:yaml.org,2002:{name}" for name in ("map", "seq", "str", "int", "float", "bool", "null", "timestamp")
 )
@@ -25,8 +25,8 @@ class _Loader(yaml.SafeLoader):
     """Composes nodes without aliases; scalars are read by us, not by YAML 1.1's rules."""
 
     def compose_node(self, parent: Node | None, index: Any) -> Node | None:
-        if self.check_event(yaml.AliasEvent):
-            event = self.peek_event()  # type: ignore[no-untyped-call]
+        event = self.peek_event()  # type: ignore[no-untyped-call]
+        if getattr(event, "anchor", None) is not None:  # an alias names an anchor too
             raise ConfigError(f"line {event.start_mark.line + 1}: anchors and aliases are not allowed")
         return super().compose_node(parent, index)
 
@@ -35,8 +35,8 @@ def parse_yaml(text: str, where: str) -> tuple[Any, dict[Path, int]]:
     """Return the value of a YAML text and the line of each key path; refuse anything but plain data."""
     if len(text.encode()) > MAX_BYTES:
         raise ConfigError(f"{where}: is larger than {MAX_BYTES:,} bytes")
-    loader = _Loader(text.removeprefix("\ufeff"))
     try:
+        loader = _Loader(text.removeprefix("\ufeff"))
         node = loader.get_single_node()
         lines: dict[Path, int] = {}
         return (_value(node, (), lines, where) if node is not None else {}), lines
@@ -48,8 +48,6 @@ def parse_yaml(text: str, where: str) -> tuple[Any, dict[Path, int]]:
         raise ConfigError(f"{where}{line}: is not valid YAML: {getattr(error, 'problem', None) or error}") from None
     except RecursionError:
         raise ConfigError(f"{where}: is nested too deeply") from None
-    finally:
-        loader.dispose()
 
 
 def parse_scalar(text: str) -> Any:
@@ -78,10 +76,10 @@ def _value(node: Node, path: Path, lines: dict[Path, int], where: str) -> Any:
     if isinstance(node, SequenceNode):
         return [_value(item, (*path, index), lines, where) for index, item in enumerate(node.value)]
     quoted = isinstance(node, ScalarNode) and node.style in ("'", '"', "|", ">")
-    return node.value if quoted else _scalar(node.value)
+    return node.value if quoted else scalar_value(node.value)
 
 
-def _scalar(text: str) -> Any:
+def scalar_value(text: str) -> Any:
     """The value of an unquoted word; what looks ambiguous (`on`, `010`, `12:30`) stays a word."""
     if text in ("", "null", "~"):
         return None

@@ -74,6 +74,14 @@ class EarlyStopping(Callback):
                 stopped.append(member)
         return stopped
 
+    @staticmethod
+    def of_member(entry: dict[str, Any], member: int) -> dict[str, Any]:
+        """Return a saved callback entry as a solo run has it: of ours, the one member's part; others as they are."""
+        if entry["name"] != EarlyStopping.__name__:
+            return entry
+        parts = {name: {"0": by[str(member)]} for name, by in entry["state"].items() if str(member) in by}
+        return {**entry, "state": {"best": {}, "waited": {}, **parts}}
+
     def state_dict(self) -> dict[str, Any]:
         """Return best scores and waiting times by member."""
         return {

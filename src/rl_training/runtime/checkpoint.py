@@ -16,7 +16,8 @@ import safetensors
 import safetensors.torch
 from torch import Tensor
 
-from rl_training.errors import CheckpointError
+from rl_training.errors import CheckpointError, ConfigError
+from rl_training.runtime.callbacks import EarlyStopping
 from rl_training.runtime.faults import fault_point
 from rl_training.runtime.storage import (
     MAX_JSON_BYTES,
@@ -30,9 +31,13 @@ from rl_training.runtime.storage import (
 )
 
 FORMAT_VERSION = 1
-_NAME = re.compile(r"step-\d{9}")
-_STAGE = re.compile(r"step-\d{9}\.tmp-\d+")
-_REQUIRED = {"algo", "config", "spaces", "seeds", "step", "members", "environment"}
+_NAME = re.compile(r"step-\d{9,}")
+_STAGE = re.compile(r"step-\d{9,}\.tmp-\d+")
+_ASIDE = re.compile(r"(step-\d{9,})\.old-\d+")
+_REQUIRED = {
+    *("algo", "config", "spaces", "seeds", "step", "hooks_pending", "members", "best_mean"),
+    *("callbacks", "metrics_bytes", "dataset_fingerprint", "environment"),
+}
 
 
 @dataclass(frozen=True)
@@ -80,6 +85,25 @@ def load_checkpoint(path: str | Path) -> Checkpoint:
     return Checkpoint(where, tensors, state)
 
 
+def member_of(checkpoint: Checkpoint, member: int) -> Checkpoint:
+    """Return one member of a population as a solo checkpoint, exactly as it stands."""
+    state = checkpoint.state
+    if not 0 <= member < len(state["seeds"]):
+        raise ConfigError(f"member {member} is not there: the checkpoint has members 0 to {len(state['seeds']) - 1}")
+    shared = {name: value for name, value in checkpoint.tensors.items() if name.startswith("transforms/")}
+    own = {name: value[member : member + 1].clone() for name, value in checkpoint.learner_tensors.items()}
+    seed, record = state["seeds"][member], state["members"][member]
+    alone = {
+        "config": {**state["config"], "seed": seed, "seeds": None},
+        "seeds": [seed],
+        "members": [record],
+        "best_mean": record["best_return"],
+        "callbacks": [EarlyStopping.of_member(entry, member) for entry in state["callbacks"]],
+        "metrics_bytes": 0,
+    }
+    return Checkpoint(checkpoint.path / f"member-{member}", {**own, **shared}, {**state, **alone})
+
+
 class CheckpointStore:
     """The `checkpoints/` directory of a run: newest, best, and which may be forgotten."""
 
@@ -88,9 +112,17 @@ class CheckpointStore:
         self.keep = max(keep, 2)  # one may be lost while the next is written
         self.warn = warn or (lambda text: print(f"warning: {text}", file=sys.stderr))
 
+    def restore_aside(self) -> None:
+        """Put back a checkpoint whose replacement was cut between its two renames."""
+        for entry in list(self.directory.glob("step-*.old-*")):
+            if aside := _ASIDE.fullmatch(entry.name):
+                original = self.directory / aside[1]
+                shutil.rmtree(entry, ignore_errors=True) if original.exists() else entry.rename(original)
+
     def prepare(self) -> None:
-        """Make the directory and remove what an interrupted save left behind."""
+        """Make the directory and mend what an interrupted save left behind."""
         self.directory.mkdir(parents=True, exist_ok=True)
+        self.restore_aside()
         for entry in self.directory.iterdir():
             if _STAGE.fullmatch(entry.name):
                 shutil.rmtree(entry, ignore_errors=True)
@@ -113,10 +145,19 @@ class CheckpointStore:
         self._prune()
         return path
 
+    def rewind(self, path: Path) -> None:
+        """Make an older checkpoint the latest, before the run goes on from it."""
+        if self._pointed("latest") != path.name:
+            self._point("latest", path)
+
     def names(self) -> list[str]:
         """Return the names of the checkpoints, oldest first."""
-        if not self.directory.is_dir():
-            return []
+        try:
+            if not self.directory.is_dir():
+                return []
+            list(self.directory.iterdir())
+        except OSError as error:
+            raise CheckpointError(f"{self.directory}: cannot be read: {error.strerror}") from None
         return sorted(entry.name for entry in self.directory.iterdir() if _NAME.fullmatch(entry.name))
 
     def load(self, name: str = "latest") -> Checkpoint:

@@ -45,7 +45,10 @@ def resolve_device(name: str) -> torch.device:
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read once, when CUDA starts; makes products repeatable
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    device = torch.device(name)
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ConfigError(f"device = {name!r} is not known; use auto, cpu, cuda or cuda:N") from None
     if device.type == "cuda":
         count = torch.cuda.device_count()
         if (device.index or 0) >= count:

@@ -91,6 +91,8 @@ class TrainingLoop:
         for callback in self.callbacks:
             callback.on_start(self.learner)
         try:
+            if self.parts.resume_from is not None and not self.parts.continue_metrics:
+                self._save(best=False)  # a run that begins from another's checkpoint is whole from the start
             if self.hooks_pending:
                 self._evaluate_and_save()
             while not self._finished():
@@ -218,10 +220,11 @@ class TrainingLoop:
             for member in active
         )
         self.population.record_evaluation(self.step, means)
-        mean = sum(means[member] for member in active) / len(active)
+        mean = self.population.mean_return()
         self.parts.reporter.note(f"step {self.step:,}: mean return {mean:.1f}" + self._spread(means, active))
         for callback in self.callbacks:
-            stopped = [member for member in callback.on_evaluation(self.step, evaluation, active) if member in active]
+            wished = callback.on_evaluation(self.step, evaluation, active) or ()
+            stopped = [member for member in wished if member in active]
             if stopped:
                 self.population.freeze(stopped, "stopped", self.step)
                 self._write_events(stopped, "stopped")
@@ -269,7 +272,6 @@ class TrainingLoop:
             "spaces": self.parts.spaces.to_json(),
             "seeds": list(self.learner.model.seeds),
             "step": self.step,
-            "total_steps": self.total_steps,
             "hooks_pending": self.hooks_pending,
             "members": self.population.state(),
             "best_mean": self.best_mean,
@@ -287,6 +289,8 @@ class TrainingLoop:
         self.best_mean = state["best_mean"]
         self.hooks_pending = bool(state["hooks_pending"])
         self._restore_callbacks(state["callbacks"])
+        if self.parts.continue_metrics:
+            self.store.rewind(checkpoint.path)  # before the metrics are cut: from here on this is where the run stands
         self.metrics.cut(int(state["metrics_bytes"]) if self.parts.continue_metrics else 0)
 
     def _callback_states(self) -> list[dict[str, Any]]:

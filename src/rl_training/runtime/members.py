@@ -76,6 +76,11 @@ class Population:
             if record.best_return is None or means[member] > record.best_return:
                 record.best_return, record.best_step = means[member], step
 
+    def mean_return(self) -> float:
+        """Return the mean of the last returns of all members that did not diverge, stopped ones included."""
+        returns = [r.last_return for r in self.records if r.status != "diverged" and r.last_return is not None]
+        return sum(returns) / len(returns)
+
     def state(self) -> list[dict[str, Any]]:
         """Return the records as plain values."""
         return [asdict(record) for record in self.records]

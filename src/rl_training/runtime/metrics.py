@@ -1,5 +1,6 @@
 """Append-only JSON lines: metrics that are a function of config and step, and timings that are not."""
 
+import contextlib
 import json
 import os
 import time
@@ -46,12 +47,16 @@ class JsonLines:
 
     def sync(self) -> None:
         """Make everything written durable."""
-        self._stream.flush()
-        os.fsync(self._stream.fileno())
+        try:
+            self._stream.flush()
+            os.fsync(self._stream.fileno())
+        except OSError as error:
+            raise storage_error(self.path, 0, error) from error
 
     def close(self) -> None:
-        """Close the file."""
-        self._stream.close()
+        """Close the file; what could not be written has been reported by then."""
+        with contextlib.suppress(OSError):
+            self._stream.close()
 
 
 class Stopwatch:

@@ -37,7 +37,7 @@ def build_offline_dataset(settings: RunSettings, check: Callable[[], None] = lam
             datasets.append(make_dataset(settings.env_id, part, check))
     if len(datasets) == 1:
         return datasets[0]
-    weights = None if all(part.weight is None for part in parts) else [part.weight or 0.0 for part in parts]
+    weights = None if parts[0].weight is None else [part.weight for part in parts]
     return mix_datasets(datasets, weights, seed=parts[0].seed)
 
 
@@ -50,7 +50,6 @@ class ProcessedDataset:
     spaces: Spaces
     transforms: Transforms
     fingerprint: str
-    statistics: dict[str, float]
 
 
 def process_offline_dataset(dataset: TransitionDataset, settings: RunSettings) -> ProcessedDataset:
@@ -82,8 +81,11 @@ def process_offline_dataset(dataset: TransitionDataset, settings: RunSettings) -
     if dataset.next_actions is not None:
         columns["next_actions"] = np.clip(spaces.normalize_actions(dataset.next_actions), -1.0, 1.0)
     rows = np.concatenate(list(columns.values()), axis=1, dtype=np.float32)
+    for name, value in columns.items():
+        if not np.isfinite(value).all():
+            raise DatasetError(f"`{name}` overflows to inf once transformed; check the units, or set algo_kwargs.reward.clip")
     layout = tuple((name, value.shape[1]) for name, value in columns.items())
-    return ProcessedDataset(rows, layout, spaces, transforms, dataset.fingerprint, dataset.statistics())
+    return ProcessedDataset(rows, layout, spaces, transforms, dataset.fingerprint)
 
 
 class DatasetSource:

@@ -1,7 +1,6 @@
 """What a person sees while a run goes on: a bar on a terminal, plain lines elsewhere, nothing when asked to be quiet."""
 
 import sys
-from types import TracebackType
 from typing import Any, Protocol
 
 
@@ -107,19 +106,6 @@ class BarReporter(QuietReporter):
     def close(self) -> None:
         """Leave the bar as it stands."""
         self._bar.stop()
-
-
-class reporting:  # noqa: N801 - reads as a statement: `with reporting(reporter):`
-    """Closes a reporter whatever happens."""
-
-    def __init__(self, reporter: Reporter) -> None:
-        self.reporter = reporter
-
-    def __enter__(self) -> Reporter:
-        return self.reporter
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.reporter.close()
 
 
 def default_reporter() -> Reporter:

@@ -106,11 +106,14 @@ def staged_directory(path: Path) -> Iterator[Path]:
         yield stage
         sync_directory(stage)
         fault_point("save:before-rename")
-        if path.exists():  # an earlier try at the same step; other checkpoints stand beside it
-            shutil.rmtree(path)
+        aside = path.with_name(f"{path.name}.old-{os.getpid()}")
+        if path.exists():  # an earlier save of the same step: it must not be lost before the new one stands
+            path.rename(aside)
+            fault_point("save:between-renames")
         stage.rename(path)
         fault_point("save:after-rename")
         sync_directory(path.parent)
+        shutil.rmtree(aside, ignore_errors=True)
     except OSError as error:
         needed = sum(file.stat().st_size for file in stage.glob("*")) if stage.is_dir() else 0
         shutil.rmtree(stage, ignore_errors=True)

@@ -1,5 +1,6 @@
 """What every `train_<id>` shares: data, learner, engine and loop put together."""
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,13 +11,13 @@ import torch
 from rl_training.algorithms.learner import Learner
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.data.spaces import Spaces
-from rl_training.errors import CheckpointError, DatasetError, StorageError
+from rl_training.errors import CheckpointError, ConfigError, DatasetError, StorageError
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.checkpoint import Checkpoint
 from rl_training.runtime.engine import Engine, applied, resolve_device, resolve_engine
 from rl_training.runtime.loop import LoopParts, TrainingLoop, TrainingResult
 from rl_training.runtime.offline import DatasetSource, build_offline_dataset, process_offline_dataset
-from rl_training.runtime.progress import QuietReporter, Reporter, reporting
+from rl_training.runtime.progress import QuietReporter, Reporter
 from rl_training.runtime.settings import RunSettings
 from rl_training.runtime.signals import SignalWatch
 
@@ -33,21 +34,19 @@ class TrainOptions:
     resume_from: Checkpoint | None = None
     continue_metrics: bool = False
     reporter: Reporter | None = None
-    on_data: Callable[[str, dict[str, float]], None] | None = None
+    on_ready: Callable[[TransitionDataset], None] | None = None  # everything is checked; the run is about to write
 
 
 def train_offline(settings: RunSettings, build: BuildLearner, run_dir: Path, options: TrainOptions) -> TrainingResult:
     """Train from a fixed dataset until the budget ends; `run_dir` receives metrics and checkpoints."""
     reporter = options.reporter or QuietReporter()
     checkpoint = options.resume_from
-    with SignalWatch() as signals, reporting(reporter):
+    with SignalWatch() as signals, contextlib.closing(reporter):
         device = resolve_device(settings.device)
         dataset = options.dataset
         if dataset is None:
             dataset = build_offline_dataset(settings, signals.raise_if_stopped)
         _check_same_data(dataset, checkpoint)
-        if options.on_data is not None:
-            options.on_data(dataset.fingerprint, dataset.statistics())
         data = process_offline_dataset(dataset, settings)
         try:
             learner = build(data.spaces, settings.member_seeds, device, settings.algo_kwargs)
@@ -55,7 +54,12 @@ def train_offline(settings: RunSettings, build: BuildLearner, run_dir: Path, opt
             resolved = resolve_engine(settings, learner, checkpoint.state["environment"] if checkpoint else None)
             if checkpoint is not None and (difference := _differences(checkpoint, resolved.record())):
                 reporter.warn(f"not bit-exact: the checkpoint was written with {difference}")
-            engine = Engine(learner, source, dict(settings.schedules), total_steps(settings, source.steps_per_epoch))
+            total = total_steps(settings, source.steps_per_epoch)
+            if checkpoint is not None and total < checkpoint.step:
+                raise ConfigError(f"the budget of {total} steps is below the {checkpoint.step} of {checkpoint.path}")
+            engine = Engine(learner, source, dict(settings.schedules), total)
+            if options.on_ready is not None:
+                options.on_ready(dataset)
             parts = LoopParts(
                 settings=settings,
                 learner=learner,
