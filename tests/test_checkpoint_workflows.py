@@ -250,6 +250,19 @@ POINTS = [
 ]
 
 
+def save_and_die(store, point, value=0.0):
+    """Save step 4 in a child process that is killed at the named place."""
+    child = os.fork()
+    if child == 0:
+        os.environ[faults.VARIABLE] = point
+        try:
+            fill(store, (4,), value)
+        finally:
+            os._exit(1)
+    _, status = os.waitpid(child, 0)
+    assert os.WTERMSIG(status) == signal.SIGKILL
+
+
 @pytest.mark.parametrize("first", [True, False], ids=["first", "later"])
 @pytest.mark.parametrize("point", POINTS)
 def test_killed_inside_a_save_there_is_always_a_whole_checkpoint(tmp_path, monkeypatch, point, first):
@@ -259,15 +272,7 @@ def test_killed_inside_a_save_there_is_always_a_whole_checkpoint(tmp_path, monke
     store.prepare()
     if not first:
         fill(store, (1, 2, 3))
-    child = os.fork()
-    if child == 0:
-        os.environ[faults.VARIABLE] = point
-        try:
-            fill(store, (4,))
-        finally:
-            os._exit(1)
-    _, status = os.waitpid(child, 0)
-    assert os.WTERMSIG(status) == signal.SIGKILL
+    save_and_die(store, point)
     again = CheckpointStore(tmp_path, keep=2, warn=pytest.fail)
     again.prepare()
     assert not list(tmp_path.glob("*.tmp-*"))
@@ -286,15 +291,7 @@ def test_killed_while_saving_the_only_step_again(tmp_path, point):
     store = CheckpointStore(tmp_path, keep=2)
     store.prepare()
     fill(store, (4,))
-    child = os.fork()
-    if child == 0:
-        os.environ[faults.VARIABLE] = point
-        try:
-            fill(store, (4,), value=0.5)
-        finally:
-            os._exit(1)
-    _, status = os.waitpid(child, 0)
-    assert os.WTERMSIG(status) == signal.SIGKILL
+    save_and_die(store, point, value=0.5)
     again = CheckpointStore(tmp_path, keep=2, warn=pytest.fail)
     again.prepare()
     assert again.load().tensors["x"][0] in (4.0, 4.5)

@@ -74,7 +74,7 @@ def test_resume_of_a_finished_run_and_list(trained):
     assert "iql/pendulum-mixture" in run_cli("list").stdout
 
 
-def one_line(done, *parts):
+def check_one_line(done, *parts):
     lines = done.stderr.strip().splitlines()
     assert len(lines) == 1, done.stderr
     assert lines[0].startswith("error: ")
@@ -86,23 +86,23 @@ def one_line(done, *parts):
 def test_wrong_usage_exits_2(trained, tmp_path):
     folder, _ = trained
     tiny = folder / "tiny.yaml"
-    one_line(run_cli("train", tiny, "--set", "algo=iqx", code=2), "unknown algorithm `iqx`", "Did you mean `iql`")
-    one_line(
+    check_one_line(run_cli("train", tiny, "--set", "algo=iqx", code=2), "unknown algorithm `iqx`", "Did you mean `iql`")
+    check_one_line(
         run_cli("train", tiny, "--set", "algo_kwargs.expectle=1", code=2), "unknown key `algo_kwargs.expectle`", "`expectile`"
     )
-    one_line(run_cli("train", tiny, "--set", "algo_kwargs.expectile=1.5", code=2), "1.5", ">= 0.5 and < 1.0")
-    one_line(
+    check_one_line(run_cli("train", tiny, "--set", "algo_kwargs.expectile=1.5", code=2), "1.5", ">= 0.5 and < 1.0")
+    check_one_line(
         run_cli("train", tiny, "--set", "env_id=CartPole-v1", "--run-dir", tmp_path / "x", code=2), "Discrete(2)", "supported"
     )
-    one_line(run_cli("train", tiny, "--set", "env_id=Pendulum-v9", "--run-dir", tmp_path / "y", code=2), "Pendulum-v1")
-    one_line(run_cli("train", "iql/pendulm", code=2), "Did you mean `iql/pendulum`")
-    one_line(run_cli("train", tiny, "--run-dir", folder / "run", code=2), "already holds a run", "--overwrite")
-    one_line(run_cli("train", tiny, "--device", "cuda:9", "--run-dir", tmp_path / "z", code=2), "cuda:9")
-    one_line(run_cli("train", tiny, "--seeds", "3..1", code=2), "0..9")
-    one_line(run_cli("train", code=2), "Missing argument")
-    one_line(run_cli("trane", code=2), "trane")
-    one_line(run_cli("predict", folder / "run", "--obs", "[1, 2]", code=2), "(3,)")
-    one_line(run_cli("predict", folder / "run", "--obs", "cos", code=2), "JSON list")
+    check_one_line(run_cli("train", tiny, "--set", "env_id=Pendulum-v9", "--run-dir", tmp_path / "y", code=2), "Pendulum-v1")
+    check_one_line(run_cli("train", "iql/pendulm", code=2), "Did you mean `iql/pendulum`")
+    check_one_line(run_cli("train", tiny, "--run-dir", folder / "run", code=2), "already holds a run", "--overwrite")
+    check_one_line(run_cli("train", tiny, "--device", "cuda:9", "--run-dir", tmp_path / "z", code=2), "cuda:9")
+    check_one_line(run_cli("train", tiny, "--seeds", "3..1", code=2), "0..9")
+    check_one_line(run_cli("train", code=2), "Missing argument")
+    check_one_line(run_cli("trane", code=2), "trane")
+    check_one_line(run_cli("predict", folder / "run", "--obs", "[1, 2]", code=2), "(3,)")
+    check_one_line(run_cli("predict", folder / "run", "--obs", "cos", code=2), "JSON list")
 
 
 def test_nothing_is_created_by_a_wrong_config(tmp_path):
@@ -118,26 +118,26 @@ def test_bad_data_exits_3(tmp_path):
         yaml.safe_dump(run_values(env_id=None, algo_kwargs={"dataset": {"path": str(tmp_path / "d.npz")}}))
     )
     done = run_cli("train", tmp_path / "c.yaml", "--run-dir", tmp_path / "run", code=3)
-    one_line(done, "d.npz", "`rewards` is NaN or inf in 2 rows (first: 4, 9)")
-    one_line(
+    check_one_line(done, "d.npz", "`rewards` is NaN or inf in 2 rows (first: 4, 9)")
+    check_one_line(
         run_cli("train", tmp_path / "c.yaml", "--run-dir", tmp_path / "r2", "--set", "env_id=Pendulum-v1", code=3), "NaN"
     )
 
 
 def test_bad_checkpoints_exit_4(trained, tmp_path):
     folder, _ = trained
-    one_line(run_cli("evaluate", tmp_path / "absent", code=4), "there is no run or checkpoint here")
-    one_line(run_cli("evaluate", tmp_path, code=4), "there is no checkpoint")
+    check_one_line(run_cli("evaluate", tmp_path / "absent", code=4), "there is no run or checkpoint here")
+    check_one_line(run_cli("evaluate", tmp_path, code=4), "there is no checkpoint")
     newest = sorted((folder / "run" / "checkpoints").glob("step-*"))[-1]
     for name in ("manifest.json", "state.json", "state.safetensors"):
         copy = shutil.copytree(newest, tmp_path / f"flip-{name}")
         data = bytearray((copy / name).read_bytes())
         data[generator(1).integers(len(data))] ^= 4
         (copy / name).write_bytes(data)
-        one_line(run_cli("predict", copy, "--obs", "[1, 0, 0]", code=4), name)
+        check_one_line(run_cli("predict", copy, "--obs", "[1, 0, 0]", code=4), name)
     copy = shutil.copytree(newest, tmp_path / "cut")
     (copy / "state.safetensors").write_bytes((copy / "state.safetensors").read_bytes()[:100])
-    one_line(run_cli("predict", copy, "--obs", "[1, 0, 0]", code=4), "state.safetensors")
+    check_one_line(run_cli("predict", copy, "--obs", "[1, 0, 0]", code=4), "state.safetensors")
 
 
 def test_divergence_exits_5(trained, tmp_path):
@@ -155,7 +155,7 @@ def test_divergence_exits_5(trained, tmp_path):
 def test_unwritable_places_exit_6(tmp_path):
     (tmp_path / "file").write_text("")
     done = run_cli("train", "iql/pendulum", "--run-dir", tmp_path / "file" / "run", code=6)
-    one_line(done, "cannot be written")
+    check_one_line(done, "cannot be written")
 
 
 def test_ctrl_c_outside_training_exits_130(trained):
@@ -190,7 +190,7 @@ def test_a_failed_start_does_not_claim_the_directory(trained, tmp_path):
     run_cli("train", folder / "tiny.yaml", "--run-dir", tmp_path / "r")
     (tmp_path / "mine").mkdir()
     shutil.copy(folder / "tiny.yaml", tmp_path / "mine" / "config.yaml")
-    one_line(
+    check_one_line(
         run_cli("train", folder / "tiny.yaml", "--run-dir", tmp_path / "mine", "--resume", "auto", code=2), "not of a run"
     )
 
@@ -210,9 +210,9 @@ def test_resume_of_a_lone_checkpoint_and_of_one_member(trained, tmp_path):
     for name, value in one.learner_tensors.items():
         assert torch.allclose(value[0], final[name][1], rtol=1e-3, atol=1e-4), name
     run_cli("resume", lone, "--member", "7", code=2)
-    one_line(run_cli("resume", lone, "--run-dir", tmp_path / "one", code=2), "already holds a run")
+    check_one_line(run_cli("resume", lone, "--run-dir", tmp_path / "one", code=2), "already holds a run")
     shutil.rmtree(tmp_path / "on" / "checkpoints")
-    one_line(run_cli("resume", tmp_path / "on", code=4), "there is no checkpoint")
+    check_one_line(run_cli("resume", tmp_path / "on", code=4), "there is no checkpoint")
 
 
 def test_a_busy_run_directory_exits_7(trained, tmp_path):
@@ -223,7 +223,7 @@ def test_a_busy_run_directory_exits_7(trained, tmp_path):
         handle.write('{"host": "h", "pid": 1}')
         handle.flush()
         done = run_cli("train", folder / "tiny.yaml", "--run-dir", tmp_path / "run", code=7)
-    one_line(done, "is in use by", '"pid": 1')
+    check_one_line(done, "is in use by", '"pid": 1')
 
 
 def test_a_closed_pipe_and_a_bare_terminal_are_no_fault():

@@ -95,7 +95,3 @@ class IQL(Learner[MLPIQLModel, IQLKnobs]):
     def loss(self, batch: Batch) -> tuple[Tensor, Metrics]:
         """Return the joint loss of the three networks."""
         return iql_losses(self.model, batch, self.knobs)
-
-    def model_act(self, observations: Tensor, *, deterministic: bool, step: int) -> Tensor:
-        """Return the policy's mean, or a clipped sample."""
-        return self.model.act(observations, deterministic=deterministic, step=step)

@@ -1,5 +1,6 @@
 """What the loop knows of an algorithm: it can update, act, and give or take its state."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -36,7 +37,7 @@ def solo_shapes(metrics: Metrics) -> Metrics:
     return {name: value[0] if len(value) == 1 else value for name, value in summarize(metrics).items()}
 
 
-class Learner(Generic[ModelT, KnobsT]):
+class Learner(ABC, Generic[ModelT, KnobsT]):
     """One gradient step at a time: every loss at the parameters from before the step, one backward, Adam, then polyak.
 
     A subclass gives `loss` (the sum over members and networks, with metrics per member) and `group_options`.
@@ -50,13 +51,13 @@ class Learner(Generic[ModelT, KnobsT]):
         self.optimizer = GroupedAdam(model.trained, self.group_options())
         self.step = 0
 
+    @abstractmethod
     def group_options(self) -> dict[str, GroupOptions]:
         """Return how each parameter group is trained."""
-        raise NotImplementedError
 
+    @abstractmethod
     def loss(self, batch: Batch) -> tuple[Tensor, Metrics]:
         """Return the scalar to minimise and detached metrics (members, ...)."""
-        raise NotImplementedError
 
     def due_groups(self, step: int) -> Collection[str]:
         """Return the groups trained at a step; all of them unless an algorithm delays some."""
@@ -82,12 +83,8 @@ class Learner(Generic[ModelT, KnobsT]):
         """Return actions in [-1, 1] for observations (members, batch, dim); solo also (batch, dim) or (dim,)."""
         solo_rank = observations.ndim if self.model.members == 1 and observations.ndim < 3 else 0
         stacked = observations.reshape(1, -1, observations.shape[-1]) if solo_rank else observations
-        actions = self.model_act(stacked, deterministic=deterministic, step=step)
+        actions = self.model.act(stacked, deterministic=deterministic, step=step)
         return actions.reshape(*observations.shape[:-1], -1) if solo_rank else actions
-
-    def model_act(self, observations: Tensor, *, deterministic: bool, step: int) -> Tensor:
-        """Return actions (members, batch, dim) of the model's policy."""
-        raise NotImplementedError
 
     def buffers(self) -> list[Tensor]:
         """Return every tensor that training changes, each with a leading members axis, without copying."""

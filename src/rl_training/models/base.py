@@ -1,5 +1,6 @@
 """What every model has: trainable parameters, target copies, seeds, and named state."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 
 import torch
@@ -11,7 +12,7 @@ from rl_training.models.parameters import ParameterBank, Segment, SegmentValues
 Parameters = Mapping[str, SegmentValues]
 
 
-class StackedModel:
+class StackedModel(ABC):
     """Networks of all members on two flat buffers: one trained, one for targets that only move by polyak.
 
     `online` holds the parameters that carry gradients; `frozen` the same values without, for networks a loss must not train;
@@ -43,6 +44,10 @@ class StackedModel:
         self.target: Parameters = self.targets.values(self.targets.flat)
         self._followed = [(self.trained.groups[group], self.targets.groups[group]) for group in target_groups]
         self.update_targets(1.0)
+
+    @abstractmethod
+    def act(self, observations: Tensor, *, deterministic: bool, step: int = 0) -> Tensor:
+        """Return actions in [-1, 1], (members, batch, actions): the mean, or a sample of the stream `act` at `step`."""
 
     def gradients(self, loss: Tensor) -> dict[str, Tensor]:
         """Return the gradient of a scalar loss with respect to each segment, (members, segment size)."""

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import safetensors
-import safetensors.torch
+from safetensors.torch import load as decode_tensors
+from safetensors.torch import save as encode_tensors
 from torch import Tensor
 
 from rl_training.errors import CheckpointError, ConfigError
@@ -61,7 +62,7 @@ class Checkpoint:
 
 def write_checkpoint(path: Path, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> Path:
     """Write one complete checkpoint directory; nothing appears at `path` unless all of it is on disk."""
-    data = safetensors.torch.save({name: value.cpu().contiguous() for name, value in tensors.items()})
+    data = encode_tensors({name: value.cpu().contiguous() for name, value in tensors.items()})
     with staged_directory(path) as stage:
         write_members(stage, {"state.safetensors": data, "state.json": canonical_json(state)}, FORMAT_VERSION)
     return path
@@ -79,7 +80,7 @@ def load_checkpoint(path: str | Path) -> Checkpoint:
     if missing := sorted(_REQUIRED - set(state)):
         raise CheckpointError(f"{where / 'state.json'}: lacks {', '.join(missing)}")
     try:
-        tensors = safetensors.torch.load(members["state.safetensors"])
+        tensors = decode_tensors(members["state.safetensors"])
     except (safetensors.SafetensorError, ValueError, KeyError) as error:
         raise CheckpointError(f"{where / 'state.safetensors'}: cannot be read: {error}") from error
     return Checkpoint(where, tensors, state)
