@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import torch
@@ -119,3 +120,14 @@ def run_cli(*arguments, code=0, cwd=None, **extra):
     assert done.returncode == code, f"exit {done.returncode}, not {code}\n{done.stdout}\n{done.stderr}"
     assert "Traceback" not in done.stderr
     return done
+
+
+def call_cli(capsys, *arguments, code=0):
+    """The command line inside this process: for cases where starting another interpreter proves nothing more."""
+    from rl_training.cli import run
+
+    capsys.readouterr()
+    got = run([str(argument) for argument in arguments])
+    done = capsys.readouterr()
+    assert got == code, f"exit {got}, not {code}\n{done.out}\n{done.err}"
+    return SimpleNamespace(stdout=done.out, stderr=done.err)

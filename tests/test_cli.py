@@ -15,7 +15,7 @@ import yaml
 from rl_training.cli import parse_seeds, run
 from rl_training.errors import ConfigError
 from rl_training.runtime import load_checkpoint
-from tests.helpers import command, environment, generator, run_cli, run_values, small_arrays, tiny_run
+from tests.helpers import call_cli, command, environment, generator, run_cli, run_values, small_arrays, tiny_run
 
 
 @pytest.fixture(scope="module")
@@ -40,28 +40,30 @@ def test_train_ends_with_an_evaluated_policy(trained):
     assert set(record["versions"]) >= {"rl_training", "torch", "gymnasium", "numpy", "python"}
 
 
-def test_evaluate(trained):
+def test_evaluate(trained, capsys):
     folder, _ = trained
     report = json.loads(run_cli("evaluate", folder / "run", "--episodes", "3", "--json").stdout)
     assert {"return_mean", "return_std", "returns", "lengths", "members"} <= set(report)
     assert len(report["returns"]) == 6
-    text = run_cli("evaluate", folder / "run", "--episodes", "3").stdout
+    text = call_cli(capsys, "evaluate", folder / "run", "--episodes", "3").stdout
     assert "member 1 seed 1" in text
-    single = json.loads(run_cli("evaluate", folder / "run", "--episodes", "3", "--member", "1", "--json").stdout)
+    single = json.loads(call_cli(capsys, "evaluate", folder / "run", "--episodes", "3", "--member", "1", "--json").stdout)
     assert single["return_mean"] == report["members"][1]["return_mean"]
 
 
-def test_predict(trained):
+def test_predict(trained, capsys):
     folder, _ = trained
     done = run_cli("predict", folder / "run", "--obs", "[1.0, 0.0, 0.0]")
     (action,) = json.loads(done.stdout)
     assert -2.0 <= action <= 2.0
     assert "the best by last evaluation" in done.stderr
-    many = json.loads(run_cli("predict", folder / "run", "--obs", "[[1, 0, 0], [0, 1, 0]]", "--member", "0", "--json").stdout)
+    many = json.loads(
+        call_cli(capsys, "predict", folder / "run", "--obs", "[[1, 0, 0], [0, 1, 0]]", "--member", "0", "--json").stdout
+    )
     assert np.shape(many["action"]) == (2, 1)
     assert many["member"] == 0
     newest = sorted((folder / "run" / "checkpoints").glob("step-*"))[-1]
-    assert json.loads(run_cli("predict", newest, "--obs", "[1.0, 0.0, 0.0]").stdout) == [action]
+    assert json.loads(call_cli(capsys, "predict", newest, "--obs", "[1.0, 0.0, 0.0]").stdout) == [action]
 
 
 def test_resume_of_a_finished_run_and_list(trained):
@@ -83,26 +85,32 @@ def check_one_line(done, *parts):
     assert done.stdout == ""
 
 
-def test_wrong_usage_exits_2(trained, tmp_path):
+def test_wrong_usage_exits_2(trained, tmp_path, capsys):
     folder, _ = trained
     tiny = folder / "tiny.yaml"
     check_one_line(run_cli("train", tiny, "--set", "algo=iqx", code=2), "unknown algorithm `iqx`", "Did you mean `iql`")
     check_one_line(
-        run_cli("train", tiny, "--set", "algo_kwargs.expectle=1", code=2), "unknown key `algo_kwargs.expectle`", "`expectile`"
+        call_cli(capsys, "train", tiny, "--set", "algo_kwargs.expectle=1", code=2),
+        "unknown key `algo_kwargs.expectle`",
+        "`expectile`",
     )
-    check_one_line(run_cli("train", tiny, "--set", "algo_kwargs.expectile=1.5", code=2), "1.5", ">= 0.5 and < 1.0")
+    check_one_line(call_cli(capsys, "train", tiny, "--set", "algo_kwargs.expectile=1.5", code=2), "1.5", ">= 0.5 and < 1.0")
     check_one_line(
-        run_cli("train", tiny, "--set", "env_id=CartPole-v1", "--run-dir", tmp_path / "x", code=2), "Discrete(2)", "supported"
+        call_cli(capsys, "train", tiny, "--set", "env_id=CartPole-v1", "--run-dir", tmp_path / "x", code=2),
+        "Discrete(2)",
+        "supported",
     )
-    check_one_line(run_cli("train", tiny, "--set", "env_id=Pendulum-v9", "--run-dir", tmp_path / "y", code=2), "Pendulum-v1")
-    check_one_line(run_cli("train", "iql/pendulm", code=2), "Did you mean `iql/pendulum`")
-    check_one_line(run_cli("train", tiny, "--run-dir", folder / "run", code=2), "already holds a run", "--overwrite")
-    check_one_line(run_cli("train", tiny, "--device", "cuda:9", "--run-dir", tmp_path / "z", code=2), "cuda:9")
-    check_one_line(run_cli("train", tiny, "--seeds", "3..1", code=2), "0..9")
-    check_one_line(run_cli("train", code=2), "Missing argument")
-    check_one_line(run_cli("trane", code=2), "trane")
-    check_one_line(run_cli("predict", folder / "run", "--obs", "[1, 2]", code=2), "(3,)")
-    check_one_line(run_cli("predict", folder / "run", "--obs", "cos", code=2), "JSON list")
+    check_one_line(
+        call_cli(capsys, "train", tiny, "--set", "env_id=Pendulum-v9", "--run-dir", tmp_path / "y", code=2), "Pendulum-v1"
+    )
+    check_one_line(call_cli(capsys, "train", "iql/pendulm", code=2), "Did you mean `iql/pendulum`")
+    check_one_line(call_cli(capsys, "train", tiny, "--run-dir", folder / "run", code=2), "already holds a run", "--overwrite")
+    check_one_line(call_cli(capsys, "train", tiny, "--device", "cuda:9", "--run-dir", tmp_path / "z", code=2), "cuda:9")
+    check_one_line(call_cli(capsys, "train", tiny, "--seeds", "3..1", code=2), "0..9")
+    check_one_line(call_cli(capsys, "train", code=2), "Missing argument")
+    check_one_line(call_cli(capsys, "trane", code=2), "trane")
+    check_one_line(call_cli(capsys, "predict", folder / "run", "--obs", "[1, 2]", code=2), "(3,)")
+    check_one_line(call_cli(capsys, "predict", folder / "run", "--obs", "cos", code=2), "JSON list")
 
 
 def test_nothing_is_created_by_a_wrong_config(tmp_path):
@@ -110,7 +118,7 @@ def test_nothing_is_created_by_a_wrong_config(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_bad_data_exits_3(tmp_path):
+def test_bad_data_exits_3(tmp_path, capsys):
     arrays = small_arrays(observation_dim=3, action_dim=1)
     arrays["rewards"][[4, 9]] = np.nan
     np.savez(tmp_path / "d.npz", **arrays)
@@ -120,24 +128,25 @@ def test_bad_data_exits_3(tmp_path):
     done = run_cli("train", tmp_path / "c.yaml", "--run-dir", tmp_path / "run", code=3)
     check_one_line(done, "d.npz", "`rewards` is NaN or inf in 2 rows (first: 4, 9)")
     check_one_line(
-        run_cli("train", tmp_path / "c.yaml", "--run-dir", tmp_path / "r2", "--set", "env_id=Pendulum-v1", code=3), "NaN"
+        call_cli(capsys, "train", tmp_path / "c.yaml", "--run-dir", tmp_path / "r2", "--set", "env_id=Pendulum-v1", code=3),
+        "NaN",
     )
 
 
-def test_bad_checkpoints_exit_4(trained, tmp_path):
+def test_bad_checkpoints_exit_4(trained, tmp_path, capsys):
     folder, _ = trained
     check_one_line(run_cli("evaluate", tmp_path / "absent", code=4), "there is no run or checkpoint here")
-    check_one_line(run_cli("evaluate", tmp_path, code=4), "there is no checkpoint")
+    check_one_line(call_cli(capsys, "evaluate", tmp_path, code=4), "there is no checkpoint")
     newest = sorted((folder / "run" / "checkpoints").glob("step-*"))[-1]
     for name in ("manifest.json", "state.json", "state.safetensors"):
         copy = shutil.copytree(newest, tmp_path / f"flip-{name}")
         data = bytearray((copy / name).read_bytes())
         data[generator(1).integers(len(data))] ^= 4
         (copy / name).write_bytes(data)
-        check_one_line(run_cli("predict", copy, "--obs", "[1, 0, 0]", code=4), name)
+        check_one_line(call_cli(capsys, "predict", copy, "--obs", "[1, 0, 0]", code=4), name)
     copy = shutil.copytree(newest, tmp_path / "cut")
     (copy / "state.safetensors").write_bytes((copy / "state.safetensors").read_bytes()[:100])
-    check_one_line(run_cli("predict", copy, "--obs", "[1, 0, 0]", code=4), "state.safetensors")
+    check_one_line(call_cli(capsys, "predict", copy, "--obs", "[1, 0, 0]", code=4), "state.safetensors")
 
 
 def test_divergence_exits_5(trained, tmp_path):
@@ -174,24 +183,34 @@ def test_ctrl_c_outside_training_exits_130(trained):
     assert process.returncode == 130
 
 
-def test_overwrite_deletes_nothing_before_the_new_run_is_known_to_be_good(trained, tmp_path):
+def test_overwrite_deletes_nothing_before_the_new_run_is_known_to_be_good(trained, tmp_path, capsys):
     folder, _ = trained
     copy = shutil.copytree(folder / "run", tmp_path / "run")
     before = {path: path.read_bytes() for path in copy.rglob("*") if path.is_file() and path.name != "run.lock"}
     for change in ("env_id=Nope-v1", "env_id=CartPole-v1", "algo_kwargs.dataset={path: absent.npz}"):
         code = 3 if "absent" in change else 2
-        run_cli("train", folder / "tiny.yaml", "--run-dir", copy, "--overwrite", "--set", change, code=code)
+        call_cli(capsys, "train", folder / "tiny.yaml", "--run-dir", copy, "--overwrite", "--set", change, code=code)
     assert {path: path.read_bytes() for path in copy.rglob("*") if path.is_file() and path.name != "run.lock"} == before
 
 
-def test_a_failed_start_does_not_claim_the_directory(trained, tmp_path):
+def test_a_failed_start_does_not_claim_the_directory(trained, tmp_path, capsys):
     folder, _ = trained
-    run_cli("train", folder / "tiny.yaml", "--run-dir", tmp_path / "r", "--set", "algo_kwargs.dataset={path: no.npz}", code=3)
-    run_cli("train", folder / "tiny.yaml", "--run-dir", tmp_path / "r")
+    call_cli(
+        capsys,
+        "train",
+        folder / "tiny.yaml",
+        "--run-dir",
+        tmp_path / "r",
+        "--set",
+        "algo_kwargs.dataset={path: no.npz}",
+        code=3,
+    )
+    call_cli(capsys, "train", folder / "tiny.yaml", "--run-dir", tmp_path / "r")
     (tmp_path / "mine").mkdir()
     shutil.copy(folder / "tiny.yaml", tmp_path / "mine" / "config.yaml")
     check_one_line(
-        run_cli("train", folder / "tiny.yaml", "--run-dir", tmp_path / "mine", "--resume", "auto", code=2), "not of a run"
+        call_cli(capsys, "train", folder / "tiny.yaml", "--run-dir", tmp_path / "mine", "--resume", "auto", code=2),
+        "not of a run",
     )
 
 
