@@ -14,7 +14,7 @@ import torch
 from rl_training.algorithms.learner import Learner, Metrics, summarize
 from rl_training.data.spaces import Spaces
 from rl_training.data.transforms import Transforms
-from rl_training.errors import CheckpointError, DivergedError, StoppedBySignal, StorageError
+from rl_training.errors import CheckpointError, DivergedError, StorageError
 from rl_training.runtime.callbacks import Callback, EarlyStopping, Evaluation
 from rl_training.runtime.checkpoint import Checkpoint, CheckpointStore
 from rl_training.runtime.engine import Engine, ResolvedEngine, chunk_length
@@ -78,7 +78,7 @@ class TrainingLoop:
         self.population = Population(self.learner)
         if parts.resume_from is not None:
             self._restore(parts.resume_from)
-        elif not parts.continue_metrics:
+        else:
             self.metrics.cut(0)
         self.chunk = chunk_length(self.learner, self.settings.algo_kwargs.batch_size)
         self.last_checkpoint: Path | None = parts.resume_from.path if parts.resume_from else None
@@ -246,13 +246,10 @@ class TrainingLoop:
             self._save(best=False)
         if signals.stop_signal is not None:
             path = self._save(best=False)
-            try:
-                signals.raise_if_stopped(
-                    f"saved step {self.step} in {path}; go on with `rl-training resume {self.parts.run_dir}`"
-                )
-            except StoppedBySignal:
-                self.parts.reporter.note(f"stopped at step {self.step}")
-                raise
+            self.parts.reporter.note(f"stopped at step {self.step}")
+            signals.raise_if_stopped(
+                f"saved step {self.step} in {path}; go on with `rl-training resume {self.parts.run_dir}`"
+            )
 
     def _save(self, *, best: bool) -> Path:
         self.metrics.sync()
