@@ -20,26 +20,29 @@ import torch
 from torch import Tensor
 
 from rl_training.algorithms.iql import IQL
+from rl_training.data.packing import RowLayout
 from rl_training.data.spaces import Spaces
 from rl_training.data.transforms import Transforms
 from rl_training.models.iql_model import MLPIQLModel
 from rl_training.runtime.engine import Engine, keep_freed_memory
-from rl_training.runtime.offline import DatasetSource, ProcessedDataset
+from rl_training.runtime.offline import DatasetSource, OfflineEngine, ProcessedDataset
 
 OBSERVATIONS, ACTIONS, BATCH = 11, 3, 256
-LAYOUT = (
-    ("observations", OBSERVATIONS),
-    ("actions", ACTIONS),
-    ("rewards", 1),
-    ("next_observations", OBSERVATIONS),
-    ("terminals", 1),
+LAYOUT = RowLayout(
+    (
+        ("observations", OBSERVATIONS),
+        ("actions", ACTIONS),
+        ("rewards", 1),
+        ("next_observations", OBSERVATIONS),
+        ("terminals", 1),
+    )
 )
 
 
 def synthetic(rows: int) -> ProcessedDataset:
     """Return random rows of the benchmark's shape."""
     draw = np.random.Generator(np.random.Philox(0))
-    packed = draw.standard_normal((rows, sum(width for _, width in LAYOUT)), dtype=np.float32)
+    packed = draw.standard_normal((rows, sum(width for _, width in LAYOUT.fields)), dtype=np.float32)
     packed[:, -1] = 0.0
     bound = np.ones(ACTIONS, dtype=np.float32)
     spaces = Spaces(OBSERVATIONS, ACTIONS, -bound, bound)
@@ -50,7 +53,7 @@ def engine(data: ProcessedDataset, hidden: int, seeds: Sequence[int]) -> Engine:
     """Return an engine that runs IQL on the data, exactly as a training run has it."""
     learner = IQL(MLPIQLModel(OBSERVATIONS, ACTIONS, hidden_sizes=(hidden, hidden), seeds=seeds))
     source = DatasetSource(data, learner.model.seed_tensor, BATCH, torch.device("cpu"))
-    return Engine(learner, source, {}, 10**9)
+    return OfflineEngine(learner, source, {}, 10**9)
 
 
 def products(hidden: int) -> Callable[[], None]:

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from rl_training.algorithms import IQL, IQLAlgorithm, iql_loss
-from rl_training.algorithms.iql import advantage_weights, critic_loss, expectile_loss
+from rl_training.algorithms.bellman import td_loss
+from rl_training.algorithms.iql import advantage_weights, expectile_loss
 from rl_training.data import Batch
 from rl_training.errors import ConfigError
 from rl_training.models import MLPIQLModel
@@ -47,7 +48,7 @@ def test_expectile_optimum():
 
 def test_critic_loss_sums_the_critics():
     q = torch.tensor([[[1.0, 2.0], [3.0, 5.0]]])
-    assert critic_loss(q, torch.tensor([[0.0, 1.0]])).item() == pytest.approx((1 + 1) / 2 + (9 + 16) / 2)
+    assert td_loss(q, torch.tensor([[0.0, 1.0]])).item() == pytest.approx((1 + 1) / 2 + (9 + 16) / 2)
 
 
 def test_weights_are_clipped():

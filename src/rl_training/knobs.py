@@ -7,7 +7,7 @@ config schema is built from them, so a value refused in a YAML file is refused i
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, Strict, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
 from rl_training.errors import ConfigError, did_you_mean
@@ -38,6 +38,15 @@ class StrictModel(BaseModel):
 
 
 PositiveRate = Annotated[float, Field(gt=0.0, le=1.0)]
+
+
+def _number_or_auto(value: Any) -> Any:
+    if value == "auto" or (isinstance(value, int | float) and not isinstance(value, bool) and 0.0 <= value < float("inf")):
+        return value if value == "auto" else float(value)
+    raise ValueError("must be a number >= 0 or `auto`")
+
+
+Alpha = Annotated[float | Literal["auto"], BeforeValidator(_number_or_auto)]
 Sizes = Annotated[
     tuple[Annotated[int, Strict(), Field(ge=1, le=65536)], ...], Field(strict=False, min_length=1, max_length=16)
 ]
@@ -57,6 +66,11 @@ class LearnerKnobs(StrictModel):
     max_grad_norm: float | None = Field(None, gt=0.0)
     """Largest gradient norm of a group, per member; null clips nothing."""
 
+    @property
+    def rows_per_transition(self) -> int:
+        """Rows that the critics score for one transition."""
+        return 1
+
 
 class IQLKnobs(LearnerKnobs):
     """Implicit Q-learning (Kostrikov, Nair, Levine, 2021)."""
@@ -71,6 +85,107 @@ class IQLKnobs(LearnerKnobs):
     """Upper clip of exp(beta * advantage)."""
 
 
+class SACKnobs(LearnerKnobs):
+    """Soft actor-critic (Haarnoja and others, 2018)."""
+
+    temperature_learning_rate: PositiveRate = 3e-4
+    """Adam step size of the temperature (and of CQL's multiplier)."""
+    alpha: Alpha = "auto"
+    """Entropy temperature: a fixed number, or `auto` to hold the policy's entropy at the target."""
+    target_entropy: float | None = None
+    """Entropy that an automatic temperature aims at; null is minus the number of action dimensions."""
+    backup_entropy: bool = True
+    """Whether the critics' target holds the entropy of the next action."""
+    actor_interval: int = Field(1, ge=1)
+    """Gradient steps per update of policy and temperature."""
+
+    @property
+    def backup_actions(self) -> int:
+        """Next actions drawn for a target; the best of them counts."""
+        return 1
+
+    @property
+    def trains_temperature(self) -> bool:
+        """Whether any dual variable is learned."""
+        return self.alpha == "auto"
+
+
+class REDQKnobs(SACKnobs):
+    """Randomized ensembled double Q-learning (Chen, Wang, Zhou, Ross, 2021)."""
+
+    subset_size: int = Field(2, ge=1)
+    """Critics, drawn anew for every update, whose minimum makes the target."""
+    actor_interval: int = Field(20, ge=1)
+    """Gradient steps per update of policy and temperature."""
+
+
+class CQLKnobs(SACKnobs):
+    """Conservative Q-learning (Kumar, Zhou, Tucker, Levine, 2020)."""
+
+    actor_learning_rate: PositiveRate = 1e-4
+    """Adam step size of the policy."""
+    backup_entropy: bool = False
+    """Whether the critics' target holds the entropy of the next action; published without."""
+    cql_alpha: float = Field(5.0, ge=0.0)
+    """Weight of the conservative penalty."""
+    num_cql_samples: int = Field(10, ge=1, le=1000)
+    """Actions per source (uniform, policy at s, policy at s') in the penalty."""
+    cql_temperature: float = Field(1.0, gt=0.0)
+    """Temperature of the log-sum-exp."""
+    lagrange_gap: float | None = None
+    """Gap that an automatic weight aims at; null keeps the weight fixed at cql_alpha."""
+    max_target_backup: bool = False
+    """Whether the target takes the best of num_cql_samples next actions."""
+    cql_clip_diff_min: float | None = None
+    """Lowest value of the penalty of one row, before the mean; null is unbounded."""
+    cql_clip_diff_max: float | None = None
+    """Highest value of the penalty of one row, before the mean; null is unbounded."""
+
+    @property
+    def backup_actions(self) -> int:
+        """Next actions drawn for a target; the best of them counts."""
+        return self.num_cql_samples if self.max_target_backup else 1
+
+    @property
+    def trains_temperature(self) -> bool:
+        """Whether any dual variable is learned."""
+        return self.alpha == "auto" or self.lagrange_gap is not None
+
+    @property
+    def rows_per_transition(self) -> int:
+        """Rows that the critics score for one transition."""
+        return 1 + 3 * self.num_cql_samples
+
+    @model_validator(mode="after")
+    def _ordered_clip(self) -> Self:
+        low, high = self.cql_clip_diff_min, self.cql_clip_diff_max
+        if low is not None and high is not None and low >= high:
+            raise ValueError(f"cql_clip_diff_min = {low} must be below cql_clip_diff_max = {high}")
+        return self
+
+
+class CalQLKnobs(CQLKnobs):
+    """Calibrated Q-learning (Nakamoto and others, 2023)."""
+
+    tail: Literal["last_reward", "zero", "none"] = "last_reward"
+    """How the return of an episode cut by a time limit goes on: its last reward for ever, nothing, or no floor at all."""
+    failure_reward: float | None = None
+    """Sparse rewards: an episode whose every processed reward is this counts as failed, with r / (1 - gamma) throughout."""
+
+
+class TD3BCKnobs(LearnerKnobs):
+    """TD3 with behaviour cloning (Fujimoto and Gu, 2021)."""
+
+    alpha: float = Field(2.5, ge=0.0)
+    """Weight of the normalised Q value against cloning the data; larger trusts the critics more."""
+    actor_interval: int = Field(2, ge=1)
+    """Gradient steps per update of policy and targets."""
+    target_noise: float = Field(0.2, ge=0.0)
+    """Standard deviation of the noise on the target's action."""
+    target_noise_clip: float = Field(0.5, ge=0.0)
+    """Largest noise on the target's action."""
+
+
 class NetworkKnobs(StrictModel):
     """Shapes of the networks."""
 
@@ -80,6 +195,8 @@ class NetworkKnobs(StrictModel):
     """Critics in the ensemble."""
     critic_layer_norm: bool = False
     """LayerNorm before each activation of the critics."""
+    initialization: Literal["orthogonal", "xavier", "uniform"] = "orthogonal"
+    """First weights: orthogonal (gain sqrt 2), Xavier uniform, or uniform in +-1/sqrt(inputs)."""
 
 
 class IQLNetworkKnobs(NetworkKnobs):
@@ -87,7 +204,26 @@ class IQLNetworkKnobs(NetworkKnobs):
 
     value_layer_norm: bool = False
     """LayerNorm before each activation of the value network."""
-    initialization: Literal["orthogonal", "xavier", "uniform"] = "orthogonal"
+
+
+class SACNetworkKnobs(NetworkKnobs):
+    """Shapes of the networks of the SAC family."""
+
+    initialization: Literal["orthogonal", "xavier", "uniform"] = "xavier"
+    """First weights: orthogonal (gain sqrt 2), Xavier uniform, or uniform in +-1/sqrt(inputs)."""
+
+
+class REDQNetworkKnobs(SACNetworkKnobs):
+    """Shapes of REDQ's networks."""
+
+    num_critics: int = Field(10, ge=1, le=256)
+    """Critics in the ensemble."""
+
+
+class TD3NetworkKnobs(NetworkKnobs):
+    """Shapes of the networks of TD3+BC."""
+
+    initialization: Literal["orthogonal", "xavier", "uniform"] = "uniform"
     """First weights: orthogonal (gain sqrt 2), Xavier uniform, or uniform in +-1/sqrt(inputs)."""
 
 

@@ -8,13 +8,14 @@ The generator is Threefry-2x64 with 20 rounds (Salmon, Moraes, Dror, Shaw: "Para
 * CPU and GPU draw the same integers and uniforms bit for bit.
 
 In eager mode a draw costs a hundred small operations whatever its size: draw the steps of a whole chunk at once by giving
-`step` as a tensor of steps. A longer draw begins with the shorter one of the same stream and step.
+`step` as a tensor of steps, or through `Draws`. A longer draw begins with the shorter one of the same stream and step.
 """
 
 import hashlib
 from collections.abc import Sequence
 from functools import lru_cache
 from math import pi, prod
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -134,3 +135,35 @@ def normals(
     radius = ((_shift_right(first, 11) + 1).to(torch.float64) * 2.0**-53).log_().mul_(-2.0).sqrt_()
     angle = _shift_right(second, 11).to(torch.float64) * (2.0**-53 * 2.0 * pi)
     return _interleave(radius * angle.cos(), radius * angle.sin(), shape).to(torch.float32)
+
+
+class Draws:
+    """The random numbers of one step inside a chunk: each stream is drawn for the whole chunk when first asked for.
+
+    What a step receives is a function of (seed, stream, step) alone; the chunk only decides what is drawn together.
+    """
+
+    def __init__(self, seeds: Tensor, steps: Tensor, *, offset: int = 0, drawn: dict[str, Tensor] | None = None) -> None:
+        self._seeds, self._steps, self._offset = seeds, steps, offset
+        self._drawn = {} if drawn is None else drawn
+
+    @classmethod
+    def of_steps(cls, seeds: Tensor, first: int, count: int = 1) -> Self:
+        """Return the draws of the first of `count` steps."""
+        return cls(seeds, torch.arange(first, first + count, device=seeds.device))
+
+    def at(self, offset: int) -> "Draws":
+        """Return the draws of another step of the same chunk."""
+        return Draws(self._seeds, self._steps, offset=offset, drawn=self._drawn)
+
+    def normals(self, stream: str, shape: Sequence[int]) -> Tensor:
+        """Return standard normals (members, *shape) of this step."""
+        if stream not in self._drawn:
+            self._drawn[stream] = normals(self._seeds, stream, self._steps, shape)
+        return self._drawn[stream][:, self._offset]
+
+    def uniforms(self, stream: str, shape: Sequence[int]) -> Tensor:
+        """Return uniforms in [0, 1), (members, *shape), of this step."""
+        if stream not in self._drawn:
+            self._drawn[stream] = uniforms(self._seeds, stream, self._steps, shape)
+        return self._drawn[stream][:, self._offset]

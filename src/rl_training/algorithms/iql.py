@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rl_training.algorithms.adam import GroupOptions
-from rl_training.algorithms.learner import Learner, Metrics, solo_shapes
+from rl_training.algorithms.bellman import td_loss, td_target
+from rl_training.algorithms.learner import Learner, Metrics, Step
 from rl_training.data.batch import Batch
 from rl_training.knobs import IQLKnobs
 from rl_training.models.iql_model import MLPIQLModel
@@ -21,11 +21,6 @@ def expectile_loss(residual: Tensor, expectile: float) -> Tensor:
     """Equation 5: squared error, weighted `expectile` where Q exceeds V and `1 - expectile` elsewhere; batch mean."""
     weight = (residual.detach() < 0.0).to(residual.dtype).sub_(expectile).abs_()
     return (weight * residual.square()).mean(-1)
-
-
-def critic_loss(q: Tensor, target: Tensor) -> Tensor:
-    """Equation 6: sum over critics (members, critics, batch) of the mean squared error to r + gamma (1 - d) V(s')."""
-    return (q - target.unsqueeze(1)).square().mean(-1).sum(-1)
 
 
 def advantage_weights(advantage: Tensor, beta: float, max_advantage_weight: float) -> Tensor:
@@ -38,60 +33,44 @@ def actor_loss(weights: Tensor, log_prob: Tensor) -> Tensor:
     return -(weights * log_prob).mean(-1)
 
 
-def iql_losses(model: MLPIQLModel, batch: Batch, knobs: IQLKnobs) -> tuple[Tensor, Metrics]:
-    """Return the sum of value, critic and actor losses over members, and metrics (members, ...)."""
-    online = model.online
-    with torch.no_grad():
-        target_q = model.q_values(model.target, batch.observations, batch.actions).amin(1)
-        next_v = model.values(model.frozen, batch.next_observations)
-        td_target = torch.addcmul(batch.rewards, 1.0 - batch.terminals, next_v, value=knobs.gamma)
-
-    v = model.values(online, batch.observations)
-    residual = target_q - v
-    value = expectile_loss(residual, knobs.expectile)
-
-    q = model.q_values(online, batch.observations, batch.actions)
-    critic = critic_loss(q, td_target)
-
-    advantage = residual.detach()
-    weights = advantage_weights(advantage, knobs.beta, knobs.max_advantage_weight)
-    actor = actor_loss(weights, model.log_prob(online, batch.observations, batch.actions))
-
-    metrics = {
-        "value_loss": value.detach(),
-        "critic_loss": critic.detach(),
-        "actor_loss": actor.detach(),
-        "q_mean": q.detach(),
-        "v_mean": v.detach(),
-        "advantage_mean": advantage,
-        "weight_mean": weights,
-    }
-    return (value + critic + actor).sum(), metrics
-
-
 def iql_loss(model: MLPIQLModel, batch: Batch, **knobs: Any) -> tuple[Tensor, Metrics]:
     """Return IQL's loss and metrics for a batch, changing nothing; `knobs` as of `IQL`."""
-    loss, metrics = iql_losses(model, batch.with_members(model.members), IQLKnobs.checked(knobs))
-    return loss, solo_shapes(metrics)
+    return IQL(model, **knobs).pure_loss(batch)
 
 
 class IQL(Learner[MLPIQLModel, IQLKnobs]):
     """Implicit Q-learning on a model of stacked members; knobs are checked here and refused by name and range."""
 
+    knobs_type = IQLKnobs
     metric_names = ("value_loss", "critic_loss", "actor_loss", "q_mean", "v_mean", "advantage_mean", "weight_mean")
 
-    def __init__(self, model: MLPIQLModel, **knobs: Any) -> None:
-        super().__init__(model, IQLKnobs.checked(knobs))
+    def loss(self, batch: Batch, step: Step) -> tuple[Tensor, Metrics]:
+        """Return the sum of value, critic and actor losses over members, and metrics (members, ...)."""
+        del step  # nothing is drawn and every group is always due
+        model, knobs, online = self.model, self.knobs, self.model.online
+        with torch.no_grad():
+            target_q = model.q_values(model.target, batch.observations, batch.actions).amin(1)
+            next_v = model.values(model.frozen, batch.next_observations)
+            target = td_target(batch, next_v, knobs.gamma)
 
-    def group_options(self) -> dict[str, GroupOptions]:
-        """Return Adam settings of critic, value and actor."""
-        knobs = self.knobs
-        return {
-            "critic": GroupOptions(knobs.critic_learning_rate, max_grad_norm=knobs.max_grad_norm),
-            "value": GroupOptions(knobs.value_learning_rate, max_grad_norm=knobs.max_grad_norm),
-            "actor": GroupOptions(knobs.actor_learning_rate, max_grad_norm=knobs.max_grad_norm),
+        v = model.values(online, batch.observations)
+        residual = target_q - v
+        value = expectile_loss(residual, knobs.expectile)
+
+        q = model.q_values(online, batch.observations, batch.actions)
+        critic = td_loss(q, target)
+
+        advantage = residual.detach()
+        weights = advantage_weights(advantage, knobs.beta, knobs.max_advantage_weight)
+        actor = actor_loss(weights, model.log_prob(online, batch.observations, batch.actions))
+
+        metrics = {
+            "value_loss": value.detach(),
+            "critic_loss": critic.detach(),
+            "actor_loss": actor.detach(),
+            "q_mean": q.detach(),
+            "v_mean": v.detach(),
+            "advantage_mean": advantage,
+            "weight_mean": weights,
         }
-
-    def loss(self, batch: Batch) -> tuple[Tensor, Metrics]:
-        """Return the joint loss of the three networks."""
-        return iql_losses(self.model, batch, self.knobs)
+        return (value + critic + actor).sum(), metrics

@@ -3,7 +3,8 @@
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from functools import cached_property
+from typing import Any, ClassVar, Generic, TypeVar
 
 from torch import Tensor
 
@@ -12,6 +13,7 @@ from rl_training.data.batch import Batch
 from rl_training.errors import CheckpointError
 from rl_training.knobs import LearnerKnobs
 from rl_training.models.base import StackedModel
+from rl_training.rng import Draws, normals
 
 Metrics = dict[str, Tensor]
 """Detached tensors by name, (members, ...); their mean over all but the first axis is taken when somebody reads them."""
@@ -27,6 +29,15 @@ class UpdateResult:
     metrics: Metrics
 
 
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What a loss knows of the gradient step it is taken for."""
+
+    draws: Draws  # the random numbers of the step
+    due: Collection[str]  # the groups that will be trained; no other needs a gradient
+    report: bool = True  # whether somebody will read the metrics
+
+
 def summarize(metrics: Metrics) -> Metrics:
     """Return the mean of each metric per member, (members,)."""
     return {name: value.flatten(1).mean(1) if value.ndim > 1 else value for name, value in metrics.items()}
@@ -40,50 +51,81 @@ def solo_shapes(metrics: Metrics) -> Metrics:
 class Learner(ABC, Generic[ModelT, KnobsT]):
     """One gradient step at a time: every loss at the parameters from before the step, one backward, Adam, then polyak.
 
-    A subclass gives `loss` (the sum over members and networks, with metrics per member) and `group_options`.
+    A subclass names its knobs and metrics and gives `loss`. Bad knobs are refused here, by name and range.
     """
 
-    metric_names: tuple[str, ...]
+    knobs_type: ClassVar[type[Any]]
+    metric_names: ClassVar[tuple[str, ...]]
 
-    def __init__(self, model: ModelT, knobs: KnobsT) -> None:
+    def __init__(self, model: ModelT, **knobs: Any) -> None:
         self.model = model
-        self.knobs = knobs
-        self.optimizer = GroupedAdam(model.trained, self.group_options())
+        self.knobs: KnobsT = self.knobs_type.checked(knobs)
         self.step = 0
 
-    @abstractmethod
-    def group_options(self) -> dict[str, GroupOptions]:
-        """Return how each parameter group is trained."""
+    @cached_property
+    def optimizer(self) -> GroupedAdam:
+        """Adam over the groups of the model; its moments are allocated when first used."""
+        return GroupedAdam(self.model.trained, {name: self._options(name) for name in self.model.trained.groups})
+
+    def _options(self, group: str) -> GroupOptions:
+        """How a group is trained: its learning rate is the knob of its name."""
+        rate: float = getattr(self.knobs, f"{group}_learning_rate")
+        return GroupOptions(rate, max_grad_norm=self.knobs.max_grad_norm)
 
     @abstractmethod
-    def loss(self, batch: Batch) -> tuple[Tensor, Metrics]:
-        """Return the scalar to minimise and detached metrics (members, ...)."""
+    def loss(self, batch: Batch, step: Step) -> tuple[Tensor, Metrics]:
+        """Return the scalar to minimise and detached metrics (members, ...).
+
+        Where a group is not due its loss is not part of the scalar, and is computed only for a report.
+        """
 
     def due_groups(self, step: int) -> Collection[str]:
         """Return the groups trained at a step; all of them unless an algorithm delays some."""
         del step
-        return self.optimizer.options
+        return self.model.trained.groups
 
-    def train_step(self, batch: Batch, rates: Mapping[str, float] | None = None) -> Metrics:
+    def targets_due(self, step: int) -> bool:
+        """Return whether the targets follow at a step; always unless an algorithm delays them."""
+        del step
+        return True
+
+    def train_step(
+        self, batch: Batch, draws: Draws, rates: Mapping[str, float] | None = None, *, report: bool = True
+    ) -> Metrics:
         """Take one gradient step on a batch with a members axis; return metrics (members, ...)."""
-        loss, metrics = self.loss(batch)
-        gradients = self.model.gradients(loss)
         due = self.due_groups(self.step)
+        loss, metrics = self.loss(batch, Step(draws, due, report))
+        gradients = self.model.gradients(loss, due)
         self.optimizer.step(gradients, due, rates if rates is not None else dict.fromkeys(due, 1.0))
-        self.model.update_targets(self.knobs.tau)
+        if self.targets_due(self.step):
+            self.model.update_targets(self.knobs.tau)
         self.step += 1
         return metrics
 
     def update(self, batch: Batch) -> UpdateResult:
         """Take one gradient step; a solo learner takes and gives shapes without the members axis."""
-        metrics = self.train_step(batch.with_members(self.model.members))
+        draws = Draws.of_steps(self.model.seed_tensor, self.step)
+        metrics = self.train_step(batch.with_members(self.model.members), draws)
         return UpdateResult(gradient_steps=1, metrics=solo_shapes(metrics))
 
+    def pure_loss(self, batch: Batch, step: int = 0) -> tuple[Tensor, Metrics]:
+        """Return the loss with every group due, and its metrics, for the random numbers of a step; nothing changes."""
+        draws = Draws.of_steps(self.model.seed_tensor, step)
+        groups = self.model.trained.groups
+        loss, metrics = self.loss(batch.with_members(self.model.members), Step(draws, groups))
+        return loss, solo_shapes(metrics)
+
     def act(self, observations: Tensor, *, deterministic: bool = True, step: int = 0) -> Tensor:
-        """Return actions in [-1, 1] for observations (members, batch, dim); solo also (batch, dim) or (dim,)."""
+        """Return actions in [-1, 1] for observations (members, batch, dim); solo also (batch, dim) or (dim,).
+
+        They are the mean of the policy, or a sample of the stream `act` at `step`.
+        """
         solo_rank = observations.ndim if self.model.members == 1 and observations.ndim < 3 else 0
         stacked = observations.reshape(1, -1, observations.shape[-1]) if solo_rank else observations
-        actions = self.model.act(stacked, deterministic=deterministic, step=step)
+        noise = None
+        if not deterministic:
+            noise = normals(self.model.seed_tensor, "act", step, (stacked.shape[1], self.model.action_dim))
+        actions = self.model.act(stacked, noise)
         return actions.reshape(*observations.shape[:-1], -1) if solo_rank else actions
 
     def buffers(self) -> list[Tensor]:

@@ -4,6 +4,11 @@ from rl_training._lazy import lazy_exports
 
 _TABLE = {
     "IQL": "rl_training.api.algorithms",
+    "SAC": "rl_training.api.algorithms",
+    "REDQ": "rl_training.api.algorithms",
+    "TD3BC": "rl_training.api.algorithms",
+    "CQL": "rl_training.api.algorithms",
+    "CalQL": "rl_training.api.algorithms",
     "ManagedAlgorithm": "rl_training.api.managed",
     "Policy": "rl_training.api.policy",
 }

@@ -14,8 +14,9 @@ from rl_training.errors import CheckpointError, ConfigError
 from rl_training.experiment.config import RunConfig, make_config
 from rl_training.experiment.manager import ExperimentManager, find_checkpoint, locate
 from rl_training.runtime.callbacks import Callback
-from rl_training.runtime.checkpoint import Checkpoint, CheckpointStore, member_of, write_checkpoint
+from rl_training.runtime.checkpoint import Checkpoint, CheckpointStore, member_of
 from rl_training.runtime.progress import Reporter
+from rl_training.runtime.replay_store import export_checkpoint
 from rl_training.runtime.storage import storage_error
 
 DatasetLike = TransitionDataset | str | Path | Mapping[str, Any] | Sequence[Mapping[str, Any]]
@@ -87,8 +88,8 @@ class ManagedAlgorithm:
 
     @property
     def num_timesteps(self) -> int:
-        """Gradient steps taken so far."""
-        return self._policy.learner.step if self._policy else 0
+        """Steps taken so far in the unit of `total_timesteps`: gradient steps offline, environment steps online."""
+        return self._start.position if self._start else 0
 
     def learn(self, total_timesteps: int, callback: Callback | Sequence[Callback] | None = None) -> Self:
         """Train until `total_timesteps` steps have been taken in all; called again, or after `load`, it goes on."""
@@ -139,7 +140,7 @@ class ManagedAlgorithm:
             target.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise storage_error(target, 0, error) from error
-        return write_checkpoint(target, checkpoint.tensors, checkpoint.state)
+        return export_checkpoint(target, checkpoint)
 
     @classmethod
     def load(

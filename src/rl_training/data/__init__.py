@@ -1,10 +1,11 @@
-"""Datasets, recipes, loaders, mixers and transforms."""
+"""Datasets, recipes, loaders, mixers, replay and transforms."""
 
 from rl_training._lazy import lazy_exports
 
 _TABLE = {
     "Batch": "rl_training.data.batch",
     "TransitionDataset": "rl_training.data.offline_dataset",
+    "ReplayBuffer": "rl_training.data.replay_buffer",
     "compute_returns_to_go": "rl_training.data.returns",
     "load_dataset": "rl_training.data.dataset_loaders",
     "mix_datasets": "rl_training.data.offline_mixers",

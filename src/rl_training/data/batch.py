@@ -20,6 +20,11 @@ class Batch:
     next_actions: Tensor | None = None  # (members, batch, action_dim)
     returns_to_go: Tensor | None = None  # (members, batch)
 
+    def without_members(self) -> Self:
+        """Return the first member's batch in ordinary shapes."""
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        return replace(self, **{name: value[0] for name, value in values.items() if value is not None})
+
     def with_members(self, members: int) -> Self:
         """Return the batch with an axis of `members`; ordinary shapes get one of length 1."""
         batch = self

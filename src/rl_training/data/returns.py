@@ -11,7 +11,12 @@ Tail = Literal["last_reward", "zero", "none"]
 
 
 def compute_returns_to_go(
-    rewards: ArrayLike, terminals: ArrayLike, timeouts: ArrayLike, gamma: float, tail: Tail = "last_reward"
+    rewards: ArrayLike,
+    terminals: ArrayLike,
+    timeouts: ArrayLike,
+    gamma: float,
+    tail: Tail = "last_reward",
+    failure_reward: float | None = None,
 ) -> NDArray[np.float32]:
     """Return the discounted return from each row to the end of its episode; no sum crosses an episode boundary.
 
@@ -21,6 +26,9 @@ def compute_returns_to_go(
       cut would over-estimate the return;
     * `zero`: with 0, a lower bound only where rewards are not negative;
     * `none`: not at all; every row of such an episode is -inf, which floors nothing.
+
+    With sparse rewards a failed episode says little by its cut sum: one whose every reward equals `failure_reward` gets
+    r / (1 - gamma) on every row, however it ended.
     """
     if tail not in get_args(Tail):
         raise ConfigError(f"tail = {tail!r} is not legal: use one of {', '.join(get_args(Tail))}")
@@ -41,4 +49,16 @@ def compute_returns_to_go(
             total = {"last_reward": reward[row] / (1.0 - gamma), "zero": 0.0, "none": -np.inf}[tail]
         total = reward[row] + gamma * total if np.isfinite(total) else total
         result[row] = total
+    if failure_reward is not None:
+        _mark_failures(result, np.asarray(reward), np.asarray(terminal) | np.asarray(timeout), gamma, failure_reward)
     return result
+
+
+def _mark_failures(
+    returns: NDArray[np.float32], rewards: NDArray[np.float64], ends: NDArray[np.bool_], gamma: float, failure: float
+) -> None:
+    """Overwrite the returns of episodes that saw no reward but `failure`."""
+    starts = np.flatnonzero(np.concatenate(([True], ends[:-1])))
+    for start, stop in zip(starts, [*starts[1:], len(rewards)], strict=True):
+        if np.isclose(rewards[start:stop], failure, rtol=1e-6, atol=1e-9).all():
+            returns[start:stop] = failure / (1.0 - gamma)

@@ -1,7 +1,7 @@
 """Observation and reward transforms as data: fitted once, stored with the checkpoint, applied everywhere."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -51,15 +51,26 @@ class Transforms:
         return cls(np.zeros(observation_dim, dtype=np.float32), np.ones(observation_dim, dtype=np.float32))
 
     @classmethod
+    def unfitted(cls, observation_dim: int, reward: RewardSettings) -> "Transforms":
+        """Return transforms that need no data: observations as they are, rewards scaled, shifted and clipped."""
+        return replace(
+            cls.identity(observation_dim),
+            reward_scale=reward.scale,
+            reward_shift=reward.shift,
+            reward_clip=reward.clip or (-np.inf, np.inf),
+        )
+
+    @classmethod
     def fit(cls, dataset: TransitionDataset, *, normalize_observations: bool, reward: RewardSettings) -> "Transforms":
         """Return the transforms fitted on a dataset."""
-        mean = np.zeros(dataset.observation_dim, dtype=np.float32)
-        std = np.ones(dataset.observation_dim, dtype=np.float32)
+        transforms = cls.unfitted(dataset.observation_dim, reward)
+        if reward.normalize:
+            transforms = replace(transforms, reward_scale=reward.scale * return_range_scale(dataset))
         if normalize_observations:
             mean = dataset.observations.mean(axis=0, dtype=np.float64).astype(np.float32)
             std = (dataset.observations.std(axis=0, dtype=np.float64) + STD_FLOOR).astype(np.float32)
-        scale = reward.scale * (return_range_scale(dataset) if reward.normalize else 1.0)
-        return cls(mean, std, scale, reward.shift, reward.clip or (-np.inf, np.inf))
+            transforms = replace(transforms, observation_mean=mean, observation_std=std)
+        return transforms
 
     def observations(self, values: NDArray[Any]) -> NDArray[np.float32]:
         """Return normalised observations."""

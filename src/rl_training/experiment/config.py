@@ -12,7 +12,20 @@ from pydantic import BeforeValidator, Field, SerializeAsAny, Strict, ValidationE
 
 from rl_training.errors import ConfigError, did_you_mean
 from rl_training.experiment.yaml_loader import parse_scalar, parse_yaml, scalar_value
-from rl_training.knobs import IQLKnobs, IQLNetworkKnobs, StrictModel, describe_fault
+from rl_training.knobs import (
+    CalQLKnobs,
+    CQLKnobs,
+    IQLKnobs,
+    IQLNetworkKnobs,
+    REDQKnobs,
+    REDQNetworkKnobs,
+    SACKnobs,
+    SACNetworkKnobs,
+    StrictModel,
+    TD3BCKnobs,
+    TD3NetworkKnobs,
+    describe_fault,
+)
 
 Seed = Annotated[int, Strict(), Field(ge=0, lt=2**63)]
 Schedule = Literal["constant", "linear", "cosine"]
@@ -71,15 +84,20 @@ def _as_list(value: Any) -> Any:
     return [value] if isinstance(value, Mapping | DatasetConfig) else value if value is not None else []
 
 
-class OfflineKwargs(StrictModel):
-    """Data settings of the offline algorithms."""
+class AlgorithmKwargs(StrictModel):
+    """What every algorithm has under `algo_kwargs`."""
 
     batch_size: int = Field(256, ge=1, le=1_000_000)
     """Transitions per gradient step and member."""
-    normalize_observations: bool = False
-    """Whiten observations by the mean and standard deviation of the data."""
     reward: RewardConfig = RewardConfig()
     """Reward transform."""
+
+
+class OfflineKwargs(AlgorithmKwargs):
+    """Data settings of the offline algorithms."""
+
+    normalize_observations: bool = False
+    """Whiten observations by the mean and standard deviation of the data."""
     dataset: Annotated[tuple[DatasetConfig, ...], Field(strict=False), BeforeValidator(_as_list)] = ()
     """A recipe or a file, or a list of them."""
 
@@ -91,8 +109,62 @@ class OfflineKwargs(StrictModel):
         return parts
 
 
+class OnlineKwargs(AlgorithmKwargs):
+    """How an online algorithm collects and learns."""
+
+    buffer_capacity: int = Field(1_000_000, ge=1, le=1_000_000_000)
+    """Transitions kept per member; the oldest are forgotten."""
+    learning_starts: int = Field(1_000, ge=0)
+    """Environment steps with uniformly random actions, before the first update."""
+    train_frequency: int = Field(1, ge=1)
+    """Environment steps between two rounds of updates."""
+    gradient_updates_per_step: int = Field(1, ge=1, le=10_000)
+    """Gradient steps of one round."""
+
+    @field_validator("reward")
+    @classmethod
+    def _no_fitted_reward(cls, reward: RewardConfig) -> RewardConfig:
+        if reward.normalize:
+            raise ValueError("`normalize` is fitted on a dataset, and an online run has none; use `scale`")
+        return reward
+
+
 class IQLKwargs(IQLKnobs, IQLNetworkKnobs, OfflineKwargs):
     """Everything under `algo_kwargs` of IQL."""
+
+
+class TD3BCKwargs(TD3BCKnobs, TD3NetworkKnobs, OfflineKwargs):
+    """Everything under `algo_kwargs` of TD3+BC."""
+
+    normalize_observations: bool = True
+    """Whiten observations by the mean and standard deviation of the data."""
+
+
+class CQLKwargs(CQLKnobs, SACNetworkKnobs, OfflineKwargs):
+    """Everything under `algo_kwargs` of CQL."""
+
+
+class CalQLKwargs(CalQLKnobs, SACNetworkKnobs, OfflineKwargs):
+    """Everything under `algo_kwargs` of Cal-QL."""
+
+
+class SACKwargs(SACKnobs, SACNetworkKnobs, OnlineKwargs):
+    """Everything under `algo_kwargs` of SAC."""
+
+
+class REDQKwargs(REDQKnobs, REDQNetworkKnobs, OnlineKwargs):
+    """Everything under `algo_kwargs` of REDQ."""
+
+    learning_starts: int = Field(5_000, ge=0)
+    """Environment steps with uniformly random actions, before the first update."""
+    gradient_updates_per_step: int = Field(20, ge=1, le=10_000)
+    """Gradient steps of one round."""
+
+    @model_validator(mode="after")
+    def _subset_of_the_critics(self) -> "REDQKwargs":
+        if self.subset_size > self.num_critics:
+            raise ValueError(f"subset_size = {self.subset_size} must be at most num_critics = {self.num_critics}")
+        return self
 
 
 class EarlyStoppingConfig(StrictModel):
@@ -130,11 +202,11 @@ def _for_all_groups(value: Any) -> Any:
     return dict.fromkeys(GroupSchedules.model_fields, value)
 
 
-KwargsT = TypeVar("KwargsT", bound=OfflineKwargs)
+KwargsT = TypeVar("KwargsT", bound=AlgorithmKwargs)
 
 
 class RunConfig(StrictModel, Generic[KwargsT]):
-    """A complete run. Intervals count in the unit of `total_timesteps`: gradient steps offline."""
+    """A complete run. Intervals count in the unit of `total_timesteps`: gradient steps offline, environment steps online."""
 
     algo: str
     """Algorithm id."""
@@ -176,6 +248,17 @@ class RunConfig(StrictModel, Generic[KwargsT]):
     """Name of the run directory."""
     algo_kwargs: SerializeAsAny[KwargsT]
     """Settings of the algorithm."""
+
+    @model_validator(mode="after")
+    def _fit_for_online(self) -> "RunConfig[KwargsT]":
+        if isinstance(self.algo_kwargs, OnlineKwargs):
+            if self.env_id is None:
+                raise ValueError(f"`env_id` is required: {self.algo} learns in an environment")
+            if self.max_epochs is not None:
+                raise ValueError("`max_epochs` counts passes over a dataset, and an online run has none; use `max_updates`")
+            if self.max_updates is not None and self.max_updates < self.algo_kwargs.gradient_updates_per_step:
+                raise ValueError("`max_updates` is less than one round of `gradient_updates_per_step`")
+        return self
 
     @field_validator("seeds")
     @classmethod

@@ -3,7 +3,7 @@
 import platform
 import shutil
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rl_training.runtime.progress import Reporter
 
 BUDGETS = {"total_timesteps", "max_epochs", "max_updates"}
-RUN_FILES = ("config.yaml", "run.json", "metrics.jsonl", "timings.jsonl", "checkpoints")
+RUN_FILES = ("config.yaml", "run.json", "metrics.jsonl", "timings.jsonl", "checkpoints", "replay")
 
 
 class ExperimentManager:
@@ -56,7 +56,7 @@ class ExperimentManager:
         """
         from rl_training.runtime.checkpoint import member_of
 
-        checkpoint = find_checkpoint(run)
+        checkpoint = find_checkpoint(run, check=_resumable)
         if member is not None:
             checkpoint = member_of(checkpoint, member)
         elif run_dir is None and locate(run)[0] is not None:
@@ -84,7 +84,9 @@ class ExperimentManager:
         with RunLock(self.run_dir):
             store = CheckpointStore(self.run_dir / "checkpoints", 2, reporter.warn if reporter else None)
             store.restore_aside()
-            start = checkpoint if checkpoint is not None else store.load() if resume and store.names() else None
+            start = checkpoint
+            if start is None and resume and store.names():
+                start = store.load(check=_resumable)
             ours = start is not None and start.path.parent.resolve() == store.directory.resolve()
             if start is not None:
                 self._check_same_config(start)
@@ -93,11 +95,11 @@ class ExperimentManager:
             record = self._record(start)
             empty = not store.names()
 
-            def on_ready(data: "TransitionDataset") -> None:
+            def on_ready(data: "TransitionDataset | None") -> None:
                 self.started = True  # from here on what is in the directory is this run's
                 if not ours:
                     self._clear()
-                record["dataset"] = {"fingerprint": data.fingerprint, **data.statistics()}
+                record["dataset"] = {"fingerprint": data.fingerprint, **data.statistics()} if data else None
                 self._write("config.yaml", self.config.to_yaml().encode())
                 self._write_record(record, "running")
 
@@ -115,7 +117,7 @@ class ExperimentManager:
                 if (empty or self.started) and self.run_dir.is_dir():
                     self._write_record(record, type(error).__name__, str(error))
                 raise
-            record["step"] = result.step
+            record |= {"step": result.step, "env_step": result.env_step}
             self._write_record(record, "finished")
             return result
 
@@ -123,7 +125,9 @@ class ExperimentManager:
         """Make sure that the directory is free for a new run: without checkpoints, and without a stranger's config."""
         if overwrite:
             return
-        if any((self.run_dir / "checkpoints").glob("step-*")):
+        from rl_training.runtime.checkpoint import CheckpointStore
+
+        if CheckpointStore(self.run_dir / "checkpoints", 2).names():
             raise ConfigError(
                 f"{self.run_dir}: already holds a run; use --resume auto to go on, --overwrite to start over, "
                 f"or another --run-dir{self._difference()}"
@@ -183,8 +187,12 @@ class ExperimentManager:
                 "system": platform.system(),
                 "cuda": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
             },
-            "phases": [{"name": "offline", "from_step": start.step if start else 0}],
+            "phases": [self._phase(start)],
         }
+
+    def _phase(self, start: "Checkpoint | None") -> dict[str, Any]:
+        name = "online" if get_spec(self.config.algo).online else "offline"
+        return {"name": name, "from_step": start.step if start else 0, "from_env_step": start.env_step if start else None}
 
     def _write_record(self, record: dict[str, Any], status: str, message: str | None = None) -> None:
         from rl_training.runtime.storage import canonical_json
@@ -211,12 +219,27 @@ def locate(run: str | Path) -> tuple[Path | None, Path | None]:
     return path, None
 
 
-def find_checkpoint(run: str | Path, which: str = "latest") -> "Checkpoint":
-    """Return the checkpoint that a path names, or the latest or best one of the run directory it names."""
+def find_checkpoint(
+    run: str | Path, which: str = "latest", check: "Callable[[Checkpoint], object] | None" = None
+) -> "Checkpoint":
+    """Return the checkpoint that a path names, or the latest or best one of a run directory that `check` lets pass."""
     from rl_training.runtime.checkpoint import CheckpointStore, load_checkpoint
 
     run_dir, path = locate(run)
-    return load_checkpoint(path) if path else CheckpointStore((run_dir or Path(run)) / "checkpoints", 2).load(which)
+    accept = check or (lambda _: None)
+    if path is None:
+        return CheckpointStore((run_dir or Path(run)) / "checkpoints", 2).load(which, accept)
+    checkpoint = load_checkpoint(path)
+    accept(checkpoint)
+    return checkpoint
+
+
+def _resumable(checkpoint: "Checkpoint") -> None:
+    """Refuse a checkpoint whose replay is not whole."""
+    from rl_training.runtime.replay_store import read_replay
+
+    if checkpoint.env_step is not None:
+        read_replay(checkpoint)
 
 
 def default_run_dir(config: RunConfig[Any]) -> Path:

@@ -7,7 +7,16 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from rl_training.errors import ConfigError, did_you_mean
-from rl_training.experiment.config import IQLKwargs, OfflineKwargs
+from rl_training.experiment.config import (
+    AlgorithmKwargs,
+    CalQLKwargs,
+    CQLKwargs,
+    IQLKwargs,
+    OnlineKwargs,
+    REDQKwargs,
+    SACKwargs,
+    TD3BCKwargs,
+)
 
 
 @dataclass(frozen=True)
@@ -17,8 +26,13 @@ class AlgorithmSpec:
     id: str
     title: str
     summary: str
-    kwargs: type[OfflineKwargs]
+    kwargs: type[AlgorithmKwargs]
     trainer: str  # our own module; holds `train_<id>` and `build_<id>`
+
+    @property
+    def online(self) -> bool:
+        """Whether it learns in an environment."""
+        return issubclass(self.kwargs, OnlineKwargs)
 
     def train(self) -> Callable[..., Any]:
         """Return the trainer function."""
@@ -31,16 +45,21 @@ class AlgorithmSpec:
         return function
 
 
+def _row(id: str, title: str, summary: str, kwargs: type[AlgorithmKwargs]) -> tuple[str, AlgorithmSpec]:
+    return id, AlgorithmSpec(id, title, summary, kwargs, trainer=f"rl_training.runtime.{id}_trainer")
+
+
 REGISTRY: Final[Mapping[str, AlgorithmSpec]] = MappingProxyType(
-    {
-        "iql": AlgorithmSpec(
-            id="iql",
-            title="Implicit Q-learning",
-            summary="offline; expectile value, advantage-weighted policy",
-            kwargs=IQLKwargs,
-            trainer="rl_training.runtime.iql_trainer",
-        ),
-    }
+    dict(
+        (
+            _row("iql", "Implicit Q-learning", "offline; expectile value, advantage-weighted policy", IQLKwargs),
+            _row("td3_bc", "TD3+BC", "offline; TD3 with a cloning term in the policy's loss", TD3BCKwargs),
+            _row("cql", "Conservative Q-learning", "offline; SAC with values pushed down off the data", CQLKwargs),
+            _row("cal_ql", "Calibrated Q-learning", "offline; CQL with values floored by the data's returns", CalQLKwargs),
+            _row("sac", "Soft actor-critic", "online; maximum-entropy policy, learned temperature", SACKwargs),
+            _row("redq", "Randomized ensembled double Q-learning", "online; SAC with a critic ensemble", REDQKwargs),
+        )
+    )
 )
 
 

@@ -1,12 +1,13 @@
 """What every model has: trainable parameters, target copies, seeds, and named state."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import torch
 from torch import Tensor
 
 from rl_training.errors import ConfigError
+from rl_training.models.layers import StackedMLP
 from rl_training.models.parameters import ParameterBank, Segment, SegmentValues
 
 Parameters = Mapping[str, SegmentValues]
@@ -18,6 +19,8 @@ class StackedModel(ABC):
     `online` holds the parameters that carry gradients; `frozen` the same values without, for networks a loss must not train;
     `target` the target copies. All three map the name of a network to its segment and share the buffers' memory.
     """
+
+    _critic: StackedMLP  # set by each model before it calls the constructor
 
     def __init__(
         self,
@@ -45,15 +48,29 @@ class StackedModel(ABC):
         self._followed = [(self.trained.groups[group], self.targets.groups[group]) for group in target_groups]
         self.update_targets(1.0)
 
-    @abstractmethod
-    def act(self, observations: Tensor, *, deterministic: bool, step: int = 0) -> Tensor:
-        """Return actions in [-1, 1], (members, batch, actions): the mean, or a sample of the stream `act` at `step`."""
+    def q_values(self, parameters: Parameters, observations: Tensor, actions: Tensor) -> Tensor:
+        """Return Q of every critic, (members, critics, batch).
 
-    def gradients(self, loss: Tensor) -> dict[str, Tensor]:
-        """Return the gradient of a scalar loss with respect to each segment, (members, segment size)."""
-        leaves = [values.columns for values in self.online.values()]
+        Several actions per observation, (members, samples, batch, actions), are scored in one product and give
+        (members, critics, samples, batch).
+        """
+        if actions.ndim == 3:
+            return self._critic(parameters["critic"], torch.cat((observations, actions), dim=-1))
+        members, samples, batch, _ = actions.shape
+        repeated = observations.unsqueeze(1).expand(-1, samples, -1, -1)
+        inputs = torch.cat((repeated, actions), dim=-1).flatten(1, 2)
+        return self._critic(parameters["critic"], inputs).view(members, -1, samples, batch)
+
+    @abstractmethod
+    def act(self, observations: Tensor, noise: Tensor | None = None) -> Tensor:
+        """Return actions in [-1, 1], (members, batch, actions): the mean, or the sample that standard normals give."""
+
+    def gradients(self, loss: Tensor, groups: Collection[str] | None = None) -> dict[str, Tensor]:
+        """Return the gradient of a scalar loss for each segment of the groups (of all), (members, segment size)."""
+        names = [segment.name for segment in self.trained.segments if groups is None or segment.group in groups]
+        leaves = [self.online[name].columns for name in names]
         gradients = torch.autograd.grad(loss, leaves, allow_unused=True, materialize_grads=True)
-        return dict(zip(self.online, gradients, strict=True))
+        return dict(zip(names, gradients, strict=True))
 
     def update_targets(self, tau: float) -> None:
         """Move each target by polyak: target <- target + tau * (online - target)."""

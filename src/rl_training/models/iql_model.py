@@ -6,7 +6,6 @@ from math import log, pi
 import torch
 from torch import Tensor
 
-from rl_training import rng
 from rl_training.knobs import IQLNetworkKnobs
 from rl_training.models.base import Parameters, StackedModel
 from rl_training.models.initializers import Initialization, zeros
@@ -23,6 +22,8 @@ class MLPIQLModel(StackedModel):
     squashed: a sample is clipped to [-1, 1], the bounds of normalised actions.
     """
 
+    knobs_type = IQLNetworkKnobs
+
     def __init__(
         self,
         observation_dim: int,
@@ -36,7 +37,7 @@ class MLPIQLModel(StackedModel):
         seeds: Sequence[int] = (0,),
         device: torch.device | str = "cpu",
     ) -> None:
-        shape = IQLNetworkKnobs.checked(
+        shape = self.knobs_type.checked(
             {
                 "hidden_sizes": tuple(hidden_sizes),
                 "num_critics": num_critics,
@@ -65,10 +66,6 @@ class MLPIQLModel(StackedModel):
             device=device,
         )
 
-    def q_values(self, parameters: Parameters, observations: Tensor, actions: Tensor) -> Tensor:
-        """Return Q of every critic, (members, critics, batch)."""
-        return self._critic(parameters["critic"], torch.cat((observations, actions), dim=-1))
-
     def values(self, parameters: Parameters, observations: Tensor) -> Tensor:
         """Return V, (members, batch)."""
         return self._value(parameters["value"], observations)
@@ -88,11 +85,8 @@ class MLPIQLModel(StackedModel):
         deviation = (actions - self.mean_actions(parameters, observations)) / log_std.exp()
         return -0.5 * deviation.square().sum(-1) - (log_std.sum(-1) + 0.5 * self.action_dim * log(2.0 * pi))
 
-    def act(self, observations: Tensor, *, deterministic: bool, step: int = 0) -> Tensor:
-        """Return actions in [-1, 1], (members, batch, actions): the mean, or a sample of the stream `act` at `step`."""
+    def act(self, observations: Tensor, noise: Tensor | None = None) -> Tensor:
+        """Return actions in [-1, 1]: the mean, or a sample clipped to the bounds."""
         with torch.no_grad():
             mean = self.mean_actions(self.frozen, observations)
-            if deterministic:
-                return mean
-            noise = rng.normals(self.seed_tensor, "act", step, mean.shape[1:])
-            return (mean + self.log_std(self.frozen).exp() * noise).clamp(-1.0, 1.0)
+            return mean if noise is None else (mean + self.log_std(self.frozen).exp() * noise).clamp(-1.0, 1.0)

@@ -2,6 +2,7 @@
 
 A checkpoint directory holds `state.safetensors` (networks, targets, moments, counts and transforms by logical name, each
 learner tensor with a leading members axis), `state.json` (config, spaces, step, members, callbacks) and `manifest.json`.
+That of an online run is named by both counters, holds the current episodes, and refers to hashed segments of its replay.
 """
 
 import re
@@ -32,9 +33,10 @@ from rl_training.runtime.storage import (
 )
 
 FORMAT_VERSION = 1
-_NAME = re.compile(r"step-\d{9,}")
-_STAGE = re.compile(r"step-\d{9,}\.tmp-\d+")
-_ASIDE = re.compile(r"(step-\d{9,})\.old-\d+")
+_NAME = re.compile(r"(?:env-(\d{9,})_)?step-(\d{9,})")
+_STAGE = re.compile(rf"{_NAME.pattern}\.tmp-\d+")
+_ASIDE = re.compile(rf"(?P<name>{_NAME.pattern})\.old-\d+")
+_SHARED = ("transforms/", "online/")  # tensors that are not the learner's
 _REQUIRED = {
     *("algo", "config", "spaces", "seeds", "step", "hooks_pending", "members", "best_mean"),
     *("callbacks", "metrics_bytes", "dataset_fingerprint", "environment"),
@@ -48,6 +50,8 @@ class Checkpoint:
     path: Path
     tensors: dict[str, Tensor]
     state: dict[str, Any]
+    source: Path  # the directory it was read from
+    member: int | None = None  # the member of the population in `source` that it is
 
     @property
     def step(self) -> int:
@@ -55,16 +59,30 @@ class Checkpoint:
         return int(self.state["step"])
 
     @property
+    def env_step(self) -> int | None:
+        """Environment steps taken; None for an offline run."""
+        value = self.state.get("env_step")
+        return None if value is None else int(value)
+
+    @property
+    def position(self) -> int:
+        """Steps taken in the unit of `total_timesteps`."""
+        return self.step if self.env_step is None else self.env_step
+
+    @property
     def learner_tensors(self) -> dict[str, Tensor]:
         """The learner's part of the tensors."""
-        return {name: value for name, value in self.tensors.items() if not name.startswith("transforms/")}
+        return {name: value for name, value in self.tensors.items() if not name.startswith(_SHARED)}
 
 
-def write_checkpoint(path: Path, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> Path:
+def write_checkpoint(
+    path: Path, tensors: Mapping[str, Tensor], state: Mapping[str, Any], files: Mapping[str, bytes] | None = None
+) -> Path:
     """Write one complete checkpoint directory; nothing appears at `path` unless all of it is on disk."""
     data = encode_tensors({name: value.cpu().contiguous() for name, value in tensors.items()})
+    members = {"state.safetensors": data, "state.json": canonical_json(state), **(files or {})}
     with staged_directory(path) as stage:
-        write_members(stage, {"state.safetensors": data, "state.json": canonical_json(state)}, FORMAT_VERSION)
+        write_members(stage, members, FORMAT_VERSION)
     return path
 
 
@@ -72,7 +90,7 @@ def load_checkpoint(path: str | Path) -> Checkpoint:
     """Return a checkpoint after verifying every byte of it, or raise a CheckpointError that names the file."""
     where = Path(path)
     members = read_members(where, FORMAT_VERSION)
-    if set(members) != {"state.safetensors", "state.json"}:
+    if not {"state.safetensors", "state.json"} <= set(members):
         raise CheckpointError(f"{where}: holds {sorted(members)}; state.safetensors and state.json are expected")
     if len(members["state.json"]) > MAX_JSON_BYTES:
         raise CheckpointError(f"{where / 'state.json'}: is larger than {MAX_JSON_BYTES:,} bytes")
@@ -83,7 +101,14 @@ def load_checkpoint(path: str | Path) -> Checkpoint:
         tensors = decode_tensors(members["state.safetensors"])
     except (safetensors.SafetensorError, ValueError, KeyError) as error:
         raise CheckpointError(f"{where / 'state.safetensors'}: cannot be read: {error}") from error
-    return Checkpoint(where, tensors, state)
+    if extra := set(members) - {"state.safetensors", "state.json", *segment_names(state)}:
+        raise CheckpointError(f"{where}: holds {sorted(extra)}, which is no part of a checkpoint")
+    return Checkpoint(where, tensors, state, where)
+
+
+def segment_names(state: Mapping[str, Any]) -> set[str]:
+    """Return the names of the replay segments that a checkpoint's state refers to."""
+    return {str(segment["name"]) for segment in state.get("replay", ())}
 
 
 def member_of(checkpoint: Checkpoint, member: int) -> Checkpoint:
@@ -102,7 +127,18 @@ def member_of(checkpoint: Checkpoint, member: int) -> Checkpoint:
         "callbacks": [EarlyStopping.of_member(entry, member) for entry in state["callbacks"]],
         "metrics_bytes": 0,
     }
-    return Checkpoint(checkpoint.path / f"member-{member}", {**own, **shared}, {**state, **alone})
+    if checkpoint.env_step is not None:
+        alone["episodes"] = [state["episodes"][member]]
+        own["online/observations"] = checkpoint.tensors["online/observations"][member : member + 1].clone()
+        own["online/actions/0"] = checkpoint.tensors[f"online/actions/{member}"]
+    path = checkpoint.path / f"member-{member}"
+    return Checkpoint(path, {**own, **shared}, {**state, **alone}, checkpoint.source, member)
+
+
+def _order(name: str) -> tuple[int, int]:
+    """The counters in a checkpoint's name: environment steps first, which an offline run has none of."""
+    counters = _NAME.fullmatch(name)
+    return (int(counters[1] or 0), int(counters[2])) if counters else (0, 0)
 
 
 class CheckpointStore:
@@ -115,9 +151,9 @@ class CheckpointStore:
 
     def restore_aside(self) -> None:
         """Put back a checkpoint whose replacement was cut between its two renames."""
-        for entry in list(self.directory.glob("step-*.old-*")):
+        for entry in list(self.directory.glob("*.old-*")):
             if aside := _ASIDE.fullmatch(entry.name):
-                original = self.directory / aside[1]
+                original = self.directory / aside["name"]
                 shutil.rmtree(entry, ignore_errors=True) if original.exists() else entry.rename(original)
 
     def prepare(self) -> None:
@@ -130,13 +166,15 @@ class CheckpointStore:
             elif entry.name.startswith(".") and ".tmp-" in entry.name:
                 entry.unlink(missing_ok=True)
 
-    def path(self, step: int) -> Path:
-        """Return where the checkpoint of a step lives."""
-        return self.directory / f"step-{step:09d}"
+    def path(self, counters: Mapping[str, int]) -> Path:
+        """Return where the checkpoint of some counters lives: `step-...`, or `env-..._step-...` for an online run."""
+        return self.directory / "_".join(f"{name.removesuffix('_step')}-{count:09d}" for name, count in counters.items())
 
-    def save(self, step: int, tensors: Mapping[str, Tensor], state: Mapping[str, Any], *, best: bool) -> Path:
+    def save(
+        self, counters: Mapping[str, int], tensors: Mapping[str, Tensor], state: Mapping[str, Any], *, best: bool
+    ) -> Path:
         """Write a checkpoint, point `latest` (and `best`) at it, verify it, and only then forget old ones."""
-        path = write_checkpoint(self.path(step), tensors, state)
+        path = write_checkpoint(self.path(counters), tensors, state)
         fault_point("save:before-latest")
         self._point("latest", path)
         fault_point("save:after-latest")
@@ -159,10 +197,19 @@ class CheckpointStore:
             list(self.directory.iterdir())
         except OSError as error:
             raise CheckpointError(f"{self.directory}: cannot be read: {error.strerror}") from None
-        return sorted(entry.name for entry in self.directory.iterdir() if _NAME.fullmatch(entry.name))
+        found = (entry.name for entry in self.directory.iterdir() if _NAME.fullmatch(entry.name))
+        return sorted(found, key=_order)
 
-    def load(self, name: str = "latest") -> Checkpoint:
-        """Return `latest` or `best`; a damaged one is passed over for the newest good one, with a warning."""
+    def referenced_segments(self) -> set[str] | None:
+        """Return the replay segments that any checkpoint refers to; None when one of them cannot be read."""
+        try:
+            states = [read_regular_file(self.directory / name / "state.json", MAX_JSON_BYTES) for name in self.names()]
+            return set().union(*(segment_names(parse_json(state, "state.json")) for state in states))
+        except (CheckpointError, KeyError, TypeError):
+            return None
+
+    def load(self, name: str = "latest", check: Callable[[Checkpoint], object] = lambda _: None) -> Checkpoint:
+        """Return `latest` or `best`; a damaged one, or one that `check` refuses, is passed over with a warning."""
         names = self.names()
         if not names:
             raise CheckpointError(f"{self.directory}: there is no checkpoint; train first, or give another path")
@@ -173,6 +220,7 @@ class CheckpointStore:
         for candidate in candidates:
             try:
                 checkpoint = load_checkpoint(self.directory / candidate)
+                check(checkpoint)
             except CheckpointError as error:
                 first_fault = first_fault or error
                 continue

@@ -4,17 +4,19 @@ import contextlib
 import ctypes
 import os
 import platform
-from collections.abc import Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from math import prod
 from typing import Any
 
 import torch
 import torch.utils.deterministic
+from torch import Tensor
 
 from rl_training.algorithms.learner import Learner, Metrics
 from rl_training.errors import ConfigError
-from rl_training.runtime.offline import DatasetSource
+from rl_training.runtime.checkpoint import Checkpoint
 from rl_training.runtime.schedules import schedule_factor
 from rl_training.runtime.settings import RunSettings
 
@@ -103,7 +105,7 @@ def applied(engine: ResolvedEngine) -> Iterator[None]:
 def step_operations(learner: Learner[Any, Any], batch_size: int) -> float:
     """Return an upper estimate of the floating-point operations of one gradient step."""
     weights = sum(prod(spec.shape) for segment in learner.model.trained.segments for spec in segment.specs)
-    return float(8 * learner.model.members * weights * batch_size)
+    return float(8 * learner.model.members * weights * batch_size * learner.knobs.rows_per_transition)
 
 
 def chunk_length(learner: Learner[Any, Any], batch_size: int) -> int:
@@ -120,23 +122,54 @@ def keep_freed_memory() -> None:
         libc.mallopt(mmap_threshold, 2**30)
 
 
-class Engine:
-    """Runs steps in chunks; the result of a step never depends on the chunk it falls in."""
+class Engine(ABC):
+    """Advances a learner; the result of a step never depends on the chunk it falls in.
 
-    def __init__(self, learner: Learner[Any, Any], source: DatasetSource, schedules: dict[str, str], total: int) -> None:
-        self.learner, self.source = learner, source
-        self.total_steps = total
-        self._schedules = {group: schedules.get(group, "constant") for group in learner.optimizer.options}
+    A *position* counts in the unit of `total_timesteps`: gradient steps offline, environment steps online.
+    """
 
-    def rates(self, step: int) -> dict[str, float]:
-        """Return the learning-rate factor of each group at a step."""
-        return {group: schedule_factor(name, step, self.total_steps) for group, name in self._schedules.items()}
+    unit = "step"
 
-    def run(self, first_step: int, count: int) -> Metrics:
-        """Take `count` gradient steps and return the metrics of the last."""
-        indices = self.source.indices(first_step, count)
-        metrics: Metrics = {}
-        for offset in range(count):
-            batch = self.source.batch(indices[:, offset])
-            metrics = self.learner.train_step(batch, self.rates(first_step + offset))
-        return metrics
+    def __init__(self, learner: Learner[Any, Any], schedules: Mapping[str, str], total: int, chunk: int) -> None:
+        self.learner, self.total, self.chunk = learner, total, chunk
+        self._schedules = {group: schedules.get(group, "constant") for group in learner.model.trained.groups}
+
+    def rates(self, position: int) -> dict[str, float]:
+        """Return the learning-rate factor of each group at a position."""
+        return {group: schedule_factor(name, position, self.total) for group, name in self._schedules.items()}
+
+    @abstractmethod
+    def run(self, first: int, count: int) -> Metrics:
+        """Advance from position `first` by `count`; return the metrics of the last gradient step, none if there was none."""
+
+    def counters(self, position: int) -> dict[str, int]:
+        """Return the counters of a position, as metric rows and the names of checkpoints show them."""
+        return {"step": position}
+
+    def member_metrics(self, member: int) -> dict[str, float]:
+        """Return what a log row shows of a member beside the learner's metrics."""
+        del member
+        return {}
+
+    def freeze(self, members: Collection[int]) -> None:
+        """Learn which members have stopped."""
+        del members
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return what a checkpoint holds beside the learner, under names that begin with `online/`."""
+        return {}
+
+    def state(self) -> dict[str, Any]:
+        """Return plain values for a checkpoint."""
+        return {}
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Take back what `tensors` and `state` gave."""
+        del checkpoint
+
+    def forget(self, referenced: Collection[str]) -> None:
+        """Remove stored data that no checkpoint refers to by name."""
+        del referenced
+
+    def close(self) -> None:  # noqa: B027 - most engines hold nothing
+        """Let go of whatever is held."""

@@ -17,7 +17,7 @@ from rl_training.data.transforms import Transforms
 from rl_training.errors import CheckpointError, DivergedError, StorageError
 from rl_training.runtime.callbacks import Callback, EarlyStopping, Evaluation
 from rl_training.runtime.checkpoint import Checkpoint, CheckpointStore
-from rl_training.runtime.engine import Engine, ResolvedEngine, chunk_length
+from rl_training.runtime.engine import Engine, ResolvedEngine
 from rl_training.runtime.evaluation import evaluate_policy
 from rl_training.runtime.faults import fault_point
 from rl_training.runtime.members import MemberRecord, Population
@@ -31,7 +31,8 @@ from rl_training.runtime.signals import SignalWatch
 class TrainingResult:
     """What a finished run leaves behind."""
 
-    step: int
+    step: int  # gradient steps
+    env_step: int | None  # environment steps of an online run
     checkpoint: Path
     members: list[MemberRecord]
     evaluation: Evaluation | None
@@ -50,7 +51,7 @@ class LoopParts:
     resolved: ResolvedEngine
     spaces: Spaces
     transforms: Transforms
-    dataset_fingerprint: str
+    dataset_fingerprint: str | None
     run_dir: Path
     signals: SignalWatch
     reporter: Reporter
@@ -65,8 +66,8 @@ class TrainingLoop:
     def __init__(self, parts: LoopParts) -> None:
         self.parts = parts
         self.settings, self.learner, self.engine = parts.settings, parts.learner, parts.engine
-        self.step = 0
-        self.total_steps = parts.engine.total_steps
+        self.position = 0  # in the unit of total_timesteps
+        self.total = parts.engine.total
         self.callbacks = [*self._early_stopping(), *parts.callbacks]
         self.best_mean: float | None = None
         self.evaluation: Evaluation | None = None
@@ -80,14 +81,13 @@ class TrainingLoop:
             self._restore(parts.resume_from)
         else:
             self.metrics.cut(0)
-        self.chunk = chunk_length(self.learner, self.settings.algo_kwargs.batch_size)
         self.last_checkpoint: Path | None = parts.resume_from.path if parts.resume_from else None
 
     def run(self) -> TrainingResult:
         """Train to the end of the budget, or until every member has stopped; the end is evaluated and saved."""
         reporter = self.parts.reporter
-        watch = Stopwatch(self.step)
-        reporter.start(self.step, self.total_steps)
+        watch = Stopwatch(self.position, self.engine.unit)
+        reporter.start(self.position, self.total)
         for callback in self.callbacks:
             callback.on_start(self.learner)
         try:
@@ -97,8 +97,9 @@ class TrainingLoop:
                 self._evaluate_and_save()
             while not self._finished():
                 boundary = self._next_boundary()
-                metrics = summarize(self.engine.run(self.step, boundary - self.step))
-                self.step = boundary
+                self.engine.freeze(self.population.frozen)
+                metrics = summarize(self.engine.run(self.position, boundary - self.position))
+                self.position = boundary
                 self._after_chunk(metrics, watch)
         finally:
             self.metrics.close()
@@ -106,7 +107,8 @@ class TrainingLoop:
         if self.last_checkpoint is None:
             raise CheckpointError(f"{self.parts.run_dir}: the run ended without a checkpoint")
         return TrainingResult(
-            self.step,
+            self.learner.step,
+            self.engine.counters(self.position).get("env_step"),
             self.last_checkpoint,
             self.population.records,
             self.evaluation,
@@ -116,31 +118,31 @@ class TrainingLoop:
         )
 
     def _finished(self) -> bool:
-        return self.step >= self.total_steps or not self.population.active
+        return self.position >= self.total or not self.population.active
 
     def _next_boundary(self) -> int:
-        """The next step at which anything may happen: a function of the config and the step alone."""
+        """The next position at which anything may happen: a function of the config and the position alone."""
         intervals = (
-            self.chunk,
+            self.engine.chunk,
             self.settings.log_interval,
             self.settings.eval_interval,
             self.settings.checkpoint_interval,
         )
-        return min(self.total_steps, *((self.step // interval + 1) * interval for interval in intervals))
+        return min(self.total, *((self.position // interval + 1) * interval for interval in intervals))
 
     def _due(self, interval: int) -> bool:
-        return self.step % interval == 0 or self._finished()
+        return self.position % interval == 0 or self._finished()
 
     def _after_chunk(self, metrics: Metrics, watch: Stopwatch) -> None:
         self._guard_against_divergence(metrics)
         values = {name: value.tolist() for name, value in metrics.items()}
         if self._due(self.settings.log_interval):
             self._log(values, watch)
-        self.parts.reporter.advance(self.step, self._summary(values))
+        self.parts.reporter.advance(self.position, self._summary(values))
         self.hooks_pending = True
         self._stop_if_asked()
         self._evaluate_and_save()
-        self.parts.reporter.advance(self.step, self._summary(values))
+        self.parts.reporter.advance(self.position, self._summary(values))
 
     def _guard_against_divergence(self, metrics: Metrics) -> None:
         """Freeze members that met NaN or inf; give up when nobody is left."""
@@ -149,8 +151,8 @@ class TrainingLoop:
         if bad:
             seeds = [self.population.records[member].seed for member in bad]
             broken = [name for name, value in metrics.items() if not torch.isfinite(value[bad]).all()] or ["parameters"]
-            text = f"seed {', '.join(map(str, seeds))} met NaN or inf in {', '.join(broken)} by step {self.step}"
-            self.population.freeze(bad, "diverged", self.step)
+            text = f"seed {', '.join(map(str, seeds))} met NaN or inf in {', '.join(broken)} by {self._now}"
+            self.population.freeze(bad, "diverged", self.position)
             self._write_events(bad, "diverged")
             if self.population.all_diverged:
                 kept = self.last_checkpoint or "no checkpoint had been written yet"
@@ -161,22 +163,28 @@ class TrainingLoop:
         self.population.keep_good_state()
 
     def _log(self, values: dict[str, list[float]], watch: Stopwatch) -> None:
-        rates = {f"train/learning_rate_factor/{group}": rate for group, rate in self.engine.rates(self.step - 1).items()}
+        rates = self.engine.rates(self.position - 1).items()
+        factors = {f"train/learning_rate_factor/{group}": rate for group, rate in rates if rate != 1.0}
         rows = [
             {
                 **self._row(member),
                 **{f"train/{name}": column[member] for name, column in values.items()},
-                **{name: rate for name, rate in rates.items() if rate != 1.0},
+                **self.engine.member_metrics(member),
+                **(factors if values else {}),
             }
             for member in self.population.active
         ]
         self.metrics.write(rows)
-        self.timings.write([watch.lap(self.step)])
+        self.timings.write([watch.lap(self.position)])
         for callback in self.callbacks:
-            callback.on_log(self.step, rows)
+            callback.on_log(self.position, rows)
+
+    @property
+    def _now(self) -> str:
+        return f"{self.engine.unit} {self.position}"
 
     def _row(self, member: int) -> dict[str, Any]:
-        return {"step": self.step, "member": member, "seed": self.population.records[member].seed}
+        return {**self.engine.counters(self.position), "member": member, "seed": self.population.records[member].seed}
 
     def _write_events(self, members: Sequence[int], event: str) -> None:
         self.metrics.write([{**self._row(member), "event": event} for member in members])
@@ -219,14 +227,16 @@ class TrainingLoop:
             }
             for member in active
         )
-        self.population.record_evaluation(self.step, means)
+        self.population.record_evaluation(self.position, means)
         mean = self.population.mean_return()
-        self.parts.reporter.note(f"step {self.step:,}: mean return {mean:.1f}" + self._spread(means, active))
+        self.parts.reporter.note(
+            f"{self.engine.unit} {self.position:,}: mean return {mean:.1f}" + self._spread(means, active)
+        )
         for callback in self.callbacks:
-            wished = callback.on_evaluation(self.step, evaluation, active) or ()
+            wished = callback.on_evaluation(self.position, evaluation, active) or ()
             stopped = [member for member in wished if member in active]
             if stopped:
-                self.population.freeze(stopped, "stopped", self.step)
+                self.population.freeze(stopped, "stopped", self.position)
                 self._write_events(stopped, "stopped")
                 active = self.population.active
         improved = self.best_mean is None or mean > self.best_mean
@@ -246,20 +256,21 @@ class TrainingLoop:
             self._save(best=False)
         if signals.stop_signal is not None:
             path = self._save(best=False)
-            self.parts.reporter.note(f"stopped at step {self.step}")
-            signals.raise_if_stopped(
-                f"saved step {self.step} in {path}; go on with `rl-training resume {self.parts.run_dir}`"
-            )
+            self.parts.reporter.note(f"stopped at {self._now}")
+            signals.raise_if_stopped(f"saved {self._now} in {path}; go on with `rl-training resume {self.parts.run_dir}`")
 
     def _save(self, *, best: bool) -> Path:
         self.metrics.sync()
-        tensors = {**self.learner.state_dict(), **self.parts.transforms.tensors()}
+        tensors = {**self.learner.state_dict(), **self.parts.transforms.tensors(), **self.engine.tensors()}
         if not self.parts.run_dir.is_dir():
             raise StorageError(f"{self.parts.run_dir}: the run directory has disappeared; nothing can be saved")
-        self.last_checkpoint = self.store.save(self.step, tensors, self._state(), best=best)
-        self.parts.reporter.saved(self.step)
+        counters = self.engine.counters(self.position)
+        self.last_checkpoint = self.store.save(counters, tensors, self._state(), best=best)
+        if (referenced := self.store.referenced_segments()) is not None:
+            self.engine.forget(referenced)
+        self.parts.reporter.saved(self.position)
         for callback in self.callbacks:
-            callback.on_checkpoint(self.step, str(self.last_checkpoint))
+            callback.on_checkpoint(self.position, str(self.last_checkpoint))
         return self.last_checkpoint
 
     def _state(self) -> dict[str, Any]:
@@ -268,7 +279,7 @@ class TrainingLoop:
             "config": self.settings.record(),
             "spaces": self.parts.spaces.to_json(),
             "seeds": list(self.learner.model.seeds),
-            "step": self.step,
+            **self.engine.counters(self.position),
             "hooks_pending": self.hooks_pending,
             "members": self.population.state(),
             "best_mean": self.best_mean,
@@ -276,12 +287,14 @@ class TrainingLoop:
             "metrics_bytes": self.metrics.length,
             "dataset_fingerprint": self.parts.dataset_fingerprint,
             "environment": self.parts.resolved.record(),
+            **self.engine.state(),
         }
 
     def _restore(self, checkpoint: Checkpoint) -> None:
         state = checkpoint.state
         self.learner.load_state_dict(checkpoint.learner_tensors)
-        self.learner.step = self.step = checkpoint.step
+        self.learner.step, self.position = checkpoint.step, checkpoint.position
+        self.engine.restore(checkpoint)
         self.population = Population(self.learner, [MemberRecord(**record) for record in state["members"]])
         self.best_mean = state["best_mean"]
         self.hooks_pending = bool(state["hooks_pending"])

@@ -39,6 +39,11 @@ class Population:
         return [index for index, record in enumerate(self.records) if record.status == "training"]
 
     @property
+    def frozen(self) -> list[int]:
+        """Members that stopped or diverged."""
+        return [index for index, record in enumerate(self.records) if record.status != "training"]
+
+    @property
     def all_diverged(self) -> bool:
         """Whether nothing usable is left."""
         return all(record.status == "diverged" for record in self.records)
@@ -51,7 +56,7 @@ class Population:
 
     def restore_frozen(self) -> None:
         """Put the rows of frozen members back."""
-        frozen = [index for index, record in enumerate(self.records) if record.status != "training"]
+        frozen = self.frozen
         if frozen and self._kept is not None:
             for buffer, kept in zip(self.learner.buffers(), self._kept, strict=True):
                 buffer[frozen] = kept[frozen]

@@ -62,13 +62,14 @@ class JsonLines:
 class Stopwatch:
     """Wall-clock figures of this process's part of a run."""
 
-    def __init__(self, first_step: int) -> None:
+    def __init__(self, first: int, unit: str) -> None:
         self._start = self._last = time.monotonic()
-        self._last_step = first_step
+        self._last_position = first
+        self._unit = unit.replace(" ", "_")
 
-    def lap(self, step: int) -> dict[str, float | int]:
+    def lap(self, position: int) -> dict[str, float | int]:
         """Return the seconds so far and the speed since the last lap."""
         now = time.monotonic()
-        speed = (step - self._last_step) / max(now - self._last, 1e-9)
-        self._last, self._last_step = now, step
-        return {"step": step, "seconds": round(now - self._start, 3), "updates_per_second": round(speed, 2)}
+        speed = (position - self._last_position) / max(now - self._last, 1e-9)
+        self._last, self._last_position = now, position
+        return {self._unit: position, "seconds": round(now - self._start, 3), f"{self._unit}s_per_second": round(speed, 2)}

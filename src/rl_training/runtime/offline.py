@@ -1,6 +1,6 @@
 """Offline data for a run: built from its config, processed once, packed for the device."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,15 +10,20 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rl_training import rng
+from rl_training.algorithms.learner import Learner, Metrics
 from rl_training.data.batch import Batch
 from rl_training.data.dataset_loaders import load_dataset
 from rl_training.data.environments import infer_env_spaces
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.data.offline_mixers import mix_datasets
+from rl_training.data.packing import RowLayout
 from rl_training.data.recipes import make_dataset
+from rl_training.data.returns import compute_returns_to_go
 from rl_training.data.spaces import Spaces
 from rl_training.data.transforms import Transforms
 from rl_training.errors import ConfigError, DatasetError
+from rl_training.rng import Draws
+from rl_training.runtime.engine import Engine, chunk_length
 from rl_training.runtime.settings import RunSettings
 
 
@@ -45,15 +50,21 @@ def build_offline_dataset(settings: RunSettings, check: Callable[[], None] = lam
 class ProcessedDataset:
     """A dataset as learners see it: normalised, transformed, one packed row per transition."""
 
-    rows: NDArray[np.float32]  # (rows, width): the columns of `layout`, side by side
-    layout: tuple[tuple[str, int], ...]  # (field, width)
+    rows: NDArray[np.float32]  # (rows, width): the fields of `layout`, side by side
+    layout: RowLayout
     spaces: Spaces
     transforms: Transforms
     fingerprint: str
 
 
-def process_offline_dataset(dataset: TransitionDataset, settings: RunSettings) -> ProcessedDataset:
-    """Return the dataset normalised and packed; actions go to [-1, 1] by the environment's bounds, or the recorded ones."""
+def process_offline_dataset(
+    dataset: TransitionDataset, settings: RunSettings, *, returns_to_go: bool = False
+) -> ProcessedDataset:
+    """Return the dataset normalised and packed; actions go to [-1, 1] by the environment's bounds, or the recorded ones.
+
+    With `returns_to_go` the Monte-Carlo returns are derived from the processed rewards, with the run's `gamma`, `tail` and
+    `failure_reward`; what the dataset itself may hold of them belongs to other rewards and is not used.
+    """
     kwargs = settings.algo_kwargs
     spaces = dataset.spaces
     if settings.env_id is not None:
@@ -74,18 +85,20 @@ def process_offline_dataset(dataset: TransitionDataset, settings: RunSettings) -
     columns = {
         "observations": transforms.observations(dataset.observations),
         "actions": np.clip(actions, -1.0, 1.0),
-        "rewards": transforms.rewards(dataset.rewards)[:, None],
+        "rewards": transforms.rewards(dataset.rewards),
         "next_observations": transforms.observations(dataset.next_observations),
-        "terminals": dataset.terminals[:, None],
+        "terminals": dataset.terminals,
     }
     if dataset.next_actions is not None:
         columns["next_actions"] = np.clip(spaces.normalize_actions(dataset.next_actions), -1.0, 1.0)
-    rows = np.concatenate(list(columns.values()), axis=1, dtype=np.float32)
     for name, value in columns.items():
         if not np.isfinite(value).all():
             raise DatasetError(f"`{name}` overflows to inf once transformed; check the units, or set algo_kwargs.reward.clip")
-    layout = tuple((name, value.shape[1]) for name, value in columns.items())
-    return ProcessedDataset(rows, layout, spaces, transforms, dataset.fingerprint)
+    if returns_to_go:
+        ends = (columns["rewards"], dataset.terminals, dataset.timeouts)
+        columns["returns_to_go"] = compute_returns_to_go(*ends, kwargs.gamma, kwargs.tail, kwargs.failure_reward)
+    layout = RowLayout.of_columns(columns)
+    return ProcessedDataset(layout.pack(columns), layout, spaces, transforms, dataset.fingerprint)
 
 
 class DatasetSource:
@@ -93,8 +106,7 @@ class DatasetSource:
 
     def __init__(self, data: ProcessedDataset, seeds: Tensor, batch_size: int, device: torch.device) -> None:
         self.rows = torch.from_numpy(data.rows).to(device)
-        self._names = [name for name, _ in data.layout]
-        self._widths = [width for _, width in data.layout]
+        self.layout = data.layout
         self.seeds = seeds
         self.batch_size = batch_size
 
@@ -110,8 +122,22 @@ class DatasetSource:
 
     def batch(self, indices: Tensor) -> Batch:
         """Return the transitions at (members, batch) row numbers: one gather, then views."""
-        rows = self.rows.index_select(0, indices.reshape(-1)).view(*indices.shape, -1)
-        pieces: dict[str, Any] = dict(zip(self._names, torch.split_with_sizes(rows, self._widths, dim=-1), strict=True))
-        for name in ("rewards", "terminals"):
-            pieces[name] = pieces[name].squeeze(-1)
-        return Batch(**pieces)
+        return self.layout.batch(self.rows.index_select(0, indices.reshape(-1)).view(*indices.shape, -1))
+
+
+class OfflineEngine(Engine):
+    """Gradient steps on a fixed dataset; a position is a gradient step."""
+
+    def __init__(self, learner: Learner[Any, Any], source: DatasetSource, schedules: Mapping[str, str], total: int) -> None:
+        super().__init__(learner, schedules, total, chunk_length(learner, source.batch_size))
+        self.source = source
+
+    def run(self, first: int, count: int) -> Metrics:
+        """Take `count` gradient steps and return the metrics of the last."""
+        indices = self.source.indices(first, count)
+        draws = Draws.of_steps(self.source.seeds, first, count)
+        metrics: Metrics = {}
+        for offset in range(count):
+            batch, rates = self.source.batch(indices[:, offset]), self.rates(first + offset)
+            metrics = self.learner.train_step(batch, draws.at(offset), rates, report=offset == count - 1)
+        return metrics

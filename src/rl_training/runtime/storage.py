@@ -135,9 +135,9 @@ def write_members(stage: Path, members: Mapping[str, bytes], format_version: int
     """Write the files of a checkpoint and, last, the manifest that lists and hashes them and itself."""
     for name, data in members.items():
         write_file(stage / name, data)
-    files = {name: {"bytes": len(data), "sha256": _sha256(data)} for name, data in members.items()}
+    files = {name: {"bytes": len(data), "sha256": sha256(data)} for name, data in members.items()}
     manifest: dict[str, Any] = {"files": files, "format": format_version, "kind": "rl_training checkpoint"}
-    manifest["sha256"] = _sha256(canonical_json(manifest))
+    manifest["sha256"] = sha256(canonical_json(manifest))
     fault_point("save:before-manifest")
     write_file(stage / MANIFEST, canonical_json(manifest))
 
@@ -150,7 +150,7 @@ def read_members(path: Path, format_version: int) -> dict[str, bytes]:
     data = read_regular_file(manifest_path, MAX_JSON_BYTES)
     manifest = parse_json(data, str(manifest_path))
     claimed = manifest.pop("sha256", None)
-    if claimed != _sha256(canonical_json(manifest)) or data != canonical_json({**manifest, "sha256": claimed}):
+    if claimed != sha256(canonical_json(manifest)) or data != canonical_json({**manifest, "sha256": claimed}):
         raise CheckpointError(f"{manifest_path}: is damaged (its hash does not match)")
     if manifest.get("kind") != "rl_training checkpoint" or manifest.get("format") != format_version:
         raise CheckpointError(
@@ -163,10 +163,11 @@ def read_members(path: Path, format_version: int) -> dict[str, bytes]:
     members = {}
     for name, entry in files.items():
         members[name] = read_regular_file(path / name, entry["bytes"])
-        if len(members[name]) != entry["bytes"] or _sha256(members[name]) != entry["sha256"]:
+        if len(members[name]) != entry["bytes"] or sha256(members[name]) != entry["sha256"]:
             raise CheckpointError(f"{path / name}: is damaged (its hash does not match the manifest)")
     return members
 
 
-def _sha256(data: bytes) -> str:
+def sha256(data: bytes) -> str:
+    """Return the SHA-256 of bytes in hexadecimal."""
     return hashlib.sha256(data).hexdigest()

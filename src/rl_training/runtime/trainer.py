@@ -1,4 +1,4 @@
-"""What every `train_<id>` shares: data, learner, engine and loop put together."""
+"""What every `train_<id>` shares: data or environment, learner, engine and loop put together."""
 
 import contextlib
 from collections.abc import Callable, Sequence
@@ -9,20 +9,34 @@ from typing import Any
 import torch
 
 from rl_training.algorithms.learner import Learner
+from rl_training.data.environments import infer_env_spaces
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.data.spaces import Spaces
+from rl_training.data.transforms import Transforms
 from rl_training.errors import CheckpointError, ConfigError, DatasetError, StorageError
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.checkpoint import Checkpoint
 from rl_training.runtime.engine import Engine, applied, resolve_device, resolve_engine
 from rl_training.runtime.loop import LoopParts, TrainingLoop, TrainingResult
-from rl_training.runtime.offline import DatasetSource, build_offline_dataset, process_offline_dataset
+from rl_training.runtime.offline import DatasetSource, OfflineEngine, build_offline_dataset, process_offline_dataset
+from rl_training.runtime.online import OnlineEngine
 from rl_training.runtime.progress import QuietReporter, Reporter
 from rl_training.runtime.settings import RunSettings
 from rl_training.runtime.signals import SignalWatch
 
 BuildLearner = Callable[[Spaces, Sequence[int], torch.device, Any], Learner[Any, Any]]
 """Makes a learner from (spaces, seeds, device, algo_kwargs)."""
+
+
+def builder(learner: type[Learner[Any, Any]], model: Any) -> BuildLearner:
+    """Return the function that makes a learner on its model, each taking its own knobs from `algo_kwargs`."""
+
+    def build(spaces: Spaces, seeds: Sequence[int], device: torch.device, kwargs: Any) -> Learner[Any, Any]:
+        shape = {name: getattr(kwargs, name) for name in model.knobs_type.model_fields}
+        knobs = {name: getattr(kwargs, name) for name in learner.knobs_type.model_fields}
+        return learner(model(spaces.observation_dim, spaces.action_dim, seeds=seeds, device=device, **shape), **knobs)
+
+    return build
 
 
 @dataclass(frozen=True)
@@ -34,49 +48,102 @@ class TrainOptions:
     resume_from: Checkpoint | None = None
     continue_metrics: bool = False
     reporter: Reporter | None = None
-    on_ready: Callable[[TransitionDataset], None] | None = None  # everything is checked; the run is about to write
+    on_ready: Callable[[TransitionDataset | None], None] | None = None  # all is checked; the run is about to write
 
 
-def train_offline(settings: RunSettings, build: BuildLearner, run_dir: Path, options: TrainOptions) -> TrainingResult:
+@dataclass(frozen=True)
+class Supply:
+    """Where a run's batches come from."""
+
+    spaces: Spaces
+    transforms: Transforms
+    dataset: TransitionDataset | None
+    engine: Callable[[Learner[Any, Any]], Engine]
+
+
+def train_offline(
+    settings: RunSettings, build: BuildLearner, run_dir: Path, options: TrainOptions, *, returns_to_go: bool = False
+) -> TrainingResult:
     """Train from a fixed dataset until the budget ends; `run_dir` receives metrics and checkpoints."""
+
+    def supply(signals: SignalWatch, _reporter: Reporter) -> Supply:
+        dataset = options.dataset
+        if dataset is None:
+            dataset = build_offline_dataset(settings, signals.raise_if_stopped)
+        _check_same_data(dataset, options.resume_from)
+        data = process_offline_dataset(dataset, settings, returns_to_go=returns_to_go)
+
+        def engine(learner: Learner[Any, Any]) -> Engine:
+            model = learner.model
+            source = DatasetSource(data, model.seed_tensor, settings.algo_kwargs.batch_size, model.device)
+            return OfflineEngine(learner, source, settings.schedules, total_steps(settings, source.steps_per_epoch))
+
+        return Supply(data.spaces, data.transforms, dataset, engine)
+
+    return _train(settings, build, run_dir, options, supply)
+
+
+def train_online(settings: RunSettings, build: BuildLearner, run_dir: Path, options: TrainOptions) -> TrainingResult:
+    """Train in the environment until the budget ends, one environment per member; `run_dir` receives what it leaves."""
+    if options.dataset is not None:
+        raise ConfigError(f"{settings.algo} learns online and takes no dataset")
+
+    def supply(_signals: SignalWatch, reporter: Reporter) -> Supply:
+        env_id = settings.env_id
+        if env_id is None:
+            raise ConfigError(f"{settings.algo} learns online: set env_id")
+        spaces = infer_env_spaces(env_id)
+        transforms = Transforms.unfitted(spaces.observation_dim, settings.algo_kwargs.reward)
+
+        def engine(learner: Learner[Any, Any]) -> Engine:
+            return OnlineEngine(learner, settings, spaces, transforms, run_dir / "replay", reporter.warn)
+
+        return Supply(spaces, transforms, None, engine)
+
+    return _train(settings, build, run_dir, options, supply)
+
+
+def _train(
+    settings: RunSettings,
+    build: BuildLearner,
+    run_dir: Path,
+    options: TrainOptions,
+    make_supply: Callable[[SignalWatch, Reporter], Supply],
+) -> TrainingResult:
     reporter = options.reporter or QuietReporter()
     checkpoint = options.resume_from
     with SignalWatch() as signals, contextlib.closing(reporter):
         device = resolve_device(settings.device)
-        dataset = options.dataset
-        if dataset is None:
-            dataset = build_offline_dataset(settings, signals.raise_if_stopped)
-        _check_same_data(dataset, checkpoint)
-        data = process_offline_dataset(dataset, settings)
+        supply = make_supply(signals, reporter)
         try:
-            learner = build(data.spaces, settings.member_seeds, device, settings.algo_kwargs)
-            source = DatasetSource(data, learner.model.seed_tensor, settings.algo_kwargs.batch_size, device)
+            learner = build(supply.spaces, settings.member_seeds, device, settings.algo_kwargs)
             resolved = resolve_engine(settings, learner, checkpoint.state["environment"] if checkpoint else None)
             if checkpoint is not None and (difference := _differences(checkpoint, resolved.record())):
                 reporter.warn(f"not bit-exact: the checkpoint was written with {difference}")
-            total = total_steps(settings, source.steps_per_epoch)
-            if checkpoint is not None and total < checkpoint.step:
-                raise ConfigError(f"the budget of {total} steps is below the {checkpoint.step} of {checkpoint.path}")
-            engine = Engine(learner, source, dict(settings.schedules), total)
-            if options.on_ready is not None:
-                options.on_ready(dataset)
-            parts = LoopParts(
-                settings=settings,
-                learner=learner,
-                engine=engine,
-                resolved=resolved,
-                spaces=data.spaces,
-                transforms=data.transforms,
-                dataset_fingerprint=data.fingerprint,
-                run_dir=run_dir,
-                signals=signals,
-                reporter=reporter,
-                callbacks=options.callbacks,
-                resume_from=checkpoint,
-                continue_metrics=options.continue_metrics,
-            )
-            with applied(resolved):
-                return TrainingLoop(parts).run()
+            with contextlib.closing(supply.engine(learner)) as engine:
+                if checkpoint is not None and engine.total < checkpoint.position:
+                    raise ConfigError(
+                        f"the budget of {engine.total} steps is below the {checkpoint.position} of {checkpoint.path}"
+                    )
+                if options.on_ready is not None:
+                    options.on_ready(supply.dataset)
+                parts = LoopParts(
+                    settings=settings,
+                    learner=learner,
+                    engine=engine,
+                    resolved=resolved,
+                    spaces=supply.spaces,
+                    transforms=supply.transforms,
+                    dataset_fingerprint=supply.dataset.fingerprint if supply.dataset else None,
+                    run_dir=run_dir,
+                    signals=signals,
+                    reporter=reporter,
+                    callbacks=options.callbacks,
+                    resume_from=checkpoint,
+                    continue_metrics=options.continue_metrics,
+                )
+                with applied(resolved):
+                    return TrainingLoop(parts).run()
         except torch.OutOfMemoryError as error:
             raise StorageError(f"the device ran out of memory; lower batch_size or the number of seeds ({error})") from error
 

@@ -1,0 +1,84 @@
+"""Conservative Q-learning (Kumar, Zhou, Tucker, Levine: "Conservative Q-learning for offline RL", 2020), variant CQL(H).
+
+SAC whose critics are pushed down on actions that the data does not show and up on those it does. The log-sum-exp over all
+actions is estimated by importance sampling (appendix F) from three sources: uniform actions, the policy at s, and the policy
+at s'. All are scored at s; scoring the third at s' is a known mistake. The sum is not divided by the number of samples, as in
+the authors' code. The target leaves the entropy out unless `backup_entropy` asks for it.
+"""
+
+from math import log
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from rl_training.algorithms.bellman import td_loss
+from rl_training.algorithms.learner import Metrics, Step
+from rl_training.algorithms.sac import SAC
+from rl_training.data.batch import Batch
+from rl_training.knobs import CQLKnobs
+from rl_training.models.sac_model import MLPSACModel, TanhGaussian
+
+MAX_MULTIPLIER = 1e6
+
+
+def importance_log_sum_exp(q: Tensor, log_density: Tensor, temperature: float = 1.0) -> Tensor:
+    """Return T log sum exp((q - log density) / T) over the samples on axis -2, q (members, critics, samples, batch)."""
+    return temperature * torch.logsumexp((q - log_density.unsqueeze(1)) / temperature, dim=-2)
+
+
+def cql_loss(model: MLPSACModel, batch: Batch, *, step: int = 0, **knobs: Any) -> tuple[Tensor, Metrics]:
+    """Return CQL's loss and metrics with the random numbers of `step`, changing nothing; `knobs` as of `CQL`."""
+    return CQL(model, **knobs).pure_loss(batch, step)
+
+
+class CQL(SAC):
+    """SAC with a conservative penalty on the critics; `critic_loss` reports both, `conservative_loss` the penalty."""
+
+    knobs_type: ClassVar[type[CQLKnobs]] = CQLKnobs
+    knobs: CQLKnobs
+    metric_names: ClassVar[tuple[str, ...]] = (*SAC.metric_names, "conservative_loss")
+
+    def critic_loss(self, batch: Batch, target: Tensor, next_policy: TanhGaussian, step: Step) -> tuple[Tensor, Metrics]:
+        """Return squared error plus penalty, (members,); data and sampled actions are scored in one product."""
+        samples = self.knobs.num_cql_samples
+        actions, log_density = self.sampled_actions(batch, next_policy, step)
+        scored = torch.cat((batch.actions.unsqueeze(1), actions), dim=1)
+        q = self.model.q_values(self.model.online, batch.observations, scored)
+        q_data, q_uniform, q_policy = torch.split_with_sizes(q, (1, samples, 2 * samples), dim=2)
+        q_data = q_data.squeeze(2)
+        q_policy, metrics = self.policy_values(q_policy, batch)
+        everywhere = importance_log_sum_exp(torch.cat((q_uniform, q_policy), dim=2), log_density, self.knobs.cql_temperature)
+        difference = everywhere - q_data
+        if self.knobs.cql_clip_diff_min is not None or self.knobs.cql_clip_diff_max is not None:
+            difference = difference.clamp(self.knobs.cql_clip_diff_min, self.knobs.cql_clip_diff_max)
+        penalty, dual = self.weighted_penalty(difference.mean(-1))
+        loss = td_loss(q_data, target) + penalty
+        metrics |= {"critic_loss": loss.detach(), "q_mean": q_data.detach(), "conservative_loss": penalty.detach()}
+        return loss + dual, metrics
+
+    @torch.no_grad()
+    def sampled_actions(self, batch: Batch, next_policy: TanhGaussian, step: Step) -> tuple[Tensor, Tensor]:
+        """Return uniform actions in [-1, 1], then those of pi(s) and pi(s'), and their log densities, samples on axis 1."""
+        shape = (self.knobs.num_cql_samples, *batch.actions.shape[1:])
+        uniform = step.draws.uniforms("cql/uniform", shape) * 2.0 - 1.0
+        policy = self.model.policy(self.model.frozen, batch.observations)
+        here, here_density = policy.sample(step.draws.normals("cql/here", shape))
+        there, there_density = next_policy.sample(step.draws.normals("cql/there", shape))
+        uniform_density = torch.full_like(here_density, -self.model.action_dim * log(2.0))
+        return torch.cat((uniform, here, there), dim=1), torch.cat((uniform_density, here_density, there_density), dim=1)
+
+    def policy_values(self, q: Tensor, batch: Batch) -> tuple[Tensor, Metrics]:
+        """Return the values of policy-sampled actions as the penalty sees them: here, as they are."""
+        del batch
+        return q, {}
+
+    def weighted_penalty(self, difference: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the penalty, and the loss of an automatic weight, (members,), from each critic's mean difference."""
+        knobs = self.knobs
+        if knobs.lagrange_gap is None:
+            return knobs.cql_alpha * difference.sum(1), torch.zeros_like(difference[:, 0])
+        excess = knobs.cql_alpha * (difference - knobs.lagrange_gap)
+        multiplier = self.model.log_multiplier(self.model.online).exp().clamp(max=MAX_MULTIPLIER)
+        # the weight grows while the critics' mean gap is above its aim; both critics count
+        return multiplier.detach() * excess.sum(1), -multiplier * excess.detach().mean(1)

@@ -1,0 +1,112 @@
+"""Soft actor-critic (Haarnoja, Zhou, Abbeel, Levine: "Soft actor-critic", 2018; "... algorithms and applications", 2018).
+
+The critics regress on the reward and the soft value of the next state, the policy climbs the smaller critic with a bonus for
+its entropy, and the temperature of that bonus is learned so that the entropy stays at its target. The temperature's loss is
+-log(alpha) (log pi + H), the form of rlkit and CORL. All losses are taken at the parameters from before the step.
+"""
+
+from collections.abc import Collection
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from rl_training.algorithms.bellman import td_loss, td_target
+from rl_training.algorithms.learner import Learner, Metrics, Step
+from rl_training.data.batch import Batch
+from rl_training.knobs import SACKnobs
+from rl_training.models.sac_model import MLPSACModel, TanhGaussian
+
+
+def actor_loss(alpha: Tensor, log_prob: Tensor, q: Tensor) -> Tensor:
+    """Equation 7 of the second paper: batch mean of alpha log pi(a | s) - Q(s, a)."""
+    return (alpha * log_prob - q).mean(-1)
+
+
+def temperature_loss(log_alpha: Tensor, log_prob: Tensor, target_entropy: float) -> Tensor:
+    """Equation 18 on the log: batch mean of -log(alpha) (log pi(a | s) + H); its gradient stops at log pi."""
+    return -log_alpha * (log_prob.detach() + target_entropy).mean(-1)
+
+
+def sac_loss(model: MLPSACModel, batch: Batch, *, step: int = 0, **knobs: Any) -> tuple[Tensor, Metrics]:
+    """Return SAC's loss and metrics with the random numbers of `step`, changing nothing; `knobs` as of `SAC`."""
+    return SAC(model, **knobs).pure_loss(batch, step)
+
+
+class SAC(Learner[MLPSACModel, SACKnobs]):
+    """Soft actor-critic on a model of stacked members, with any number of critics.
+
+    Two seams carry the variants: `aggregate` (how an ensemble becomes one value) and `critic_loss`.
+    """
+
+    knobs_type: ClassVar[type[SACKnobs]] = SACKnobs
+    metric_names: ClassVar[tuple[str, ...]] = ("critic_loss", "actor_loss", "alpha", "alpha_loss", "entropy", "q_mean")
+
+    def due_groups(self, step: int) -> Collection[str]:
+        """Return the critics always, policy and temperature every `actor_interval` steps."""
+        if (step + 1) % self.knobs.actor_interval != 0:
+            return ("critic",)
+        return ("critic", "actor", "temperature") if self.knobs.trains_temperature else ("critic", "actor")
+
+    def loss(self, batch: Batch, step: Step) -> tuple[Tensor, Metrics]:
+        """Return the sum of critic, actor and temperature losses over members, and metrics (members, ...)."""
+        alpha = self.alpha().unsqueeze(1)
+        with torch.no_grad():
+            next_policy = self.model.policy(self.model.frozen, batch.next_observations)
+            target = td_target(batch, self.next_values(batch, next_policy, alpha, step), self.knobs.gamma)
+        loss, metrics = self.critic_loss(batch, target, next_policy, step)
+        train_actor = "actor" in step.due
+        if train_actor or step.report:
+            with torch.set_grad_enabled(train_actor):
+                actor, actor_metrics = self.actor_and_temperature_loss(batch, alpha, step)
+            loss = loss + actor if train_actor else loss
+            metrics |= actor_metrics
+        return loss.sum(), metrics
+
+    def alpha(self) -> Tensor:
+        """Return the temperature without gradient, (members,)."""
+        log_alpha = self.model.log_alpha(self.model.frozen)
+        return log_alpha.exp() if self.knobs.alpha == "auto" else torch.full_like(log_alpha, self.knobs.alpha)
+
+    def next_values(self, batch: Batch, next_policy: TanhGaussian, alpha: Tensor, step: Step) -> Tensor:
+        """Return V(s') = Q(s', a') - alpha log pi(a' | s') for a' ~ pi, the best of `backup_actions` draws."""
+        shape = (self.knobs.backup_actions, *next_policy.mean.shape[1:])
+        actions, log_prob = next_policy.sample(step.draws.normals("next_actions", shape))
+        values = self.aggregate(
+            self.model.q_values(self.model.target, batch.next_observations, actions), purpose="target", step=step
+        )
+        if self.knobs.backup_entropy:
+            values = values - alpha.unsqueeze(1) * log_prob
+        return values.amax(1)
+
+    def aggregate(self, q: Tensor, *, purpose: Literal["target", "actor"], step: Step) -> Tensor:
+        """Return one value from the critics on axis 1: their minimum, for the target and for the policy."""
+        del purpose, step
+        return q.amin(1)
+
+    def critic_loss(self, batch: Batch, target: Tensor, next_policy: TanhGaussian, step: Step) -> tuple[Tensor, Metrics]:
+        """Return the squared error of every critic to the target, (members,)."""
+        del next_policy, step
+        q = self.model.q_values(self.model.online, batch.observations, batch.actions)
+        loss = td_loss(q, target)
+        return loss, {"critic_loss": loss.detach(), "q_mean": q.detach()}
+
+    def actor_and_temperature_loss(self, batch: Batch, alpha: Tensor, step: Step) -> tuple[Tensor, Metrics]:
+        """Return the loss of the policy plus that of an automatic temperature, (members,)."""
+        model = self.model
+        policy = model.policy(model.online, batch.observations)
+        actions, log_prob = policy.sample(step.draws.normals("actions", policy.mean.shape[1:]))
+        q = self.aggregate(model.q_values(model.frozen, batch.observations, actions), purpose="actor", step=step)
+        actor = actor_loss(alpha, log_prob, q)
+        temperature = torch.zeros_like(actor)
+        if self.knobs.alpha == "auto":
+            entropy = self.knobs.target_entropy
+            wanted = float(-model.action_dim) if entropy is None else entropy
+            temperature = temperature_loss(model.log_alpha(model.online), log_prob, wanted)
+        metrics = {
+            "actor_loss": actor.detach(),
+            "alpha": alpha.squeeze(1),
+            "alpha_loss": temperature.detach(),
+            "entropy": -log_prob.detach(),
+        }
+        return actor + temperature, metrics

@@ -1,0 +1,48 @@
+"""Transitions as packed rows: all fields of a transition side by side, so that a batch is one gather."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rl_training.data.batch import Batch
+
+_SCALARS = ("rewards", "terminals", "timeouts", "returns_to_go")  # fields without an axis of their own in a batch
+_BESIDE_BATCH = ("timeouts",)  # kept with the rows, not part of a batch
+
+
+@dataclass(frozen=True)
+class RowLayout:
+    """The fields of a packed row, in order, with their widths."""
+
+    fields: tuple[tuple[str, int], ...]
+
+    @classmethod
+    def of_columns(cls, columns: Mapping[str, NDArray[Any]]) -> "RowLayout":
+        """Return the layout of columns (rows, width), or (rows,) for scalar fields."""
+        return cls(tuple((name, 1 if name in _SCALARS else value.shape[1]) for name, value in columns.items()))
+
+    @cached_property
+    def width(self) -> int:
+        """Numbers in a row."""
+        return sum(width for _, width in self.fields)
+
+    def pack(self, columns: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
+        """Return columns (..., width) or (...,) for scalar fields as rows (..., width)."""
+        parts = [columns[name][..., None] if name in _SCALARS else columns[name] for name, _ in self.fields]
+        return np.concatenate(parts, axis=-1, dtype=np.float32)
+
+    def columns(self, rows: Tensor) -> dict[str, Tensor]:
+        """Return views of the fields of rows (..., width) by name."""
+        pieces = torch.split_with_sizes(rows, [width for _, width in self.fields], dim=-1)
+        named = zip((name for name, _ in self.fields), pieces, strict=True)
+        return {name: piece.squeeze(-1) if name in _SCALARS else piece for name, piece in named}
+
+    def batch(self, rows: Tensor) -> Batch:
+        """Return rows (members, batch, width) as a batch of views."""
+        return Batch(**{name: value for name, value in self.columns(rows).items() if name not in _BESIDE_BATCH})

@@ -1,0 +1,114 @@
+"""The networks of SAC, REDQ, CQL, Cal-QL and RLPD: a tanh-Gaussian policy, an ensemble of critics, dual variables."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import log, pi
+
+import torch
+from torch import Tensor
+from torch.nn.functional import softplus
+
+from rl_training.knobs import SACNetworkKnobs
+from rl_training.models.base import Parameters, StackedModel
+from rl_training.models.initializers import Initialization, ones, zeros
+from rl_training.models.layers import StackedMLP
+from rl_training.models.parameters import ParameterSpec, Segment
+
+LOG_STD_RANGE = (-20.0, 2.0)
+_HALF_LOG_TWO_PI = 0.5 * log(2.0 * pi)
+
+
+@dataclass(frozen=True, slots=True)
+class TanhGaussian:
+    """The distribution of tanh(u) for u ~ N(mean, std): a policy on (-1, 1) with an exact density."""
+
+    mean: Tensor  # (members, batch, actions), before the squashing
+    log_std: Tensor
+
+    def sample(self, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the actions that standard normals give, and their log-probability summed over dimensions.
+
+        `noise` is (members, batch, actions), or (members, samples, batch, actions) for several actions per state.
+        """
+        mean, log_std = self.mean, self.log_std
+        if noise.ndim == 4:
+            mean, log_std = mean.unsqueeze(1), log_std.unsqueeze(1)
+        u = torch.addcmul(mean, log_std.exp(), noise)
+        # log(1 - tanh(u)^2) = 2 (log 2 - u - softplus(-2 u)), without the cancellation at large |u|
+        log_slope = 2.0 * (log(2.0) - u - softplus(-2.0 * u))
+        log_prob = -0.5 * noise.square() - log_std - _HALF_LOG_TWO_PI - log_slope
+        return u.tanh(), log_prob.sum(-1)
+
+    def mode(self) -> Tensor:
+        """Return the deterministic action tanh(mean)."""
+        return self.mean.tanh()
+
+
+class MLPSACModel(StackedModel):
+    """Critics Q(s, a) with targets, a tanh-Gaussian policy, and the dual variables in the group `temperature`.
+
+    `temperature/log_alpha` is the log of SAC's temperature and starts at 0; `temperature/log_multiplier` that of CQL's
+    Lagrange multiplier and starts at 1. One that an algorithm does not train never moves. The log standard deviation is a
+    function of the state, clipped to [-20, 2].
+    """
+
+    knobs_type = SACNetworkKnobs
+
+    def __init__(
+        self,
+        observation_dim: int,
+        action_dim: int,
+        *,
+        hidden_sizes: Sequence[int] = (256, 256),
+        num_critics: int = 2,
+        critic_layer_norm: bool = False,
+        initialization: Initialization = "xavier",
+        seeds: Sequence[int] = (0,),
+        device: torch.device | str = "cpu",
+    ) -> None:
+        shape = self.knobs_type.checked(
+            {
+                "hidden_sizes": tuple(hidden_sizes),
+                "num_critics": num_critics,
+                "critic_layer_norm": critic_layer_norm,
+                "initialization": initialization,
+            }
+        )
+        sizes, init = shape.hidden_sizes, shape.initialization
+        self.num_critics = shape.num_critics
+        self._critic = StackedMLP(
+            "critic", "critic", observation_dim + action_dim, sizes, 1, shape.num_critics, shape.critic_layer_norm, init, True
+        )
+        self._actor = StackedMLP("actor", "actor", observation_dim, sizes, 2 * action_dim, None, False, init)
+        duals = (
+            ParameterSpec("temperature/log_alpha", (1,), zeros),
+            ParameterSpec("temperature/log_multiplier", (1,), ones),
+        )
+        super().__init__(
+            [self._critic.parameters, self._actor.parameters, Segment("temperature", "temperature", duals)],
+            target_groups=("critic",),
+            observation_dim=observation_dim,
+            action_dim=action_dim,
+            seeds=seeds,
+            device=device,
+        )
+        self._multiplier_column = self.trained.segments[-1].offsets[1]
+
+    def policy(self, parameters: Parameters, observations: Tensor) -> TanhGaussian:
+        """Return the policy at observations (members, batch, dim)."""
+        mean, log_std = self._actor(parameters["actor"], observations).chunk(2, dim=-1)
+        return TanhGaussian(mean, log_std.clamp(*LOG_STD_RANGE))
+
+    def log_alpha(self, parameters: Parameters) -> Tensor:
+        """Return the log temperature, (members,)."""
+        return parameters["temperature"].columns[:, 0]
+
+    def log_multiplier(self, parameters: Parameters) -> Tensor:
+        """Return the log of the Lagrange multiplier, (members,)."""
+        return parameters["temperature"].columns[:, self._multiplier_column]
+
+    def act(self, observations: Tensor, noise: Tensor | None = None) -> Tensor:
+        """Return actions in (-1, 1): tanh of the mean, or a sample."""
+        with torch.no_grad():
+            policy = self.policy(self.frozen, observations)
+            return policy.mode() if noise is None else policy.sample(noise)[0]

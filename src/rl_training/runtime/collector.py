@@ -1,0 +1,161 @@
+"""Collection in the environment: one per member, every episode reset with a seed of its own, rebuilt exactly on resume."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rl_training.data.environments import EnvBatch, reset_seeds
+from rl_training.data.spaces import Spaces
+from rl_training.data.transforms import Transforms
+from rl_training.errors import CheckpointError, ConfigError
+
+LONGEST_REPLAY = 10_000  # steps of an episode that a resume replays; a longer one starts afresh
+STREAM = "training"  # of the reset seeds
+
+
+@dataclass
+class Episode:
+    """The episode a member is in, and what its last whole one gave."""
+
+    number: int = 0
+    length: int = 0
+    total_reward: float = 0.0
+    last_return: float | None = None
+    last_length: int | None = None
+    actions: list[NDArray[np.float32]] = field(default_factory=list)  # real ones, to replay the episode
+
+
+class Collector:
+    """Steps one environment per member; frozen members stand still."""
+
+    def __init__(self, env_id: str, seeds: Sequence[int], spaces: Spaces, transforms: Transforms) -> None:
+        self.env_id, self.seeds, self.spaces, self.transforms = env_id, tuple(seeds), spaces, transforms
+        self.envs = EnvBatch(env_id, len(self.seeds))
+        self.episodes = [Episode() for _ in self.seeds]
+        self.frozen: set[int] = set()
+
+    def start(self) -> None:
+        """Begin the first episode of every member."""
+        for member in range(len(self.seeds)):
+            self._reset(member)
+
+    def observations(self) -> NDArray[np.float32]:
+        """Return what the learner sees now, (members, observation_dim)."""
+        return self.transforms.observations(self.envs.observations)
+
+    def step(self, actions: NDArray[np.float32]) -> dict[str, NDArray[Any]]:
+        """Take actions in [-1, 1], (members, action_dim); return the transition and begin a new episode where one ended.
+
+        `next_observations` are the true last ones of an episode, never those of the reset.
+        """
+        before = self.observations()
+        real = self.spaces.denormalize_actions(np.nan_to_num(actions))  # a diverged member is frozen at the next boundary
+        rewards, terminals, timeouts = self._step_envs(real)
+        transition = {
+            "observations": before,
+            "actions": actions,
+            "rewards": self.transforms.rewards(rewards),
+            "next_observations": self.observations(),
+            "terminals": terminals,
+            "timeouts": timeouts,
+        }
+        for member, episode in enumerate(self.episodes):
+            if member in self.frozen:
+                continue
+            episode.length += 1
+            episode.total_reward += float(rewards[member])
+            if episode.length <= LONGEST_REPLAY:
+                episode.actions.append(real[member])
+            if terminals[member] or timeouts[member]:
+                self._begin_next(member)
+        return transition
+
+    def _step_envs(self, real: NDArray[np.float32]) -> tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_]]:
+        for member in self.frozen:
+            self.envs.running[member] = False
+        try:
+            rewards, terminals, timeouts = self.envs.step(real)
+        except Exception as error:  # an environment is foreign code: whatever it raises, say where
+            raise ConfigError(f"environment {self.env_id} failed in training: {type(error).__name__}: {error}") from error
+        if not (np.isfinite(rewards).all() and np.isfinite(self.envs.observations).all()):
+            raise ConfigError(f"environment {self.env_id} gave NaN or inf as reward or observation; mend the environment")
+        return rewards, terminals, timeouts
+
+    def _begin_next(self, member: int) -> None:
+        done = self.episodes[member]
+        self.episodes[member] = Episode(done.number + 1, last_return=done.total_reward, last_length=done.length)
+        self._reset(member)
+
+    def _reset(self, member: int) -> None:
+        number = self.episodes[member].number
+        self.envs.reset(member, reset_seeds(self.seeds[member], STREAM, number, 1)[0])
+
+    def metrics(self, member: int) -> dict[str, float]:
+        """Return the number of whole episodes of a member, and return and length of the last."""
+        episode = self.episodes[member]
+        if episode.last_return is None or episode.last_length is None:
+            return {}
+        return {
+            "data/episodes": episode.number,
+            "data/episode_return": episode.last_return,
+            "data/episode_length": episode.last_length,
+        }
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return observations and the actions of the current episodes by logical name."""
+        empty = np.empty((0, self.spaces.action_dim), dtype=np.float32)
+        actions = {
+            f"online/actions/{member}": torch.from_numpy(np.stack(episode.actions) if episode.actions else empty)
+            for member, episode in enumerate(self.episodes)
+        }
+        return {"online/observations": torch.from_numpy(self.envs.observations.copy()), **actions}
+
+    def state(self) -> list[dict[str, Any]]:
+        """Return plain values of the episodes."""
+        return [{name: value for name, value in asdict(e).items() if name != "actions"} for e in self.episodes]
+
+    def restore(self, state: Sequence[Mapping[str, Any]], tensors: Mapping[str, Tensor], warn: Callable[[str], None]) -> None:
+        """Rebuild every environment by replaying its episode; where that fails a fresh episode begins, with a warning."""
+        if len(state) != len(self.episodes):
+            raise CheckpointError(f"the checkpoint holds {len(state)} environments, the run has {len(self.episodes)}")
+        for member, values in enumerate(state):
+            actions = tensors[f"online/actions/{member}"].numpy()
+            self.episodes[member] = Episode(**values, actions=list(actions))
+            reason = self._replay(member, actions, tensors["online/observations"][member].numpy())
+            if reason:
+                warn(f"seed {self.seeds[member]}: {reason}; a fresh episode begins, so the run is not bit-exact from here")
+                self.episodes[member].number += 1
+                self.episodes[member].length, self.episodes[member].total_reward = 0, 0.0
+                self.episodes[member].actions = []
+                self._reset(member)
+
+    def _replay(self, member: int, actions: NDArray[np.float32], expected: NDArray[np.float32]) -> str:
+        """Bring an environment back to where it stood; return why that failed, or nothing."""
+        if self.episodes[member].length > LONGEST_REPLAY:
+            return f"its episode of {self.episodes[member].length:,} steps is too long to replay"
+        self._reset(member)
+        others = self.envs.running.copy()
+        self.envs.running[:] = False
+        self.envs.running[member] = True
+        everyone = np.zeros((len(self.seeds), self.spaces.action_dim), dtype=np.float32)
+        for action in actions:
+            everyone[member] = action
+            self.envs.step(everyone)
+        alive = bool(self.envs.running[member])
+        self.envs.running[:] = others
+        if not alive or self.envs.observations[member].tobytes() != expected.tobytes():
+            return f"{self.env_id} does not repeat: replaying the episode led elsewhere"
+        return ""
+
+    def freeze(self, members: Collection[int]) -> None:
+        """Let members stand still from now on."""
+        self.frozen = set(members)
+
+    def close(self) -> None:
+        """Close the environments."""
+        self.envs.close()

@@ -1,0 +1,124 @@
+"""Replay on disk: hashed segments that checkpoints share, so that a checkpoint costs what is new since the last one.
+
+A segment `replay/rows-FIRST-STOP-HASH.safetensors` holds transitions number FIRST to STOP of all members. A checkpoint
+lists the segments of its buffer with sizes and SHA-256; a checkpoint that was saved on its own carries its rows inside.
+"""
+
+import re
+from collections.abc import Collection, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors
+from numpy.typing import NDArray
+from safetensors.numpy import load as decode_arrays
+from safetensors.numpy import save as encode_arrays
+
+from rl_training.data.replay_buffer import ReplayBuffer
+from rl_training.errors import CheckpointError, StorageError
+from rl_training.runtime.checkpoint import Checkpoint, write_checkpoint
+from rl_training.runtime.faults import fault_point
+from rl_training.runtime.storage import read_regular_file, replace_file, sha256, storage_error
+
+MAX_SEGMENTS = 64  # more are joined into one
+_NAME = re.compile(r"rows-\d{9,}-\d{9,}-[0-9a-f]{16}\.safetensors")
+
+Segment = dict[str, Any]
+"""What a checkpoint records: name, first, stop, bytes, sha256."""
+
+
+def encode_segment(rows: NDArray[np.float32], first: int) -> tuple[Segment, bytes]:
+    """Return the record and the bytes of a segment that begins with transition number `first`."""
+    data = encode_arrays({"rows": np.ascontiguousarray(rows)})
+    digest, stop = sha256(data), first + rows.shape[1]
+    name = f"rows-{first:09d}-{stop:09d}-{digest[:16]}.safetensors"
+    return {"name": name, "first": first, "stop": stop, "bytes": len(data), "sha256": digest}, data
+
+
+def read_replay(checkpoint: Checkpoint) -> NDArray[np.float32]:
+    """Return the verified transitions of a checkpoint, (members, count, width), oldest first."""
+    segments: Sequence[Segment] = checkpoint.state["replay"]
+    rows = [_read_segment(checkpoint, segment) for segment in segments]
+    if any(before["stop"] != after["first"] for before, after in pairwise(segments)):
+        raise CheckpointError(f"{checkpoint.path}: the segments of its replay do not follow one another")
+    if not rows:
+        return np.empty((len(checkpoint.state["seeds"]), 0, 0), dtype=np.float32)
+    joined = np.concatenate(rows, axis=1)
+    return joined if checkpoint.member is None else joined[checkpoint.member : checkpoint.member + 1]
+
+
+def export_checkpoint(path: Path, checkpoint: Checkpoint) -> Path:
+    """Write a checkpoint that stands alone: that of an online run with its replay inside."""
+    if checkpoint.env_step is None:
+        return write_checkpoint(path, checkpoint.tensors, checkpoint.state)
+    rows = read_replay(checkpoint)
+    segment, data = encode_segment(rows, checkpoint.env_step - rows.shape[1])
+    state = {**checkpoint.state, "replay": [segment]}
+    return write_checkpoint(path, checkpoint.tensors, state, {segment["name"]: data})
+
+
+def _read_segment(checkpoint: Checkpoint, segment: Segment) -> NDArray[np.float32]:
+    name = segment["name"]
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise CheckpointError(f"{checkpoint.path}: refers to {name!r}, which is not a segment of a replay")
+    inside = checkpoint.source / name
+    path = inside if inside.exists() else checkpoint.source.parent.parent / "replay" / name
+    data = read_regular_file(path, segment["bytes"])
+    if len(data) != segment["bytes"] or sha256(data) != segment["sha256"]:
+        raise CheckpointError(f"{path}: is damaged (its hash does not match the checkpoint's)")
+    try:
+        rows: NDArray[np.float32] = decode_arrays(data)["rows"]
+    except (safetensors.SafetensorError, ValueError, KeyError) as error:
+        raise CheckpointError(f"{path}: cannot be read: {error}") from error
+    return rows
+
+
+class ReplayStore:
+    """The `replay/` directory of a run."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._segments: list[Segment] = []
+
+    def save(self, buffer: ReplayBuffer) -> list[Segment]:
+        """Write what was added since the last save; return the segments that hold all the buffer holds."""
+        oldest = buffer.added - len(buffer)
+        current = [segment for segment in self._segments if segment["stop"] > oldest]
+        if len(current) >= MAX_SEGMENTS:
+            current = []
+        first = current[-1]["stop"] if current else oldest
+        if first < buffer.added:
+            segment, data = encode_segment(buffer.rows(first, buffer.added), first)
+            self._write(segment["name"], data)
+            current.append(segment)
+        self._segments = current
+        return [dict(segment) for segment in current]
+
+    def _write(self, name: str, data: bytes) -> None:
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise storage_error(self.directory, len(data), error) from error
+        fault_point("save:before-replay")
+        replace_file(self.directory / name, data)
+        fault_point("save:after-replay")
+
+    def adopt(self, checkpoint: Checkpoint) -> None:
+        """Go on from the segments of a checkpoint of this very run; another's are written anew by the next save."""
+        ours = checkpoint.member is None and checkpoint.source.parent.parent.resolve() == self.directory.parent.resolve()
+        self._segments = [dict(segment) for segment in checkpoint.state["replay"]] if ours else []
+
+    def prune(self, referenced: Collection[str]) -> None:
+        """Remove the segments that nobody refers to."""
+        if not self.directory.is_dir():
+            return
+        try:
+            for entry in self.directory.iterdir():
+                stale = entry.name.startswith(".") and ".tmp-" in entry.name
+                if stale or (_NAME.fullmatch(entry.name) and entry.name not in referenced):
+                    entry.unlink(missing_ok=True)
+                    fault_point("save:prune-replay")
+        except OSError as error:
+            raise StorageError(f"{self.directory}: cannot be pruned: {error.strerror}") from error
