@@ -6,8 +6,14 @@ from rl_training.experiment.config import make_config
 from rl_training.experiment.registry import get_spec
 from tests.helpers import generator, run_values, small_batch
 
+SAC_METRICS = {"critic_loss", "actor_loss", "alpha", "alpha_loss", "entropy", "q_mean"}
 METRICS = {
     "iql": {"value_loss", "critic_loss", "actor_loss", "q_mean", "v_mean", "advantage_mean", "weight_mean"},
+    "td3_bc": {"critic_loss", "actor_loss", "bc_loss", "q_mean"},
+    "cql": {*SAC_METRICS, "conservative_loss"},
+    "cal_ql": {*SAC_METRICS, "conservative_loss", "calibrated_fraction"},
+    "sac": SAC_METRICS,
+    "redq": SAC_METRICS,
 }
 
 
@@ -38,23 +44,21 @@ def check_metrics(algo):
     assert result.gradient_steps == 1
     assert set(result.metrics) == METRICS[algo] == set(learner.metric_names)
     assert all(value.ndim == 0 and not value.requires_grad for value in result.metrics.values())
-    solo = small_batch()
-    unbatched = type(solo)(
-        *(getattr(solo, n)[0] for n in ("observations", "actions", "rewards", "next_observations", "terminals"))
-    )
-    again = make_learner(algo).update(unbatched).metrics
+    again = make_learner(algo).update(small_batch().without_members()).metrics
     assert {name: value.item() for name, value in again.items()} == {name: v.item() for name, v in result.metrics.items()}
     population = make_learner(algo, seeds=(0, 1)).update(small_batch(members=2)).metrics
     assert all(value.shape == (2,) for value in population.values())
 
 
 def check_due_groups_move(algo):
+    """One update moves exactly the due groups, moments and counts included, and targets only by polyak."""
     learner = make_learner(algo)
     for _ in range(4):
         before = {
             name: learner.model.trained.flat[:, columns].clone() for name, columns in learner.model.trained.groups.items()
         }
-        targets = learner.model.targets.flat.clone()
+        moments = {name: count.clone() for name, count in learner.optimizer.counts.items()}
+        targets, follow = learner.model.targets.flat.clone(), learner.targets_due(learner.step)
         due = set(learner.due_groups(learner.step))
         learner.update(small_batch())
         moved = {
@@ -63,7 +67,13 @@ def check_due_groups_move(algo):
             if not torch.equal(before[name], learner.model.trained.flat[:, columns])
         }
         assert moved == due
-        assert not torch.equal(targets, learner.model.targets.flat)
+        counted = {name for name, count in learner.optimizer.counts.items() if not torch.equal(count, moments[name])}
+        assert counted == due
+        if follow:
+            for group, columns in learner.model.targets.groups.items():
+                online = learner.model.trained.flat[:, learner.model.trained.groups[group]]
+                targets[:, columns] = targets[:, columns].lerp(online, learner.knobs.tau)
+        assert torch.equal(targets, learner.model.targets.flat)
 
 
 def check_updates_repeat(algo):
@@ -76,9 +86,10 @@ def check_updates_repeat(algo):
 
 
 def check_state_round_trip(algo):
-    first, second = make_learner(algo, seeds=(0, 1)), make_learner(algo, seeds=(5, 6))
+    first, second = make_learner(algo, seeds=(0, 1)), make_learner(algo, seeds=(0, 1))
     for step in range(3):
         first.update(small_batch(members=2, seed=step))
+        second.update(small_batch(members=2, seed=step + 50))
     second.load_state_dict(first.state_dict())
     second.step = first.step
     for step in range(3, 6):
@@ -108,6 +119,9 @@ def check_acting(algo):
         assert actions.shape == (6, 2)
         assert actions.abs().max() <= 1.0
     assert torch.equal(learner.act(rows), learner.act(rows[None])[0])
+    samples = [learner.act(rows, deterministic=False, step=step) for step in (3, 3, 4)]
+    assert torch.equal(samples[0], samples[1])
+    assert not torch.equal(samples[0], samples[2])
     assert torch.allclose(learner.act(rows)[2], learner.act(rows[2]), atol=1e-6)
     population = make_learner(algo, seeds=(0, 1))
     assert torch.allclose(population.act(rows.expand(2, -1, -1))[0], learner.act(rows), atol=1e-6)

@@ -13,12 +13,22 @@ import torch
 from rl_training.data import Batch, TransitionDataset
 from rl_training.experiment.config import make_config
 from rl_training.experiment.manager import ExperimentManager
-from rl_training.runtime.checkpoint import load_checkpoint
+from rl_training.experiment.registry import get_spec
+from rl_training.runtime.checkpoint import CheckpointStore, load_checkpoint
+from rl_training.runtime.replay_store import read_replay
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = ROOT.parent / "shared" / "datasets"
 
-KNOBS = {"iql": {"hidden_sizes": [16, 16]}}
+SMALL = {"hidden_sizes": [16, 16]}
+KNOBS = {
+    "iql": SMALL,
+    "td3_bc": SMALL,
+    "cql": {**SMALL, "num_cql_samples": 2},
+    "cal_ql": {**SMALL, "num_cql_samples": 2},
+    "sac": SMALL,
+    "redq": {**SMALL, "num_critics": 3, "gradient_updates_per_step": 2, "actor_interval": 2},
+}
 
 
 def generator(seed=0):
@@ -56,12 +66,18 @@ def small_batch(members=1, batch=8, observation_dim=3, action_dim=2, seed=0):
 
     terminals = torch.from_numpy((draw.uniform(size=(members, batch)) < 0.2).astype(np.float32))
     actions = tensor(action_dim).clamp(-1, 1)
-    return Batch(tensor(observation_dim), actions, tensor(), tensor(observation_dim), terminals)
+    observations, rewards, following = tensor(observation_dim), tensor(), tensor(observation_dim)
+    return Batch(observations, actions, rewards, following, terminals, returns_to_go=tensor())
+
+
+def is_online(algo):
+    return get_spec(algo).online
 
 
 def run_values(algo="iql", **changes):
-    """A run of a second: 120 steps on 600 rows, logged, evaluated and saved several times."""
-    kwargs = {"batch_size": 32, "dataset": {"kind": "random", "size": 600, "seed": 3}, **KNOBS[algo]}
+    """A run of a second: 120 steps, logged, evaluated and saved several times; offline ones on 600 rows."""
+    supply = {"learning_starts": 9} if is_online(algo) else {"dataset": {"kind": "random", "size": 600, "seed": 3}}
+    kwargs = {"batch_size": 32, **supply, **KNOBS[algo]}
     values = {
         "algo": algo,
         "env_id": "Pendulum-v1",
@@ -85,11 +101,17 @@ def tiny_run(run_dir, algo="iql", *, resume=False, callbacks=(), overwrite=False
     return manager.train(resume=resume, callbacks=callbacks, overwrite=overwrite, reporter=reporter, dataset=dataset)
 
 
+def checkpoints(run_dir):
+    """The checkpoints of a run, oldest first."""
+    folder = Path(run_dir) / "checkpoints"
+    return [folder / name for name in CheckpointStore(folder, 2).names()]
+
+
 def fingerprint(run_dir):
-    """Everything that must be equal after an exact resume: tensors by name, and the bytes of the metrics file."""
-    names = sorted(path.name for path in (Path(run_dir) / "checkpoints").glob("step-*"))
-    last = load_checkpoint(Path(run_dir) / "checkpoints" / names[-1])
-    return last.tensors, (Path(run_dir) / "metrics.jsonl").read_bytes()
+    """Everything that must be equal after an exact resume: tensors by name, replay, and the bytes of the metrics file."""
+    last = load_checkpoint(checkpoints(run_dir)[-1])
+    replay = {} if last.env_step is None else {"replay": torch.from_numpy(read_replay(last))}
+    return {**last.tensors, **replay}, (Path(run_dir) / "metrics.jsonl").read_bytes()
 
 
 def assert_same_run(first, second):

@@ -207,7 +207,7 @@ def test_a_newer_format_says_so(checkpoint):
 def fill(store, steps, value=0.0):
     for step in steps:
         tensors = {"x": torch.full((50,), float(step) + value)}
-        store.save(step, tensors, {**STATE, "step": step}, best=step == 1)
+        store.save({"step": step}, tensors, {**STATE, "step": step}, best=step == 1)
 
 
 def test_old_checkpoints_are_forgotten_but_never_the_best(tmp_path):

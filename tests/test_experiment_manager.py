@@ -20,7 +20,7 @@ def test_the_run_directory_is_complete_and_reproduces_itself(tmp_path):
     assert_same_run(tmp_path / "first", tmp_path / "second")
     record = json.loads((tmp_path / "first" / "run.json").read_text())
     assert record["status"] == "finished"
-    assert record["phases"] == [{"from_step": 0, "name": "offline"}]
+    assert record["phases"] == [{"from_env_step": None, "from_step": 0, "name": "offline"}]
     assert len(record["dataset"]["fingerprint"]) == 64
 
 

@@ -64,7 +64,7 @@ def test_transforms_are_fitted_once_and_travel_with_the_checkpoint(tmp_path):
     data = process_offline_dataset(dataset, config)
     returns = [episode.total_reward for episode in dataset.episodes()]
     scale = 2.0 * 1000 / (max(returns) - min(returns))
-    columns = dict(zip([name for name, _ in data.layout], data.rows.T[[0, 3, 4, 5, 8]], strict=True))
+    columns = dict(zip([name for name, _ in data.layout.fields], data.rows.T[[0, 3, 4, 5, 8]], strict=True))
     assert columns["rewards"] == pytest.approx((dataset.rewards * scale + 1.0).clip(-3, 5), rel=1e-4)
     assert columns["actions"] == pytest.approx(dataset.actions[:, 0] / 2.0)
     assert columns["observations"].mean() == pytest.approx(0.0, abs=1e-4)

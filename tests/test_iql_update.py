@@ -99,7 +99,7 @@ def test_all_losses_use_the_parameters_from_before_the_step():
     """One update equals three Adam steps on gradients taken at the same point."""
     learner = IQL(MLPIQLModel(3, 2, hidden_sizes=(8, 8)))
     batch = small_batch()
-    gradients = learner.model.gradients(learner.loss(batch)[0])
+    gradients = learner.model.gradients(learner.pure_loss(batch)[0])
     before = learner.model.trained.flat.clone()
     learner.update(batch)
     step = before - learner.model.trained.flat

@@ -85,21 +85,15 @@ def test_iql_model_gives_twin_q_value_and_bounded_actions():
     observations = torch.linspace(-3, 3, 2 * 5 * 3).reshape(2, 5, 3)
     assert model.q_values(model.online, observations, torch.zeros(2, 5, 2)).shape == (2, 2, 5)
     assert model.values(model.online, observations).shape == (2, 5)
-    for deterministic in (True, False):
-        actions = model.act(observations, deterministic=deterministic)
+    for noise in (None, torch.full((2, 5, 2), 9.0)):
+        actions = model.act(observations, noise)
         assert actions.shape == (2, 5, 2)
         assert actions.abs().max() <= 1.0
-    assert torch.equal(
-        model.act(observations, deterministic=False, step=3), model.act(observations, deterministic=False, step=3)
-    )
-    assert not torch.equal(
-        model.act(observations, deterministic=False, step=3), model.act(observations, deterministic=False, step=4)
-    )
 
 
 def test_a_single_action_keeps_its_axis():
     model = MLPIQLModel(3, 1, hidden_sizes=(8, 8))
-    assert model.act(torch.zeros(1, 5, 3), deterministic=True).shape == (1, 5, 1)
+    assert model.act(torch.zeros(1, 5, 3)).shape == (1, 5, 1)
     assert model.log_prob(model.online, torch.zeros(1, 5, 3), torch.zeros(1, 5, 1)).shape == (1, 5)
 
 

@@ -6,7 +6,14 @@ from rl_training import algorithms, api, data, models, runtime
 from rl_training.experiment import ExperimentManager, registry
 from tests.helpers import environment
 
-NAMES = {"iql": ("IQL", "MLPIQLModel", ["iql_loss"])}
+NAMES = {
+    "iql": ("IQL", "MLPIQLModel", ["iql_loss"]),
+    "td3_bc": ("TD3BC", "MLPTD3Model", ["td3_bc_loss"]),
+    "cql": ("CQL", "MLPSACModel", ["cql_loss"]),
+    "cal_ql": ("CalQL", "MLPSACModel", ["cal_ql_loss"]),
+    "sac": ("SAC", "MLPSACModel", ["sac_loss"]),
+    "redq": ("REDQ", "MLPSACModel", ["redq_loss"]),
+}
 
 
 def test_every_algorithm_is_exported_everywhere():
@@ -26,7 +33,7 @@ def test_every_algorithm_is_exported_everywhere():
 def test_shared_helpers_are_exported():
     for name in ("infer_env_spaces", "build_offline_dataset", "process_offline_dataset", "evaluate_policy"):
         assert callable(getattr(runtime, name))
-    for name in ("TransitionDataset", "Batch", "compute_returns_to_go", "load_dataset", "mix_datasets"):
+    for name in ("TransitionDataset", "ReplayBuffer", "Batch", "compute_returns_to_go", "load_dataset", "mix_datasets"):
         assert getattr(data, name)
 
 

@@ -8,9 +8,9 @@ import rl_training
 from rl_training.errors import CheckpointError, ConfigError
 from rl_training.experiment import registry
 from rl_training.runtime.callbacks import Callback
-from tests.helpers import run_values, small_dataset
+from tests.helpers import KNOBS, is_online, run_values, small_dataset
 
-CLASSES = {"iql": "IQL"}
+CLASSES = {"iql": "IQL", "td3_bc": "TD3BC", "cql": "CQL", "cal_ql": "CalQL", "sac": "SAC", "redq": "REDQ"}
 FAST = {
     "dataset": {"kind": "random", "size": 400},
     "hidden_sizes": [16, 16],
@@ -21,13 +21,19 @@ FAST = {
 }
 
 
+def fast(algo):
+    """Settings of a run of a second."""
+    shared = {key: value for key, value in FAST.items() if not (is_online(algo) and key == "dataset")}
+    return {**shared, **KNOBS[algo], **({"learning_starts": 10} if is_online(algo) else {})}
+
+
 def managed(algo):
     return getattr(rl_training, CLASSES[algo])
 
 
 @pytest.mark.parametrize("algo", registry.names())
 def test_learn_evaluate_predict_save_load(algo, tmp_path):
-    model = managed(algo)("Pendulum-v1", seed=3, **FAST)
+    model = managed(algo)("Pendulum-v1", seed=3, **fast(algo))
     assert model.learn(50) is model
     scores = model.evaluate(episodes=3)
     assert set(scores) >= {"return_mean", "return_std", "returns", "lengths"}
@@ -49,8 +55,8 @@ def test_learn_evaluate_predict_save_load(algo, tmp_path):
 
 @pytest.mark.parametrize("algo", registry.names())
 def test_going_on_equals_never_having_stopped(algo, tmp_path):
-    whole = managed(algo)("Pendulum-v1", **FAST).learn(100)
-    first = managed(algo)("Pendulum-v1", **FAST).learn(50)
+    whole = managed(algo)("Pendulum-v1", **fast(algo)).learn(100)
+    first = managed(algo)("Pendulum-v1", **fast(algo)).learn(50)
     resumed = managed(algo).load(first.save(tmp_path / "half")).learn(100)
     again = first.learn(100)
     for other in (resumed, again):
@@ -61,7 +67,7 @@ def test_going_on_equals_never_having_stopped(algo, tmp_path):
 
 @pytest.mark.parametrize("algo", registry.names())
 def test_population_and_stochastic_actions(algo):
-    model = managed(algo)("Pendulum-v1", seeds=[0, 1], **FAST).learn(50)
+    model = managed(algo)("Pendulum-v1", seeds=[0, 1], **fast(algo)).learn(50)
     assert len(model.evaluate(2)["members"]) == 2
     draws = {float(model.predict([1.0, 0.0, 0.0], deterministic=False)[0][0]) for _ in range(5)}
     assert len(draws) > 1
