@@ -1,10 +1,15 @@
-"""What every learner promises; called by name from each algorithm's test, and over the registry by test_contract."""
+"""What every algorithm promises; called by name from each algorithm's tests, and over the registry by test_contract."""
+
+import math
+import subprocess
+import sys
 
 import torch
 
 from rl_training.experiment.config import make_config
 from rl_training.experiment.registry import get_spec
-from tests.helpers import generator, run_values, small_batch
+from rl_training.runtime.checkpoint import load_checkpoint
+from tests.helpers import ROOT, environment, generator, is_online, metric_rows, run_values, small_batch
 
 SAC_METRICS = {"critic_loss", "actor_loss", "alpha", "alpha_loss", "entropy", "q_mean"}
 METRICS = {
@@ -125,3 +130,43 @@ def check_acting(algo):
     assert torch.allclose(learner.act(rows)[2], learner.act(rows[2]), atol=1e-6)
     population = make_learner(algo, seeds=(0, 1))
     assert torch.allclose(population.act(rows.expand(2, -1, -1))[0], learner.act(rows), atol=1e-6)
+
+
+def check_short_run(algo, run_dir):
+    """A run of the trainer leaves checkpoints, metrics and an evaluation; returns its log rows."""
+    result = get_spec(algo).train()(make_config(run_values(algo)), run_dir)
+    rows = metric_rows(run_dir)
+    train = [row for row in rows if "train/critic_loss" in row]
+    evaluations = [row for row in rows if "eval/return_mean" in row]
+    unit = "env_step" if is_online(algo) else "step"
+    assert [row[unit] for row in train] == list(range(10, 121, 10))
+    assert [row[unit] for row in evaluations] == [40, 80, 120]
+    assert {f"train/{name}" for name in METRICS[algo]} <= set(train[0])
+    assert train[0]["train/learning_rate_factor/actor"] < 1.0
+    assert all(row["member"] == 0 and row["seed"] == 0 for row in rows)
+    assert all(math.isfinite(value) for row in rows for value in row.values())
+    assert result.evaluation.returns.shape == (1, 2)
+    assert result.members[0].last_return == evaluations[-1]["eval/return_mean"]
+    checkpoint = load_checkpoint(result.checkpoint)
+    assert checkpoint.position == 120
+    assert checkpoint.step == result.step == train[-1]["step"]
+    assert checkpoint.tensors["actor/0/weight"].shape == (1, 3, 16)
+    assert checkpoint.tensors["adam/count/critic"].tolist() == [checkpoint.step]
+    return train
+
+
+def check_reference_script(algo):
+    """The example runs from the shell, and predicts the same from its saved checkpoint."""
+    arguments = ["--steps", "60"] if is_online(algo) else ["--steps", "60", "--rows", "400"]
+    done = subprocess.run(
+        [sys.executable, f"examples/{algo}_pendulum_reference.py", *arguments],
+        cwd=ROOT,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("mean return over 10 episodes: -")
+    assert lines[1].split(": ")[1] == lines[2].split(": ")[1]

@@ -14,11 +14,33 @@ from rl_training.data import Batch, TransitionDataset
 from rl_training.experiment.config import make_config
 from rl_training.experiment.manager import ExperimentManager
 from rl_training.experiment.registry import get_spec
+from rl_training.models import MLPSACModel
+from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.checkpoint import CheckpointStore, load_checkpoint
+from rl_training.runtime.progress import QuietReporter
 from rl_training.runtime.replay_store import read_replay
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = ROOT.parent / "shared" / "datasets"
+
+
+def constant_sac_model(critics, targets):
+    """A SAC model whose networks are constants: every weight zero, the critics' last biases given, policy tanh(N(0, 1))."""
+    model = MLPSACModel(2, 1, hidden_sizes=(4,), num_critics=len(critics))
+    tensors = {name: torch.zeros_like(value) for name, value in model.tensors().items()}
+    tensors["temperature/log_multiplier"].fill_(1.0)
+    tensors["critic/1/bias"] = torch.tensor(critics).reshape(1, -1, 1)
+    tensors["target/critic/1/bias"] = torch.tensor(targets).reshape(1, -1, 1)
+    model.load_tensors(tensors)
+    return model
+
+
+def one_row(reward=1.0, terminal=0.0, action=0.5):
+    """A batch of one transition with two observations and one action."""
+    return Batch(
+        torch.zeros(1, 2), torch.tensor([[action]]), torch.tensor([reward]), torch.zeros(1, 2), torch.tensor([terminal])
+    )
+
 
 SMALL = {"hidden_sizes": [16, 16]}
 KNOBS = {
@@ -121,6 +143,38 @@ def assert_same_run(first, second):
     for name, value in tensors.items():
         assert torch.equal(value, other_tensors[name]), name
     assert metrics == other_metrics
+
+
+class Cut(Exception):
+    """Stands for the process dying."""
+
+
+class CutAt(Callback):
+    """Dies at a place of the loop: after a log row, inside an evaluation's callbacks, or after a checkpoint."""
+
+    def __init__(self, place, step):
+        self.place, self.step = place, step
+
+    def _maybe(self, place, step):
+        if (place, step) == (self.place, self.step):
+            raise Cut
+
+    def on_log(self, step, rows):
+        self._maybe("log", step)
+
+    def on_evaluation(self, step, evaluation, active):
+        self._maybe("evaluation", step)
+        return ()
+
+    def on_checkpoint(self, step, path):
+        self._maybe("checkpoint", step)
+
+
+class Start(QuietReporter):
+    """Remembers where a run started."""
+
+    def start(self, first_step, total_steps):
+        self.first, self.total = first_step, total_steps
 
 
 def metric_rows(run_dir):

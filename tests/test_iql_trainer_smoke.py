@@ -1,35 +1,17 @@
 """A short run of IQL's trainer: checkpoint, metrics, evaluation."""
 
-import math
-
 import pytest
 
 from rl_training.experiment.config import make_config
 from rl_training.runtime import load_checkpoint, train_iql
 from rl_training.runtime.offline import build_offline_dataset, process_offline_dataset
 from rl_training.runtime.trainer import TrainOptions, total_steps
-from tests.contract import METRICS
+from tests.contract import check_short_run
 from tests.helpers import metric_rows, run_values, small_dataset
 
 
 def test_a_short_run_leaves_checkpoints_metrics_and_an_evaluation(tmp_path):
-    result = train_iql(make_config(run_values()), tmp_path)
-    rows = metric_rows(tmp_path)
-    train = [row for row in rows if "train/critic_loss" in row]
-    evaluations = [row for row in rows if "eval/return_mean" in row]
-    assert [row["step"] for row in train] == list(range(10, 121, 10))
-    assert [row["step"] for row in evaluations] == [40, 80, 120]
-    assert {f"train/{name}" for name in METRICS["iql"]} <= set(train[0])
-    assert train[0]["train/learning_rate_factor/actor"] < 1.0
-    assert all(row["member"] == 0 and row["seed"] == 0 for row in rows)
-    assert all(math.isfinite(value) for row in rows for value in row.values())
-    assert result.step == 120
-    assert result.evaluation.returns.shape == (1, 2)
-    assert result.members[0].last_return == evaluations[-1]["eval/return_mean"]
-    checkpoint = load_checkpoint(result.checkpoint)
-    assert checkpoint.step == 120
-    assert checkpoint.tensors["actor/0/weight"].shape == (1, 3, 16)
-    assert checkpoint.tensors["adam/count/actor"].tolist() == [120]
+    check_short_run("iql", tmp_path)
     assert (tmp_path / "timings.jsonl").read_text().count("\n") == 12
 
 

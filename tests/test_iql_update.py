@@ -8,11 +8,10 @@ import torch
 from rl_training.algorithms import IQL, IQLAlgorithm, iql_loss
 from rl_training.algorithms.bellman import td_loss
 from rl_training.algorithms.iql import advantage_weights, expectile_loss
-from rl_training.data import Batch
 from rl_training.errors import ConfigError
 from rl_training.models import MLPIQLModel
 from tests.contract import check_learner
-from tests.helpers import small_batch
+from tests.helpers import one_row, small_batch
 
 
 def constant_model(q1, q2, target1, target2, value, members=1):
@@ -26,12 +25,6 @@ def constant_model(q1, q2, target1, target2, value, members=1):
     tensors["value/1/bias"] = torch.full((members, 1), value)
     model.load_tensors(tensors)
     return model
-
-
-def one_row(reward=1.0, terminal=0.0, action=0.5):
-    return Batch(
-        torch.zeros(1, 2), torch.tensor([[action]]), torch.tensor([reward]), torch.zeros(1, 2), torch.tensor([terminal])
-    )
 
 
 def test_expectile_loss_by_hand():

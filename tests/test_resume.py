@@ -9,36 +9,8 @@ import yaml
 
 from rl_training.errors import CheckpointError, ConfigError, DatasetError, StoppedBySignal
 from rl_training.experiment import ExperimentManager
-from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.checkpoint import load_checkpoint
-from rl_training.runtime.progress import QuietReporter
-from tests.helpers import assert_same_run, command, environment, run_values, small_dataset, tiny_run
-
-
-class Cut(Exception):
-    """Stands for the process dying."""
-
-
-class CutAt(Callback):
-    """Dies at a place of the loop: after a log row, inside an evaluation's callbacks, or after a checkpoint."""
-
-    def __init__(self, place, step):
-        self.place, self.step = place, step
-
-    def _maybe(self, place, step):
-        if (place, step) == (self.place, self.step):
-            raise Cut
-
-    def on_log(self, step, rows):
-        self._maybe("log", step)
-
-    def on_evaluation(self, step, evaluation, active):
-        self._maybe("evaluation", step)
-        return ()
-
-    def on_checkpoint(self, step, path):
-        self._maybe("checkpoint", step)
-
+from tests.helpers import Cut, CutAt, Start, assert_same_run, command, environment, run_values, small_dataset, tiny_run
 
 CUTS = [
     *(("log", step) for step in (50, 70, 100, 110)),
@@ -52,13 +24,6 @@ def whole(request, tmp_path_factory):
     path = tmp_path_factory.mktemp("whole")
     tiny_run(path, seeds=request.param)
     return path, request.param
-
-
-class Start(QuietReporter):
-    """Remembers where a run started."""
-
-    def start(self, first_step, total_steps):
-        self.first, self.total = first_step, total_steps
 
 
 @pytest.mark.parametrize("cut", CUTS, ids=lambda cut: f"{cut[0]}-{cut[1]}")
