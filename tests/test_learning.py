@@ -6,7 +6,18 @@ import pytest
 
 from tests.helpers import command, environment
 
-BARS = {"iql/pendulum": -200.0, "iql/pendulum-mixture": -180.0}
+BARS = {
+    "iql/pendulum": -200.0,
+    "iql/pendulum-mixture": -180.0,
+    "td3_bc/pendulum": -250.0,
+    "td3_bc/pendulum-mixture": -180.0,
+    "cql/pendulum": -200.0,
+    "cql/pendulum-mixture": -180.0,
+    "cal_ql/pendulum": -200.0,
+    "cal_ql/pendulum-mixture": -180.0,
+    "sac/pendulum": -180.0,
+    "redq/pendulum": -180.0,
+}
 
 
 @pytest.mark.learning

@@ -54,3 +54,13 @@ def test_bad_arguments_are_refused():
         compute_returns_to_go([1.0], [0], [0], 1.0)
     with pytest.raises(DatasetError, match="differ in length: 2, 1, 1"):
         compute_returns_to_go([1.0, 1.0], [0], [0], 0.9)
+
+
+def test_a_failed_episode_of_a_sparse_task_is_worth_failing_for_ever():
+    """Two episodes of reward -5 throughout and one that ends with a 5: only the failed ones are r / (1 - gamma)."""
+    rewards = [-5.0, -5.0, -5.0, 5.0, -5.0]
+    terminals, timeouts = [0, 0, 0, 1, 0], [0, 1, 0, 0, 1]
+    returns = compute_returns_to_go(rewards, terminals, timeouts, 0.9, "zero", failure_reward=-5.0)
+    assert returns.tolist() == pytest.approx([-50.0, -50.0, -0.5, 5.0, -50.0])
+    plain = compute_returns_to_go(rewards, terminals, timeouts, 0.9, "zero")
+    assert plain.tolist() == pytest.approx([-9.5, -5.0, -0.5, 5.0, -5.0])

@@ -1,0 +1,31 @@
+"""On a CUDA device: runs repeat and resume bit for bit, and say the same as on the CPU."""
+
+import pytest
+import torch
+
+from rl_training.experiment import registry
+from tests.helpers import Cut, CutAt, assert_same_run, metric_rows, tiny_run
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+
+@pytest.mark.parametrize("seeds", [None, [0, 7]], ids=["solo", "population"])
+@pytest.mark.parametrize("algo", registry.names())
+def test_cut_and_resumed_equals_uninterrupted(algo, seeds, tmp_path):
+    tiny_run(tmp_path / "whole", algo, seeds=seeds, device="cuda")
+    for place in (("checkpoint", 30), ("log", 110)):
+        with pytest.raises(Cut):
+            tiny_run(tmp_path / place[0], algo, seeds=seeds, device="cuda", callbacks=[CutAt(*place)])
+        tiny_run(tmp_path / place[0], algo, seeds=seeds, device="cuda", resume=True)
+        assert_same_run(tmp_path / "whole", tmp_path / place[0])
+
+
+@pytest.mark.parametrize("algo", registry.names())
+def test_the_losses_are_those_of_the_cpu(algo, tmp_path):
+    for device in ("cpu", "cuda"):
+        tiny_run(tmp_path / device, algo, device=device, eval_interval=1000, total_timesteps=60)
+    rows = {device: [r for r in metric_rows(tmp_path / device) if "train/critic_loss" in r] for device in ("cpu", "cuda")}
+    assert len(rows["cpu"]) == len(rows["cuda"]) == 6
+    for here, there in zip(rows["cpu"], rows["cuda"], strict=True):
+        for name in here:
+            assert there[name] == pytest.approx(here[name], rel=1e-3, abs=1e-4), (here["step"], name)
