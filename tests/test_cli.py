@@ -308,3 +308,22 @@ def test_of_many_starts_at_once_one_wins(tmp_path):
     tiny_run(tmp_path / "alone")
     assert (tmp_path / "run" / "metrics.jsonl").read_bytes() == (tmp_path / "alone" / "metrics.jsonl").read_bytes()
     assert os.listdir(tmp_path / "run" / "checkpoints") != []
+
+
+def test_an_online_run_from_the_shell(tmp_path, capsys):
+    (tmp_path / "sac.yaml").write_text(yaml.safe_dump(run_values("sac")))
+    done = run_cli("train", tmp_path / "sac.yaml", "--run-dir", tmp_path / "run")
+    assert "env step 120: mean return" in done.stderr
+    report = json.loads(call_cli(capsys, "evaluate", tmp_path / "run", "--episodes", "2", "--json").stdout)
+    assert (report["step"], report["env_step"]) == (112, 120)
+    assert "120 environment steps and 112 gradient steps" in call_cli(capsys, "evaluate", tmp_path / "run").stdout
+    (action,) = json.loads(call_cli(capsys, "predict", tmp_path / "run", "--obs", "[1.0, 0.0, 0.0]").stdout)
+    assert -2.0 <= action <= 2.0
+    more = json.loads(call_cli(capsys, "resume", tmp_path / "run", "--json").stdout)
+    assert (more["step"], more["env_step"]) == (112, 120)
+    record = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert record["dataset"] is None
+    assert record["phases"] == [{"name": "online", "from_step": 112, "from_env_step": 120}]
+    shutil.rmtree(tmp_path / "run" / "replay")
+    check_one_line(call_cli(capsys, "resume", tmp_path / "run", code=4), "replay")
+    assert call_cli(capsys, "predict", tmp_path / "run", "--obs", "[1.0, 0.0, 0.0]").stdout  # needs the checkpoint alone

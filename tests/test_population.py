@@ -10,7 +10,7 @@ from rl_training.api.policy import Policy, evaluation_report
 from rl_training.errors import ConfigError, DivergedError
 from rl_training.runtime.callbacks import Callback, EarlyStopping, Evaluation
 from rl_training.runtime.checkpoint import load_checkpoint
-from tests.helpers import assert_same_run, metric_rows, tiny_run
+from tests.helpers import Cut, CutAt, assert_same_run, checkpoints, metric_rows, tiny_run
 
 
 class Poison(Callback):
@@ -41,6 +41,22 @@ def test_a_diverged_member_is_frozen_and_the_others_go_on(tmp_path):
     assert all(torch.isfinite(value).all() for name, value in last.tensors.items() if not name.startswith("transforms"))
     assert last.tensors["adam/count/actor"].tolist() == [120, 50]
     assert [record["status"] for record in last.state["members"]] == ["training", "diverged"]
+
+
+def test_online_a_diverged_member_stands_still_with_its_environment(tmp_path):
+    tiny_run(tmp_path / "sick", "sac", seeds=[0, 1], callbacks=[Poison(50, [1])])
+    tiny_run(tmp_path / "well", "sac", seeds=[0, 1])
+    sick, well = ([row for row in metric_rows(tmp_path / name) if row["member"] == 0] for name in ("sick", "well"))
+    assert sick == well
+    last = load_checkpoint(checkpoints(tmp_path / "sick")[-1])
+    assert [record["status"] for record in last.state["members"]] == ["training", "diverged"]
+    assert [episode["length"] for episode in last.state["episodes"]] == [120, 60]
+    assert torch.isfinite(last.tensors["online/observations"]).all()
+    with pytest.raises(Cut):
+        tiny_run(tmp_path / "cut", "sac", seeds=[0, 1], callbacks=[Poison(50, [1]), CutAt("log", 100)])
+    tiny_run(tmp_path / "cut", "sac", seeds=[0, 1], resume=True)
+    again = load_checkpoint(checkpoints(tmp_path / "cut")[-1])
+    assert all(torch.equal(value, again.tensors[name]) for name, value in last.tensors.items())
 
 
 def test_a_solo_run_that_diverges_keeps_its_last_good_checkpoint(tmp_path):

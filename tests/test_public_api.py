@@ -164,3 +164,10 @@ def test_python_and_yaml_resolve_alike():
     keys = ("total_timesteps", "log_interval", "eval_interval", "eval_episodes", "checkpoint_interval")
     model = rl_training.IQL("Pendulum-v1", dataset=dataset, **kwargs, **{key: values[key] for key in keys})
     assert model.config.record() == make_config(values).record()
+
+
+def test_online_algorithms_take_no_dataset():
+    for algo in ("sac", "redq"):
+        for dataset in (small_dataset(), {"kind": "random"}, "log.npz"):
+            with pytest.raises(ConfigError, match="learns online, in the environment, and takes no dataset"):
+                managed(algo)("Pendulum-v1", dataset=dataset)

@@ -102,12 +102,16 @@ def evaluate(
         raise ConfigError(f"--best asks for the best checkpoint of a run, but {run} is one checkpoint")
     policy = Policy.load(run, device=device or "auto", which="best" if best else "latest")
     report = evaluation_report(policy.evaluate(episodes, seed), policy.learner.model.seeds, member)
-    report = {"algo": policy.config.algo, "env_id": policy.config.env_id, "step": policy.learner.step, **report}
+    counters = {"step": policy.learner.step, "env_step": policy.checkpoint.env_step if policy.checkpoint else None}
+    report = {"algo": policy.config.algo, "env_id": policy.config.env_id, **counters, **report}
     if as_json:
         print(json.dumps(report))
         return
     low, high = report["return_interval"]
-    print(f"{report['algo']} on {report['env_id']} after {report['step']:,} steps, {episodes} episodes per member")
+    taken = f"{report['step']:,} gradient steps"
+    if report["env_step"] is not None:
+        taken = f"{report['env_step']:,} environment steps and {taken}"
+    print(f"{report['algo']} on {report['env_id']} after {taken}, {episodes} episodes per member")
     print(f"return {report['return_mean']:.1f} +- {report['return_std']:.1f}  (95 % of the mean: {low:.1f} to {high:.1f})")
     if len(report["members"]) > 1:
         for row in report["members"]:
@@ -209,7 +213,8 @@ def _run(
 def _print_result(manager: ExperimentManager, result: "TrainingResult", as_json: bool) -> None:
     members = [{"member": index, **vars(record)} for index, record in enumerate(result.members)]
     if as_json:
-        summary = {"run_dir": str(manager.run_dir), "step": result.step, "checkpoint": str(result.checkpoint)}
+        counters = {"step": result.step, "env_step": result.env_step}
+        summary = {"run_dir": str(manager.run_dir), **counters, "checkpoint": str(result.checkpoint)}
         print(json.dumps({**summary, "members": members}))
         return
     for row in members:

@@ -13,6 +13,7 @@ from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.errors import CheckpointError, ConfigError
 from rl_training.experiment.config import RunConfig, make_config
 from rl_training.experiment.manager import ExperimentManager, find_checkpoint, locate
+from rl_training.experiment.registry import get_spec
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.checkpoint import Checkpoint, CheckpointStore, member_of
 from rl_training.runtime.progress import Reporter
@@ -48,6 +49,8 @@ class ManagedAlgorithm:
         reporter: Reporter | None = None,
         **algo_kwargs: Any,
     ) -> None:
+        if dataset is not None and get_spec(self.algo).online:
+            raise ConfigError(f"{type(self).__name__} learns online, in the environment, and takes no dataset")
         run_keys = set(RunConfig.model_fields) - {"algo", "algo_kwargs"}
         settings = {key: algo_kwargs.pop(key) for key in list(algo_kwargs) if key in run_keys}
         self._dataset = dataset if isinstance(dataset, TransitionDataset) else None

@@ -333,11 +333,10 @@ def _place(where: str, lines: Mapping[Any, int] | None, path: Sequence[int | str
 def packaged_configs() -> dict[str, str]:
     """Return the texts of the configs that come with the package, by name such as `iql/pendulum`."""
     root = resources.files("rl_training") / "assets" / "configs"
-    found = {}
+    found: dict[str, str] = {}
     for folder in sorted(root.iterdir(), key=lambda entry: entry.name):
-        for file in sorted(folder.iterdir(), key=lambda entry: entry.name):
-            if file.name.endswith(".yaml"):
-                found[f"{folder.name}/{file.name.removesuffix('.yaml')}"] = file.read_text()
+        texts = {file.name.removesuffix(".yaml"): file for file in folder.iterdir() if file.name.endswith(".yaml")}
+        found |= {f"{folder.name}/{name}": texts[name].read_text() for name in sorted(texts)}
     return found
 
 
