@@ -2,11 +2,13 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from rl_training.errors import ConfigError
+from rl_training.knobs import NetworkKnobs
 from rl_training.models.layers import StackedMLP
 from rl_training.models.parameters import ParameterBank, Segment, SegmentValues
 
@@ -20,33 +22,52 @@ class StackedModel(ABC):
     `target` the target copies. All three map the name of a network to its segment and share the buffers' memory.
     """
 
-    _critic: StackedMLP  # set by each model before it calls the constructor
+    knobs_type: ClassVar[type[NetworkKnobs]]
+    target_groups: ClassVar[tuple[str, ...]]
+    _critic: StackedMLP  # made by `build_networks`, as every network is
 
     def __init__(
         self,
-        segments: Sequence[Segment],
-        target_groups: Sequence[str],
-        *,
         observation_dim: int,
         action_dim: int,
-        seeds: Sequence[int],
+        *,
+        seeds: Sequence[int] = (0,),
         device: torch.device | str = "cpu",
+        **shape: Any,
     ) -> None:
+        """Make the networks of one member per seed; `shape` holds the fields of `knobs_type` (hidden_sizes, ...)."""
         if observation_dim < 1 or action_dim < 1:
             raise ConfigError(f"observation_dim {observation_dim} and action_dim {action_dim} must be at least 1")
         self.observation_dim, self.action_dim = observation_dim, action_dim
+        segments = self.build_networks(self.knobs_type.checked(shape))
         self.device = torch.device(device)
         self.seeds = tuple(int(seed) for seed in seeds)
         self.members = len(self.seeds)
         self.seed_tensor = torch.tensor(self.seeds, dtype=torch.int64, device=self.device)
         self.trained = ParameterBank(segments, self.members, self.device)
         self.trained.initialize(self.seeds)
-        self.targets = ParameterBank([s for s in segments if s.group in target_groups], self.members, self.device)
+        self.targets = ParameterBank([s for s in segments if s.group in self.target_groups], self.members, self.device)
         self.online: Parameters = self.trained.values(self.trained.flat, trainable=True)
         self.frozen: Parameters = self.trained.values(self.trained.flat)
         self.target: Parameters = self.targets.values(self.targets.flat)
-        self._followed = [(self.trained.groups[group], self.targets.groups[group]) for group in target_groups]
+        self._followed = [(self.trained.groups[group], self.targets.groups[group]) for group in self.target_groups]
         self.update_targets(1.0)
+
+    @abstractmethod
+    def build_networks(self, shape: Any) -> list[Segment]:
+        """Make the networks for checked knobs; return their parameters, those of a group side by side."""
+
+    def _make_critic(self, shape: NetworkKnobs) -> StackedMLP:
+        """The ensemble Q(s, a)."""
+        width = self.observation_dim + self.action_dim
+        normalised, start = shape.critic_layer_norm, shape.initialization
+        return StackedMLP("critic", "critic", width, shape.hidden_sizes, 1, shape.num_critics, normalised, start, scalar=True)
+
+    def _make_actor(self, shape: NetworkKnobs, outputs: int) -> StackedMLP:
+        """The network of the policy."""
+        return StackedMLP(
+            "actor", "actor", self.observation_dim, shape.hidden_sizes, outputs, initialization=shape.initialization
+        )
 
     def q_values(self, parameters: Parameters, observations: Tensor, actions: Tensor) -> Tensor:
         """Return Q of every critic, (members, critics, batch).

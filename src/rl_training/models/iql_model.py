@@ -1,6 +1,5 @@
 """The networks of IQL and XQL: a Gaussian policy with tanh mean, an ensemble of critics, a value network."""
 
-from collections.abc import Sequence
 from math import log, pi
 
 import torch
@@ -8,7 +7,7 @@ from torch import Tensor
 
 from rl_training.knobs import IQLNetworkKnobs
 from rl_training.models.base import Parameters, StackedModel
-from rl_training.models.initializers import Initialization, zeros
+from rl_training.models.initializers import zeros
 from rl_training.models.layers import StackedMLP
 from rl_training.models.parameters import ParameterSpec, Segment
 
@@ -23,48 +22,22 @@ class MLPIQLModel(StackedModel):
     """
 
     knobs_type = IQLNetworkKnobs
+    target_groups = ("critic",)
 
-    def __init__(
-        self,
-        observation_dim: int,
-        action_dim: int,
-        *,
-        hidden_sizes: Sequence[int] = (256, 256),
-        num_critics: int = 2,
-        critic_layer_norm: bool = False,
-        value_layer_norm: bool = False,
-        initialization: Initialization = "orthogonal",
-        seeds: Sequence[int] = (0,),
-        device: torch.device | str = "cpu",
-    ) -> None:
-        shape = self.knobs_type.checked(
-            {
-                "hidden_sizes": tuple(hidden_sizes),
-                "num_critics": num_critics,
-                "critic_layer_norm": critic_layer_norm,
-                "value_layer_norm": value_layer_norm,
-                "initialization": initialization,
-            }
+    def build_networks(self, shape: IQLNetworkKnobs) -> list[Segment]:
+        """Make critics, value network and policy."""
+        self._critic, self._actor = self._make_critic(shape), self._make_actor(shape, self.action_dim)
+        normalised, start = shape.value_layer_norm, shape.initialization
+        self._value = StackedMLP(
+            "value", "value", self.observation_dim, shape.hidden_sizes, 1, None, normalised, start, scalar=True
         )
-        sizes, init = shape.hidden_sizes, shape.initialization
-        self._critic = StackedMLP(
-            "critic", "critic", observation_dim + action_dim, sizes, 1, shape.num_critics, shape.critic_layer_norm, init, True
-        )
-        self._value = StackedMLP("value", "value", observation_dim, sizes, 1, None, shape.value_layer_norm, init, True)
-        self._actor = StackedMLP("actor", "actor", observation_dim, sizes, action_dim, None, False, init)
-        super().__init__(
-            [
-                self._critic.parameters,
-                self._value.parameters,
-                self._actor.parameters,
-                Segment("log_std", "actor", (ParameterSpec("actor/log_std", (action_dim,), zeros),)),
-            ],
-            target_groups=("critic",),
-            observation_dim=observation_dim,
-            action_dim=action_dim,
-            seeds=seeds,
-            device=device,
-        )
+        log_std = ParameterSpec("actor/log_std", (self.action_dim,), zeros)
+        return [
+            self._critic.parameters,
+            self._value.parameters,
+            self._actor.parameters,
+            Segment("log_std", "actor", (log_std,)),
+        ]
 
     def values(self, parameters: Parameters, observations: Tensor) -> Tensor:
         """Return V, (members, batch)."""

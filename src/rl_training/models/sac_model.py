@@ -1,6 +1,5 @@
 """The networks of SAC, REDQ, CQL, Cal-QL and RLPD: a tanh-Gaussian policy, an ensemble of critics, dual variables."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from math import log, pi
 from typing import Any
@@ -11,8 +10,7 @@ from torch.nn.functional import softplus
 
 from rl_training.knobs import SACNetworkKnobs
 from rl_training.models.base import Parameters, StackedModel
-from rl_training.models.initializers import Initialization, ones, zeros
-from rl_training.models.layers import StackedMLP
+from rl_training.models.initializers import ones, zeros
 from rl_training.models.parameters import ParameterSpec, Segment
 
 LOG_STD_RANGE = (-20.0, 2.0)
@@ -73,46 +71,17 @@ class MLPSACModel(StackedModel):
     """
 
     knobs_type = SACNetworkKnobs
+    target_groups = ("critic",)
 
-    def __init__(
-        self,
-        observation_dim: int,
-        action_dim: int,
-        *,
-        hidden_sizes: Sequence[int] = (256, 256),
-        num_critics: int = 2,
-        critic_layer_norm: bool = False,
-        initialization: Initialization = "xavier",
-        seeds: Sequence[int] = (0,),
-        device: torch.device | str = "cpu",
-    ) -> None:
-        shape = self.knobs_type.checked(
-            {
-                "hidden_sizes": tuple(hidden_sizes),
-                "num_critics": num_critics,
-                "critic_layer_norm": critic_layer_norm,
-                "initialization": initialization,
-            }
-        )
-        sizes, init = shape.hidden_sizes, shape.initialization
+    def build_networks(self, shape: SACNetworkKnobs) -> list[Segment]:
+        """Make critics, policy (means and log standard deviations) and dual variables."""
         self.num_critics = shape.num_critics
-        self._critic = StackedMLP(
-            "critic", "critic", observation_dim + action_dim, sizes, 1, shape.num_critics, shape.critic_layer_norm, init, True
-        )
-        self._actor = StackedMLP("actor", "actor", observation_dim, sizes, 2 * action_dim, None, False, init)
-        duals = (
-            ParameterSpec("temperature/log_alpha", (1,), zeros),
-            ParameterSpec("temperature/log_multiplier", (1,), ones),
-        )
-        super().__init__(
-            [self._critic.parameters, self._actor.parameters, Segment("temperature", "temperature", duals)],
-            target_groups=("critic",),
-            observation_dim=observation_dim,
-            action_dim=action_dim,
-            seeds=seeds,
-            device=device,
-        )
-        self._multiplier_column = self.trained.segments[-1].offsets[1]
+        self._critic, self._actor = self._make_critic(shape), self._make_actor(shape, 2 * self.action_dim)
+        log_alpha = ParameterSpec("temperature/log_alpha", (1,), zeros)
+        log_multiplier = ParameterSpec("temperature/log_multiplier", (1,), ones)
+        duals = Segment("temperature", "temperature", (log_alpha, log_multiplier))
+        self._multiplier_column = duals.offsets[1]
+        return [self._critic.parameters, self._actor.parameters, duals]
 
     def policy(self, parameters: Parameters, observations: Tensor) -> TanhGaussian:
         """Return the policy at observations (members, batch, dim)."""
