@@ -4,10 +4,11 @@ import pytest
 import torch
 
 from rl_training.errors import ConfigError
-from rl_training.models import MLPIQLModel
+from rl_training.models import MLPIQLModel, MLPSACModel, MLPTD3Model
 from rl_training.models.initializers import orthogonal
 from rl_training.models.layers import StackedMLP
 from rl_training.models.parameters import ParameterBank, SegmentValues
+from rl_training.models.sac_model import TanhGaussian
 
 
 def plain_forward(network, columns, inputs):
@@ -113,3 +114,69 @@ def test_log_prob_is_that_of_a_plain_gaussian_with_tanh_mean():
 def test_bad_shapes_are_refused(name, value):
     with pytest.raises(ConfigError, match=name):
         MLPIQLModel(3, 2, **{name: value})
+
+
+def test_the_tanh_gaussian_s_density_is_exact():
+    draw = torch.Generator().manual_seed(0)
+    mean, noise = (torch.randn(2, 50, 3, generator=draw, dtype=torch.float64) for _ in range(2))
+    log_std = torch.randn(2, 50, 3, generator=draw, dtype=torch.float64) * 0.5
+    actions, log_prob = TanhGaussian(mean, log_std).sample(noise)
+    normal = torch.distributions.Normal(mean, log_std.exp())
+    known = torch.distributions.TransformedDistribution(normal, torch.distributions.TanhTransform()).log_prob(actions)
+    assert torch.allclose(log_prob, known.sum(-1), atol=1e-8)
+    assert torch.equal(TanhGaussian(mean, log_std).mode(), mean.tanh())
+
+
+def test_the_tanh_gaussian_s_gradient_is_exact():
+    draw = torch.Generator().manual_seed(1)
+    mean, log_std, noise = (torch.randn(2, 5, 3, generator=draw, dtype=torch.float64) * 0.5 for _ in range(3))
+    mean.requires_grad_(True)
+    log_std.requires_grad_(True)
+    assert torch.autograd.gradcheck(lambda m, s: TanhGaussian(m, s).sample(noise), (mean, log_std))
+    several = torch.stack([noise, -noise, 2 * noise], dim=1)
+    assert torch.autograd.gradcheck(lambda m, s: TanhGaussian(m, s).sample(several), (mean, log_std))
+
+
+def test_the_tanh_gaussian_stays_finite_far_out():
+    mean = torch.tensor([[[-60.0], [60.0], [0.0]]], requires_grad=True)
+    log_std = torch.tensor([[[2.0], [2.0], [-20.0]]], requires_grad=True)
+    actions, log_prob = TanhGaussian(mean, log_std).sample(torch.tensor([[[-4.0], [4.0], [1.0]]]))
+    assert actions.abs().max() <= 1.0
+    (actions.sum() + log_prob.sum()).backward()
+    for value in (log_prob, mean.grad, log_std.grad):
+        assert torch.isfinite(value).all()
+
+
+@pytest.mark.parametrize(("critics", "layer_norm"), [(1, False), (2, True), (5, True)])
+def test_sac_model_with_any_number_of_critics(critics, layer_norm):
+    model = MLPSACModel(3, 2, hidden_sizes=[8, 8], num_critics=critics, critic_layer_norm=layer_norm, seeds=(0, 1))
+    observations, actions = torch.linspace(-2, 2, 24).view(2, 4, 3), torch.linspace(-1, 1, 96).view(2, 6, 4, 2)
+    many = model.q_values(model.online, observations, actions)
+    assert many.shape == (2, critics, 6, 4)
+    for sample in range(6):
+        one = model.q_values(model.online, observations, actions[:, sample])
+        assert torch.allclose(many[:, :, sample], one, atol=1e-6)
+    assert ("critic/0/scale" in model.tensors()) == layer_norm
+    assert "actor/0/scale" not in model.tensors()
+    policy = model.policy(model.online, observations * 1e4)
+    assert policy.log_std.min() >= -20.0
+    assert policy.log_std.max() <= 2.0
+    assert model.act(observations).abs().max() < 1.0
+
+
+def test_the_first_critic_alone_is_the_first_of_the_ensemble():
+    model = MLPTD3Model(3, 2, hidden_sizes=(8, 8), seeds=(0, 1))
+    observations, actions = torch.linspace(-2, 2, 24).view(2, 4, 3), torch.linspace(-1, 1, 16).view(2, 4, 2)
+    whole = model.q_values(model.frozen, observations, actions)
+    assert torch.allclose(model.frozen_first_q(observations, actions), whole[:, 0], atol=1e-6)
+    model.trained.flat.mul_(0.5)  # a view, not a copy: it follows the parameters
+    after = model.q_values(model.frozen, observations, actions)
+    assert torch.allclose(model.frozen_first_q(observations, actions), after[:, 0], atol=1e-6)
+
+
+@pytest.mark.parametrize("model", [MLPIQLModel, MLPSACModel, MLPTD3Model])
+def test_wrong_sizes_and_unknown_shapes_are_refused(model):
+    with pytest.raises(ConfigError, match=r"unknown key `hidden`. Did you mean `hidden_sizes`"):
+        model(3, 1, hidden=[8])
+    with pytest.raises(ConfigError, match="observation_dim 0"):
+        model(0, 1)

@@ -112,3 +112,13 @@ def test_gpu_draws_the_same():
         assert torch.equal(here, function([0, 7], "s", steps.cuda(), (33,), device=cuda, **options).cpu())
     difference = rng.normals([0], "s", steps, (33,)) - rng.normals([0], "s", steps.cuda(), (33,), device=cuda).cpu()
     assert difference.abs().max() < 1e-6
+
+
+def test_draws_do_not_depend_on_the_chunk():
+    seeds = torch.tensor([3, 9])
+    chunk = rng.Draws.of_steps(seeds, 40, 6)
+    for offset in (0, 3, 5):
+        alone = rng.Draws.of_steps(seeds, 40 + offset)
+        assert torch.equal(chunk.at(offset).normals("n", (7, 2)), alone.normals("n", (7, 2)))
+        assert torch.equal(chunk.at(offset).uniforms("u", (5,)), alone.uniforms("u", (5,)))
+        assert torch.equal(alone.normals("n", (7, 2)), rng.normals(seeds, "n", 40 + offset, (7, 2)))
