@@ -4,8 +4,10 @@ import math
 import subprocess
 import sys
 
+import pytest
 import torch
 
+from rl_training.errors import ConfigError
 from rl_training.experiment.config import make_config
 from rl_training.experiment.registry import get_spec
 from rl_training.runtime.checkpoint import load_checkpoint
@@ -40,6 +42,7 @@ def check_learner(algo):
     check_updates_repeat(algo)
     check_state_round_trip(algo)
     check_members_do_not_mix(algo)
+    check_bad_knobs(algo)
     check_acting(algo)
 
 
@@ -114,6 +117,24 @@ def check_members_do_not_mix(algo):
     for mine, theirs in zip(first.buffers(), second.buffers(), strict=True):
         assert torch.equal(mine[0], theirs[0])
     assert not torch.isfinite(second.model.trained.flat[1]).all()
+
+
+def check_bad_knobs(algo):
+    """What no algorithm takes is refused at construction, with the name, the value and what is legal."""
+    for knobs, words in (
+        ({"gamma": 1.0}, "`algo_kwargs.gamma` = 1.0 is not legal: must be a number >= 0.0 and < 1.0"),
+        ({"tau": 0.0}, "`algo_kwargs.tau` = 0.0 is not legal: must be a number > 0.0 and <= 1.0"),
+        ({"critic_learning_rate": -1e-3}, "`algo_kwargs.critic_learning_rate` = -0.001 is not legal"),
+        ({"batch_size": True}, "`algo_kwargs.batch_size` = True is not legal"),
+        ({"max_grad_norm": float("nan")}, "`algo_kwargs.max_grad_norm` = nan is not legal"),
+        ({"gama": 0.9}, "unknown key `algo_kwargs.gama`. Did you mean `gamma`"),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            make_learner(algo, **knobs)
+        assert words in str(caught.value)
+    learner = make_learner(algo)
+    with pytest.raises(ConfigError, match="`tau` = 2.0 is not legal"):
+        type(learner)(learner.model, tau=2.0)
 
 
 def check_acting(algo):

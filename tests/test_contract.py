@@ -14,6 +14,7 @@ CHECKS = [
     contract.check_updates_repeat,
     contract.check_state_round_trip,
     contract.check_members_do_not_mix,
+    contract.check_bad_knobs,
     contract.check_acting,
 ]
 
