@@ -14,8 +14,10 @@ from rl_training.runtime.checkpoint import load_checkpoint
 from tests.helpers import ROOT, environment, generator, is_online, metric_rows, run_values, small_batch
 
 SAC_METRICS = {"critic_loss", "actor_loss", "alpha", "alpha_loss", "entropy", "q_mean"}
+IQL_METRICS = {"value_loss", "critic_loss", "actor_loss", "q_mean", "v_mean", "advantage_mean", "weight_mean"}
 METRICS = {
-    "iql": {"value_loss", "critic_loss", "actor_loss", "q_mean", "v_mean", "advantage_mean", "weight_mean"},
+    "iql": IQL_METRICS,
+    "xql": IQL_METRICS,
     "td3_bc": {"critic_loss", "actor_loss", "bc_loss", "q_mean"},
     "cql": {*SAC_METRICS, "conservative_loss"},
     "cal_ql": {*SAC_METRICS, "conservative_loss", "calibrated_fraction"},

@@ -45,6 +45,7 @@ def one_row(reward=1.0, terminal=0.0, action=0.5):
 SMALL = {"hidden_sizes": [16, 16]}
 KNOBS = {
     "iql": SMALL,
+    "xql": SMALL,
     "td3_bc": SMALL,
     "cql": {**SMALL, "num_cql_samples": 2},
     "cal_ql": {**SMALL, "num_cql_samples": 2},

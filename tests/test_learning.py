@@ -9,6 +9,8 @@ from tests.helpers import command, environment
 BARS = {
     "iql/pendulum": -200.0,
     "iql/pendulum-mixture": -180.0,
+    "xql/pendulum": -200.0,
+    "xql/pendulum-mixture": -180.0,
     "td3_bc/pendulum": -250.0,
     "td3_bc/pendulum-mixture": -180.0,
     "cql/pendulum": -200.0,

@@ -10,7 +10,7 @@ from rl_training.experiment import registry
 from rl_training.runtime.callbacks import Callback
 from tests.helpers import KNOBS, is_online, run_values, small_dataset
 
-CLASSES = {"iql": "IQL", "td3_bc": "TD3BC", "cql": "CQL", "cal_ql": "CalQL", "sac": "SAC", "redq": "REDQ"}
+CLASSES = {"iql": "IQL", "xql": "XQL", "td3_bc": "TD3BC", "cql": "CQL", "cal_ql": "CalQL", "sac": "SAC", "redq": "REDQ"}
 FAST = {
     "dataset": {"kind": "random", "size": 400},
     "hidden_sizes": [16, 16],

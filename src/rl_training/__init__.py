@@ -10,6 +10,8 @@ __version__ = "0.1.0"
 _TABLE = {
     "IQL": "rl_training.api.algorithms",
     "IQLAlgorithm": "rl_training.algorithms.iql:IQL",
+    "XQL": "rl_training.api.algorithms",
+    "XQLAlgorithm": "rl_training.algorithms.xql:XQL",
     "SAC": "rl_training.api.algorithms",
     "SACAlgorithm": "rl_training.algorithms.sac:SAC",
     "REDQ": "rl_training.api.algorithms",

@@ -37,6 +37,8 @@ class StrictModel(BaseModel):
             raise ConfigError("; ".join(f"{where}{fault}" for fault in faults)) from None
 
 
+HUBER_DELTA = 20.0
+
 PositiveRate = Annotated[float, Field(gt=0.0, le=1.0)]
 
 
@@ -83,6 +85,24 @@ class IQLKnobs(LearnerKnobs):
     """Inverse temperature of the advantage weights; 0 is behaviour cloning."""
     max_advantage_weight: float = Field(100.0, gt=0.0)
     """Upper clip of exp(beta * advantage)."""
+    critic_loss: Literal["mse", "huber"] = "mse"
+    """Regression of the critics: squared error, or Huber's with delta 20."""
+
+    @property
+    def huber_delta(self) -> float | None:
+        """Where Huber's loss turns linear; None for the squared error."""
+        return HUBER_DELTA if self.critic_loss == "huber" else None
+
+
+class XQLKnobs(IQLKnobs):
+    """Extreme Q-learning (Garg, Hejna, Geist, Ermon, 2023)."""
+
+    loss_temperature: float = Field(1.0, gt=0.0)
+    """Temperature of the Gumbel regression: small looks for the best action in the data, large for the mean."""
+    max_value_diff_exp: float | None = Field(7.0, gt=0.0)
+    """Upper clip of (Q - V) / loss_temperature in the exponential; null clips nothing."""
+    vanilla_value_loss: bool = False
+    """IQL's expectile regression instead of the Gumbel one."""
 
 
 class SACKnobs(LearnerKnobs):

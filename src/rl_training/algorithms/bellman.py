@@ -2,6 +2,7 @@
 
 import torch
 from torch import Tensor
+from torch.nn.functional import huber_loss
 
 from rl_training.data.batch import Batch
 
@@ -11,6 +12,11 @@ def td_target(batch: Batch, next_values: Tensor, gamma: float) -> Tensor:
     return torch.addcmul(batch.rewards, 1.0 - batch.terminals, next_values, value=gamma)
 
 
-def td_loss(q: Tensor, target: Tensor) -> Tensor:
-    """Return the sum over critics (members, critics, batch) of the mean squared error to one target (members, batch)."""
-    return (q - target.unsqueeze(1)).square().mean(-1).sum(-1)
+def td_loss(q: Tensor, target: Tensor, huber_delta: float | None = None) -> Tensor:
+    """Return the sum over critics (members, critics, batch) of the mean squared error to one target (members, batch).
+
+    With `huber_delta` it is the mean Huber loss: half the square up to delta, linear beyond.
+    """
+    if huber_delta is None:
+        return (q - target.unsqueeze(1)).square().mean(-1).sum(-1)
+    return huber_loss(q, target.unsqueeze(1).expand_as(q), reduction="none", delta=huber_delta).mean(-1).sum(-1)

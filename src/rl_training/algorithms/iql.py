@@ -5,7 +5,7 @@ that value, and the policy clones the data weighted by exp(advantage): no action
 All three losses are taken at the parameters from before the step, as in CORL; the official code updates V first.
 """
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -39,9 +39,9 @@ def iql_loss(model: MLPIQLModel, batch: Batch, **knobs: Any) -> tuple[Tensor, Me
 
 
 class IQL(Learner[MLPIQLModel, IQLKnobs]):
-    """Implicit Q-learning on a model of stacked members; knobs are checked here and refused by name and range."""
+    """Implicit Q-learning on a model of stacked members; `value_loss` is the seam for variants."""
 
-    knobs_type = IQLKnobs
+    knobs_type: ClassVar[type[IQLKnobs]] = IQLKnobs
     metric_names = ("value_loss", "critic_loss", "actor_loss", "q_mean", "v_mean", "advantage_mean", "weight_mean")
 
     def loss(self, batch: Batch, step: Step) -> tuple[Tensor, Metrics]:
@@ -55,10 +55,10 @@ class IQL(Learner[MLPIQLModel, IQLKnobs]):
 
         v = model.values(online, batch.observations)
         residual = target_q - v
-        value = expectile_loss(residual, knobs.expectile)
+        value = self.value_loss(residual)
 
         q = model.q_values(online, batch.observations, batch.actions)
-        critic = td_loss(q, target)
+        critic = td_loss(q, target, knobs.huber_delta)
 
         advantage = residual.detach()
         weights = advantage_weights(advantage, knobs.beta, knobs.max_advantage_weight)
@@ -74,3 +74,7 @@ class IQL(Learner[MLPIQLModel, IQLKnobs]):
             "weight_mean": weights,
         }
         return (value + critic + actor).sum(), metrics
+
+    def value_loss(self, residual: Tensor) -> Tensor:
+        """Return the regression of V on the target critics from Q - V, (members,)."""
+        return expectile_loss(residual, self.knobs.expectile)

@@ -4,6 +4,7 @@ from rl_training._lazy import lazy_exports
 
 _TABLE = {
     "IQL": "rl_training.api.algorithms",
+    "XQL": "rl_training.api.algorithms",
     "SAC": "rl_training.api.algorithms",
     "REDQ": "rl_training.api.algorithms",
     "TD3BC": "rl_training.api.algorithms",

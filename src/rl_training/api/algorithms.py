@@ -9,6 +9,12 @@ class IQL(ManagedAlgorithm):
     algo = "iql"
 
 
+class XQL(ManagedAlgorithm):
+    """Extreme Q-learning, managed: `XQL("Pendulum-v1", dataset={"kind": "random"}).learn(20_000).evaluate()`."""
+
+    algo = "xql"
+
+
 class TD3BC(ManagedAlgorithm):
     """TD3+BC, managed: `TD3BC("Pendulum-v1", dataset="log.npz", alpha=2.5).learn(20_000).evaluate()`."""
 

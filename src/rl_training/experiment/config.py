@@ -24,6 +24,7 @@ from rl_training.knobs import (
     StrictModel,
     TD3BCKnobs,
     TD3NetworkKnobs,
+    XQLKnobs,
     describe_fault,
 )
 
@@ -131,6 +132,10 @@ class OnlineKwargs(AlgorithmKwargs):
 
 class IQLKwargs(IQLKnobs, IQLNetworkKnobs, OfflineKwargs):
     """Everything under `algo_kwargs` of IQL."""
+
+
+class XQLKwargs(XQLKnobs, IQLNetworkKnobs, OfflineKwargs):
+    """Everything under `algo_kwargs` of XQL."""
 
 
 class TD3BCKwargs(TD3BCKnobs, TD3NetworkKnobs, OfflineKwargs):

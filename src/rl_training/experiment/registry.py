@@ -16,6 +16,7 @@ from rl_training.experiment.config import (
     REDQKwargs,
     SACKwargs,
     TD3BCKwargs,
+    XQLKwargs,
 )
 
 
@@ -53,6 +54,7 @@ REGISTRY: Final[Mapping[str, AlgorithmSpec]] = MappingProxyType(
     dict(
         (
             _row("iql", "Implicit Q-learning", "offline; expectile value, advantage-weighted policy", IQLKwargs),
+            _row("xql", "Extreme Q-learning", "offline; IQL with a Gumbel value regression", XQLKwargs),
             _row("td3_bc", "TD3+BC", "offline; TD3 with a cloning term in the policy's loss", TD3BCKwargs),
             _row("cql", "Conservative Q-learning", "offline; SAC with values pushed down off the data", CQLKwargs),
             _row("cal_ql", "Calibrated Q-learning", "offline; CQL with values floored by the data's returns", CalQLKwargs),

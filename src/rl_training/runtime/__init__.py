@@ -4,6 +4,7 @@ from rl_training._lazy import lazy_exports
 
 _TABLE = {
     "train_iql": "rl_training.runtime.iql_trainer",
+    "train_xql": "rl_training.runtime.xql_trainer",
     "train_sac": "rl_training.runtime.sac_trainer",
     "train_redq": "rl_training.runtime.redq_trainer",
     "train_td3_bc": "rl_training.runtime.td3_bc_trainer",
