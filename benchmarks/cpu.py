@@ -46,7 +46,7 @@ def synthetic(rows: int) -> ProcessedDataset:
     packed[:, -2] = 0.0
     bound = np.ones(ACTIONS, dtype=np.float32)
     spaces = Spaces(OBSERVATIONS, ACTIONS, -bound, bound)
-    return ProcessedDataset(packed, LAYOUT, spaces, Transforms.identity(OBSERVATIONS), "")
+    return ProcessedDataset(packed, LAYOUT, spaces, Transforms.identity(OBSERVATIONS), "", np.zeros(rows, dtype=bool))
 
 
 def engine(algo: str, data: ProcessedDataset, hidden: int, seeds: Sequence[int]) -> Engine:

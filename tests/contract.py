@@ -23,6 +23,7 @@ METRICS = {
     "cal_ql": {*SAC_METRICS, "conservative_loss", "calibrated_fraction"},
     "sac": SAC_METRICS,
     "redq": SAC_METRICS,
+    "rlpd": {*SAC_METRICS, "prior_samples", "online_samples"},
 }
 
 

@@ -51,6 +51,7 @@ KNOBS = {
     "cal_ql": {**SMALL, "num_cql_samples": 2},
     "sac": SMALL,
     "redq": {**SMALL, "num_critics": 3, "gradient_updates_per_step": 2, "actor_interval": 2},
+    "rlpd": {**SMALL, "num_critics": 3, "gradient_updates_per_step": 2, "offline_pretrain_updates": 30},
 }
 
 
@@ -99,7 +100,8 @@ def is_online(algo):
 
 def run_values(algo="iql", **changes):
     """A run of a second: 120 steps, logged, evaluated and saved several times; offline ones on 600 rows."""
-    supply = {"learning_starts": 9} if is_online(algo) else {"dataset": {"kind": "random", "size": 600, "seed": 3}}
+    supply = {"learning_starts": 9} if is_online(algo) else {}
+    supply |= {"dataset": {"kind": "random", "size": 600, "seed": 3}} if get_spec(algo).takes_data else {}
     kwargs = {"batch_size": 32, **supply, **KNOBS[algo]}
     values = {
         "algo": algo,

@@ -54,7 +54,7 @@ def test_population_follows_its_solo_runs(algo, tmp_path):
         tiny_run(tmp_path / str(seed), algo, seed=seed, **changes)
         mine = [row for row in metric_rows(tmp_path / "all") if row["member"] == member and "train/critic_loss" in row]
         solo = [row for row in metric_rows(tmp_path / str(seed)) if "train/critic_loss" in row]
-        assert len(mine) == len(solo) == 10
+        assert len(mine) == len(solo) >= 10
         for left, right in zip(mine, solo, strict=True):
             for name in left:
                 if name.startswith("train/"):

@@ -72,7 +72,7 @@ def test_ten_interruptions_in_a_row(whole, tmp_path, algo, number):
         process = start(tmp_path, algo)
         wanted = int(draw.integers(1, 4))
         for line in process.stderr:
-            if line.startswith("saved step "):
+            if line.startswith("saved "):
                 wanted -= 1
                 now = int(line.split()[-1])
             if wanted == 0:

@@ -59,7 +59,7 @@ def test_cut_and_resumed_equals_uninterrupted(whole, tmp_path, cut):
         tiny_run(tmp_path, algo, seeds=seeds, callbacks=[CutAt(*cut)], **LONG)
     reporter = Start()
     tiny_run(tmp_path, algo, seeds=seeds, resume=True, reporter=reporter, **LONG)
-    assert 0 < reporter.first < reporter.total == 250
+    assert 0 < reporter.first < reporter.total
     assert_same_run(path, tmp_path)
 
 
@@ -94,7 +94,7 @@ def test_a_checkpoint_costs_what_is_new(tmp_path):
 
 def test_segments_that_nobody_refers_to_are_removed(whole):
     path, _, _ = whole
-    referenced = {segment["name"] for c in checkpoints(path) for segment in load_checkpoint(c).state["replay"]}
+    referenced = {segment["name"] for c in checkpoints(path) for segment in load_checkpoint(c).state.get("replay", [])}
     assert {entry.name for entry in (path / "replay").iterdir()} == referenced
     oldest = min(int(name.split("-")[1]) for name in referenced)
     assert oldest > 0  # the ring has moved on, and so has the directory
@@ -253,4 +253,4 @@ def test_a_store_that_cannot_write_says_where(tmp_path):
     buffer = ReplayBuffer(4, 3, 1)
     buffer.restore(torch.zeros(1, 2, 10).numpy(), 2)
     with pytest.raises(StorageError, match="replay"):
-        ReplayStore(tmp_path / "replay").save(buffer)
+        ReplayStore(tmp_path / "replay").save(buffer, 2)

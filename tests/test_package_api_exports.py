@@ -13,6 +13,7 @@ NAMES = {
     "cql": ("CQL", "MLPSACModel", ["cql_loss"]),
     "cal_ql": ("CalQL", "MLPSACModel", ["cal_ql_loss"]),
     "sac": ("SAC", "MLPSACModel", ["sac_loss"]),
+    "rlpd": ("RLPD", "MLPSACModel", ["rlpd_loss"]),
     "redq": ("REDQ", "MLPSACModel", ["redq_loss"]),
 }
 

@@ -136,7 +136,7 @@ def test_policy_of_a_population(tmp_path):
     observation = [1.0, 0.0, 0.0]
     assert policy.predict(observation) == policy.predict(observation, member=best)
     assert policy.predict(observation, member=0) != policy.predict(observation, member=1)
-    with pytest.raises(ConfigError, match="member 2 is not there"):
+    with pytest.raises(ConfigError, match="member = 2 is not legal: must be an integer from 0 to 1"):
         policy.predict(observation, member=2)
 
 

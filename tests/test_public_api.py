@@ -7,10 +7,20 @@ import torch
 import rl_training
 from rl_training.errors import CheckpointError, ConfigError
 from rl_training.experiment import registry
+from rl_training.experiment.registry import get_spec
 from rl_training.runtime.callbacks import Callback
 from tests.helpers import KNOBS, is_online, run_values, small_dataset
 
-CLASSES = {"iql": "IQL", "xql": "XQL", "td3_bc": "TD3BC", "cql": "CQL", "cal_ql": "CalQL", "sac": "SAC", "redq": "REDQ"}
+CLASSES = {
+    "iql": "IQL",
+    "xql": "XQL",
+    "td3_bc": "TD3BC",
+    "cql": "CQL",
+    "cal_ql": "CalQL",
+    "sac": "SAC",
+    "redq": "REDQ",
+    "rlpd": "RLPD",
+}
 FAST = {
     "dataset": {"kind": "random", "size": 400},
     "hidden_sizes": [16, 16],
@@ -23,7 +33,7 @@ FAST = {
 
 def fast(algo):
     """Settings of a run of a second."""
-    shared = {key: value for key, value in FAST.items() if not (is_online(algo) and key == "dataset")}
+    shared = {key: value for key, value in FAST.items() if key != "dataset" or get_spec(algo).takes_data}
     return {**shared, **KNOBS[algo], **({"learning_starts": 10} if is_online(algo) else {})}
 
 

@@ -24,5 +24,7 @@ def test_the_published_defaults():
 
 
 def test_a_subset_larger_than_the_ensemble_is_refused():
-    with pytest.raises(ConfigError, match="subset_size = 4 must be at most num_critics = 3"):
+    with pytest.raises(
+        ConfigError, match="in `algo_kwargs`: `subset_size` = 4 is not legal: must be at most num_critics = 3"
+    ):
         make_config(run_values("redq", algo_kwargs={"subset_size": 4}))

@@ -88,7 +88,7 @@ def test_rows_come_back_as_they_were(capacity):
 def test_wrong_use_is_refused():
     with pytest.raises(ConfigError, match="capacity 0"):
         ReplayBuffer(0, 3, 2)
-    with pytest.raises(ConfigError, match="is empty"):
+    with pytest.raises(ConfigError, match="nothing to sample yet"):
         ReplayBuffer(5, 3, 2).sample(4)
     with pytest.raises(ConfigError, match="2 seeds were given for a replay buffer of 1 members"):
         filled(5, 3).sample(4, seed=[0, 1])

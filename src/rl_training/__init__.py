@@ -16,6 +16,8 @@ _TABLE = {
     "SACAlgorithm": "rl_training.algorithms.sac:SAC",
     "REDQ": "rl_training.api.algorithms",
     "REDQAlgorithm": "rl_training.algorithms.redq:REDQ",
+    "RLPD": "rl_training.api.algorithms",
+    "RLPDAlgorithm": "rl_training.algorithms.rlpd:RLPD",
     "TD3BC": "rl_training.api.algorithms",
     "TD3BCAlgorithm": "rl_training.algorithms.td3_bc:TD3BC",
     "CQL": "rl_training.api.algorithms",

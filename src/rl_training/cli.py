@@ -59,7 +59,12 @@ def train(
         extra |= {"seed": seed, "seeds": None}
     if seeds is not None:
         extra["seeds"] = parse_seeds(seeds)
-    manager = ExperimentManager(load_config(config, settings or (), extra), run_dir)
+    chosen = load_config(config, settings or (), extra)
+    if resume and run_dir is None and chosen.run_name is None:
+        raise ConfigError(
+            "--resume auto needs a --run-dir (or a run_name): without one every start has a directory of its own"
+        )
+    manager = ExperimentManager(chosen, run_dir)
     _run(manager, as_json, resume=resume == "auto", overwrite=overwrite)
 
 
@@ -238,6 +243,11 @@ def run(arguments: Sequence[str]) -> int:
         for line in str(error).splitlines():
             print(f"error: {line}" if error.exit_code < 128 else line, file=sys.stderr)
         return error.exit_code
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "allocate memory" not in str(error):
+            raise
+        print("error: not enough memory; lower batch_size, hidden_sizes, buffer_capacity or the seeds", file=sys.stderr)
+        return 6
     except KeyboardInterrupt:  # before a run has anything to save
         print("stopped before training began", file=sys.stderr)
         return 130

@@ -27,23 +27,33 @@ class StrictModel(BaseModel):
         protected_namespaces=(),
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _plain_values(cls, values: Any) -> Any:
+        """Take numpy's numbers and arrays for Python's."""
+        if not isinstance(values, Mapping):
+            return values
+        foreign = {key for key, value in values.items() if type(value).__module__ == "numpy" and hasattr(value, "tolist")}
+        return {key: value.tolist() if key in foreign else value for key, value in values.items()}
+
     @classmethod
     def checked(cls, values: Mapping[str, Any], where: str = "") -> Self:
         """Return the validated object, or raise one ConfigError that names every fault in `values`."""
         try:
             return cls.model_validate(dict(values))
         except ValidationError as error:
-            faults = [describe_fault(cls, fault)[1] for fault in error.errors()]
+            faults = [fault for _, fault in describe_faults(cls, error)]
             raise ConfigError("; ".join(f"{where}{fault}" for fault in faults)) from None
 
 
 HUBER_DELTA = 20.0
+MAX_ALPHA = 1e6
 
 PositiveRate = Annotated[float, Field(gt=0.0, le=1.0)]
 
 
 def _number_or_auto(value: Any) -> Any:
-    if value == "auto" or (isinstance(value, int | float) and not isinstance(value, bool) and 0.0 <= value < float("inf")):
+    if value == "auto" or (isinstance(value, int | float) and not isinstance(value, bool) and 0.0 <= value <= MAX_ALPHA):
         return value if value == "auto" else float(value)
     raise ValueError("must be a number >= 0 or `auto`")
 
@@ -139,11 +149,22 @@ class REDQKnobs(SACKnobs):
     """Gradient steps per update of policy and temperature."""
 
 
+class RLPDKnobs(REDQKnobs):
+    """RL with prior data (Ball, Smith, Kostrikov, Levine, 2023)."""
+
+    alpha: Alpha = 0.1
+    """Entropy temperature: a fixed number, or `auto` to hold the policy's entropy at the target (the paper's choice)."""
+    actor_interval: int = Field(1, ge=1)
+    """Gradient steps per update of policy and temperature."""
+
+
 class CQLKnobs(SACKnobs):
     """Conservative Q-learning (Kumar, Zhou, Tucker, Levine, 2020)."""
 
     actor_learning_rate: PositiveRate = 1e-4
     """Adam step size of the policy."""
+    temperature_learning_rate: PositiveRate = 1e-4
+    """Adam step size of the temperature and of the multiplier: the policy's, as published for the former."""
     backup_entropy: bool = False
     """Whether the critics' target holds the entropy of the next action; published without."""
     cql_alpha: float = Field(5.0, ge=0.0)
@@ -206,6 +227,12 @@ class TD3BCKnobs(LearnerKnobs):
     """Largest noise on the target's action."""
 
 
+def check_subset(subset_size: int, num_critics: int) -> None:
+    """Raise a ValueError for a subset that the ensemble cannot hold."""
+    if subset_size > num_critics:
+        raise ValueError(f"`subset_size` = {subset_size} is not legal: must be at most num_critics = {num_critics}")
+
+
 class NetworkKnobs(StrictModel):
     """Shapes of the networks."""
 
@@ -260,6 +287,14 @@ def _find_model(model: type[BaseModel], path: tuple[int | str, ...]) -> type[Bas
     return current
 
 
+def describe_faults(model: type[BaseModel], error: ValidationError) -> list[tuple[tuple[int | str, ...], str]]:
+    """Return the path and the sentence of every fault, less those that only follow from another one."""
+    faults = error.errors()
+    deeper = {fault["loc"][:length] for fault in faults for length in range(len(fault["loc"]))}
+    own = [fault for fault in faults if not (fault["type"] == "too_short" and fault["loc"] in deeper)]
+    return [describe_fault(model, fault) for fault in own]
+
+
 def describe_fault(model: type[BaseModel], fault: ErrorDetails) -> tuple[tuple[int | str, ...], str]:
     """Return the path of a validation fault and one sentence with the name, the value and what is legal."""
     path = fault["loc"]
@@ -270,9 +305,11 @@ def describe_fault(model: type[BaseModel], fault: ErrorDetails) -> tuple[tuple[i
         return path, f"unknown key `{name}`.{hint}"
     if fault["type"] == "missing":
         return path, f"`{name}` is required"
+    reason = fault["msg"].removeprefix("Value error, ")
+    if fault["type"] == "value_error" and isinstance(fault["input"], Mapping):  # a rule between keys, not one key's value
+        return path, f"{f'in `{name}`: ' if path else ''}{reason}"
     value = fault["input"]
     shown = repr(value) if len(repr(value)) <= 60 else f"{repr(value)[:57]}..."
-    reason = fault["msg"].removeprefix("Value error, ")
     return path, f"`{name}` = {shown} is not legal: {_legal_range(owner, path) or reason}"
 
 

@@ -12,10 +12,10 @@ In eager mode a draw costs a hundred small operations whatever its size: draw th
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from math import pi, prod
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -143,7 +143,7 @@ class Draws:
     What a step receives is a function of (seed, stream, step) alone; the chunk only decides what is drawn together.
     """
 
-    def __init__(self, seeds: Tensor, steps: Tensor, *, offset: int = 0, drawn: dict[str, Tensor] | None = None) -> None:
+    def __init__(self, seeds: Tensor, steps: Tensor, *, offset: int = 0, drawn: dict[Any, Tensor] | None = None) -> None:
         self._seeds, self._steps, self._offset = seeds, steps, offset
         self._drawn = {} if drawn is None else drawn
 
@@ -156,14 +156,26 @@ class Draws:
         """Return the draws of another step of the same chunk."""
         return Draws(self._seeds, self._steps, offset=offset, drawn=self._drawn)
 
+    def _chunk(self, draw: Callable[..., Tensor], stream: str, shape: Sequence[int]) -> Tensor:
+        """This step's part of a stream, (members, *shape)."""
+        key = (draw, stream, tuple(shape))
+        if key not in self._drawn:
+            self._drawn[key] = draw(self._seeds, stream, self._steps, shape)
+        return self._drawn[key][:, self._offset]
+
     def normals(self, stream: str, shape: Sequence[int]) -> Tensor:
         """Return standard normals (members, *shape) of this step."""
-        if stream not in self._drawn:
-            self._drawn[stream] = normals(self._seeds, stream, self._steps, shape)
-        return self._drawn[stream][:, self._offset]
+        return self._chunk(normals, stream, shape)
 
     def uniforms(self, stream: str, shape: Sequence[int]) -> Tensor:
         """Return uniforms in [0, 1), (members, *shape), of this step."""
-        if stream not in self._drawn:
-            self._drawn[stream] = uniforms(self._seeds, stream, self._steps, shape)
-        return self._drawn[stream][:, self._offset]
+        return self._chunk(uniforms, stream, shape)
+
+    def integers(self, stream: str, shape: Sequence[int], *, high: Tensor | int) -> Tensor:
+        """Return integers in [0, high), (members, *shape), of this step; `high` is a number or (members,).
+
+        It need not be known before the step: the bits are drawn with the chunk and scaled here.
+        """
+        words = self._chunk(bits, stream, shape)
+        bound = _int64(high, words.device)
+        return _multiply_high(words, bound.reshape(-1, *(1 for _ in shape)) if bound.ndim else bound)

@@ -5,7 +5,7 @@ climbs the mean of all N. That keeps the bias small enough for many updates per 
 once per `actor_interval` updates. How many updates an environment step gets is the trainer's affair.
 """
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from torch import Tensor
 
@@ -13,7 +13,7 @@ from rl_training.algorithms.learner import Metrics, Step
 from rl_training.algorithms.sac import SAC
 from rl_training.data.batch import Batch
 from rl_training.errors import ConfigError
-from rl_training.knobs import REDQKnobs
+from rl_training.knobs import REDQKnobs, check_subset
 from rl_training.models.sac_model import MLPSACModel
 
 
@@ -36,15 +36,15 @@ def redq_loss(model: MLPSACModel, batch: Batch, *, step: int = 0, **knobs: Any) 
 class REDQ(SAC):
     """SAC with random subset targets and a policy on the ensemble mean."""
 
-    knobs_type = REDQKnobs
+    knobs_type: ClassVar[type[REDQKnobs]] = REDQKnobs
     knobs: REDQKnobs
 
     def __init__(self, model: MLPSACModel, **knobs: Any) -> None:
         super().__init__(model, **knobs)
-        if self.knobs.subset_size > model.num_critics:
-            raise ConfigError(
-                f"`subset_size` = {self.knobs.subset_size} is not legal: must be at most num_critics = {model.num_critics}"
-            )
+        try:
+            check_subset(self.knobs.subset_size, model.num_critics)
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
 
     def aggregate(self, q: Tensor, *, purpose: Literal["target", "actor"], step: Step) -> Tensor:
         """Return the minimum of a random subset of critics for the target, the mean of all for the policy."""

@@ -69,15 +69,14 @@ class SAC(Learner[MLPSACModel, SACKnobs]):
         return log_alpha.exp() if self.knobs.alpha == "auto" else torch.full_like(log_alpha, self.knobs.alpha)
 
     def next_values(self, batch: Batch, next_policy: TanhGaussian, alpha: Tensor, step: Step) -> Tensor:
-        """Return V(s') = Q(s', a') - alpha log pi(a' | s') for a' ~ pi, the best of `backup_actions` draws."""
+        """Return V(s') = Q(s', a') - alpha log pi(a' | s') for a' ~ pi, of `backup_actions` draws the one with the best Q."""
         shape = (self.knobs.backup_actions, *next_policy.mean.shape[1:])
         actions, log_prob = next_policy.sample(step.draws.normals("next_actions", shape))
-        values = self.aggregate(
-            self.model.q_values(self.model.target, batch.next_observations, actions), purpose="target", step=step
-        )
+        q = self.model.q_values(self.model.target, batch.next_observations, actions)
+        values, best = self.aggregate(q, purpose="target", step=step).max(1, keepdim=True)
         if self.knobs.backup_entropy:
-            values = values - alpha.unsqueeze(1) * log_prob
-        return values.amax(1)
+            values = values - alpha.unsqueeze(1) * log_prob.gather(1, best)
+        return values.squeeze(1)
 
     def aggregate(self, q: Tensor, *, purpose: Literal["target", "actor"], step: Step) -> Tensor:
         """Return one value from the critics on axis 1: their minimum, for the target and for the policy."""

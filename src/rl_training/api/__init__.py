@@ -7,6 +7,7 @@ _TABLE = {
     "XQL": "rl_training.api.algorithms",
     "SAC": "rl_training.api.algorithms",
     "REDQ": "rl_training.api.algorithms",
+    "RLPD": "rl_training.api.algorithms",
     "TD3BC": "rl_training.api.algorithms",
     "CQL": "rl_training.api.algorithms",
     "CalQL": "rl_training.api.algorithms",

@@ -43,3 +43,9 @@ class REDQ(ManagedAlgorithm):
     """Randomized ensembled double Q-learning, managed: `REDQ("Pendulum-v1").learn(10_000).evaluate()`."""
 
     algo = "redq"
+
+
+class RLPD(ManagedAlgorithm):
+    """RL with prior data, managed: `RLPD("Pendulum-v1", dataset="log.npz").learn(10_000).evaluate()`."""
+
+    algo = "rlpd"

@@ -49,7 +49,7 @@ class ManagedAlgorithm:
         reporter: Reporter | None = None,
         **algo_kwargs: Any,
     ) -> None:
-        if dataset is not None and get_spec(self.algo).online:
+        if dataset is not None and not get_spec(self.algo).takes_data:
             raise ConfigError(f"{type(self).__name__} learns online, in the environment, and takes no dataset")
         run_keys = set(RunConfig.model_fields) - {"algo", "algo_kwargs"}
         settings = {key: algo_kwargs.pop(key) for key in list(algo_kwargs) if key in run_keys}
@@ -60,13 +60,15 @@ class ManagedAlgorithm:
                 "algo": self.algo,
                 "env_id": env_id,
                 "seed": seed,
-                "seeds": list(seeds) if seeds is not None else None,
+                "seeds": seeds,
                 "device": device,
                 **settings,
                 "algo_kwargs": algo_kwargs,
             },
             type(self).__name__,
         )
+        if run_dir is not None and not str(run_dir):
+            raise ConfigError("run_dir is empty; give a path, or None for a temporary directory")
         self._run_dir = Path(run_dir) if run_dir is not None else None
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         self._reporter = reporter
@@ -96,7 +98,9 @@ class ManagedAlgorithm:
 
     def learn(self, total_timesteps: int, callback: Callback | Sequence[Callback] | None = None) -> Self:
         """Train until `total_timesteps` steps have been taken in all; called again, or after `load`, it goes on."""
-        callbacks = [callback] if isinstance(callback, Callback) else list(callback or ())
+        callbacks = [callback] if isinstance(callback, Callback) else callback or ()
+        if not isinstance(callbacks, Sequence) or not all(isinstance(one, Callback) for one in callbacks):
+            raise ConfigError(f"callback = {callback!r} is not legal: must be a Callback or a list of them")
         self.config = self._with_budget(total_timesteps)
         manager = ExperimentManager(self.config, self.run_dir)
         try:
@@ -110,7 +114,7 @@ class ManagedAlgorithm:
             )
         finally:  # also after an interruption: what was saved is where `learn` goes on
             store = CheckpointStore(self.run_dir / "checkpoints", 2)
-            if store.names() and (self._start is not None or manager.started):
+            if manager.started and store.names():
                 self._start = store.load()
                 self._policy = Policy.from_checkpoint(self._start, device=self.config.device)
         return self

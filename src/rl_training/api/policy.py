@@ -1,5 +1,6 @@
 """A trained policy from a checkpoint alone: predict and evaluate, without data and without the run directory."""
 
+import operator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -77,8 +78,7 @@ class Policy:
             raise ConfigError("observations hold NaN or inf")
         members = self.learner.model.members
         chosen = self.best_member() if member is None else member
-        if not 0 <= chosen < members:
-            raise ConfigError(f"member {chosen} is not there: the checkpoint has members 0 to {members - 1}")
+        chosen = whole_number("member", chosen, 0, members - 1)
         inputs = torch.from_numpy(self.transforms.observations(values.reshape(-1, dim)))
         stacked = inputs.to(self.learner.model.device).expand(members, -1, -1)
         actions = self.learner.act(stacked, deterministic=deterministic, step=step)[chosen].cpu().numpy()
@@ -89,12 +89,18 @@ class Policy:
         environment = env_id or self.config.env_id
         if environment is None:
             raise ConfigError("the run has no environment (env_id is null), so there is nothing to evaluate in")
-        if not isinstance(episodes, int) or episodes < 1:
-            raise ConfigError(f"episodes = {episodes!r} is not legal: must be an integer >= 1")
-        if seed is not None and not 0 <= seed < 2**63:
-            raise ConfigError(f"seed = {seed} is not legal: must be an integer >= 0 and < 2^63")
+        episodes = whole_number("episodes", episodes, 1, 10_000_000)
+        seed = None if seed is None else whole_number("seed", seed, 0, 2**63 - 1)
         seeds = self.learner.model.seeds if seed is None else (seed,) * self.learner.model.members
         return evaluate_policy(self.learner, environment, episodes=episodes, seeds=seeds, transforms=self.transforms)
+
+
+def whole_number(name: str, value: Any, low: int, high: int) -> int:
+    """Return an integer inside its range, numpy's included, or a ConfigError with name, value and range."""
+    legal = not isinstance(value, bool | np.bool_) and hasattr(type(value), "__index__")
+    if not legal or not low <= operator.index(value) <= high:
+        raise ConfigError(f"{name} = {value!r} is not legal: must be an integer from {low} to {high}")
+    return operator.index(value)
 
 
 def evaluation_report(evaluation: Evaluation, seeds: tuple[int, ...], member: int | None = None) -> dict[str, Any]:

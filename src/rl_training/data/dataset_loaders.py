@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rl_training.data.offline_dataset import OPTIONAL, REQUIRED, TransitionDataset, with_terminals
+from rl_training.data.offline_dataset import OPTIONAL, REQUIRED, TransitionDataset, as_flags, with_terminals
 from rl_training.errors import DatasetError, did_you_mean
 
 Arrays = dict[str, NDArray[Any]]
@@ -109,7 +109,13 @@ def _read_hdf5(file: Path) -> Arrays:
 
 def _transitions(arrays: Mapping[str, NDArray[Any]], found: list[str], file: Path) -> Arrays:
     """Our field names; `next_observations` made from the following row where the file has none."""
-    named = {ALIASES.get(name, name): array for name, array in arrays.items() if name != "episode_terminals"}
+    named: Arrays = {}
+    for name, array in arrays.items():
+        field = ALIASES.get(name, name)
+        if field in named:
+            raise DatasetError(f"{file}: holds `{field}` twice, under two names ({name} is one); remove one")
+        if name != "episode_terminals":
+            named[field] = array
     values = with_terminals(named, str(file))
     for name in ("observations", "actions", "rewards"):
         if name not in values:
@@ -121,17 +127,17 @@ def _transitions(arrays: Mapping[str, NDArray[Any]], found: list[str], file: Pat
     lengths = {name: len(array) for name, array in values.items()}
     if len(set(lengths.values())) > 1 or not lengths["rewards"]:
         raise DatasetError(f"{file}: arrays must share one length above 0, got {lengths}")
-    return values if "next_observations" in values else _following_observations(values)
+    return values if "next_observations" in values else _following_observations(values, str(file))
 
 
-def _following_observations(values: Arrays) -> Arrays:
+def _following_observations(values: Arrays, source: str) -> Arrays:
     """D4RL without next observations: the next row is the next observation, unless the episode ends.
 
     On a true end the next observation does not matter and is the row's own. Where an episode is cut it is unknown: that row
     is dropped, and the row before it becomes the cut.
     """
-    terminals = values["terminals"].astype(bool).reshape(-1)
-    timeouts = np.asarray(values.get("timeouts", np.zeros_like(terminals))).astype(bool).reshape(-1) & ~terminals
+    terminals = as_flags(values["terminals"], "terminals", source)
+    timeouts = as_flags(values.get("timeouts", np.zeros_like(terminals)), "timeouts", source) & ~terminals
     timeouts[-1] |= not terminals[-1]
     observations = values["observations"]
     following = np.concatenate((observations[1:], observations[-1:]))
@@ -147,10 +153,10 @@ def _read_d3rlpy(file: Path) -> Arrays:
     for name in ("observations", "actions", "rewards", "terminals", "episode_terminals"):
         if name not in arrays:
             raise DatasetError(f"{file}: `{name}` is missing. Found: {', '.join(sorted(found))}")
-    ends = arrays["episode_terminals"].astype(bool).reshape(-1)
+    ends = as_flags(arrays["episode_terminals"], "episode_terminals", str(file))
     ends[-1] = True
     rows = np.flatnonzero(~ends)  # every row that has a successor in its episode
-    terminals = arrays["terminals"].astype(bool).reshape(-1)[rows + 1]
+    terminals = as_flags(arrays["terminals"], "terminals", str(file))[rows + 1]
     return {
         "observations": arrays["observations"][rows],
         "actions": arrays["actions"][rows],

@@ -21,8 +21,45 @@ def make_env(env_id: str) -> Any:
         raise ConfigError(f"unknown environment {env_id!r}.{did_you_mean(env_id, gymnasium.registry)}")
     try:
         return gymnasium.make(env_id, disable_env_checker=True)
-    except (gymnasium.error.Error, ImportError) as error:
-        raise ConfigError(f"environment {env_id!r} cannot be made: {str(error).splitlines()[0]}") from error
+    except Exception as error:  # an environment is foreign code
+        raise ConfigError(f"environment {env_id!r} cannot be made: {_one_line(error)}") from error
+
+
+def _one_line(error: Exception) -> str:
+    text = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
+
+
+def reset_env(env: Any, env_id: str, seed: int) -> NDArray[Any]:
+    """Return the first observation of an episode; whatever the environment does wrong is one ConfigError."""
+    try:
+        observation, _ = env.reset(seed=seed)
+    except Exception as error:
+        raise ConfigError(f"environment {env_id} failed in reset(seed={seed}): {_one_line(error)}") from error
+    return _checked_observation(env, env_id, observation)
+
+
+def step_env(env: Any, env_id: str, action: NDArray[np.float32]) -> tuple[NDArray[Any], float, bool, bool]:
+    """Return observation, reward, terminated and truncated; the environment gets a copy of the action, in its own type."""
+    space = env.action_space
+    own = np.clip(action.astype(space.dtype), space.low, space.high)
+    try:
+        observation, reward, terminated, truncated, _ = env.step(own)
+        reward = float(reward)
+    except Exception as error:
+        raise ConfigError(f"environment {env_id} failed in step({action.tolist()}): {_one_line(error)}") from error
+    if not np.isfinite(reward):
+        raise ConfigError(f"environment {env_id} gave NaN or inf as reward; mend the environment")
+    return _checked_observation(env, env_id, observation), reward, bool(terminated), bool(truncated)
+
+
+def _checked_observation(env: Any, env_id: str, observation: Any) -> NDArray[Any]:
+    values, shape = np.asarray(observation), env.observation_space.shape
+    if values.shape != shape or values.dtype.kind not in "fiub":
+        raise ConfigError(f"environment {env_id} gave an observation of shape {values.shape}; its space says {shape}")
+    if not np.isfinite(values).all():
+        raise ConfigError(f"environment {env_id} gave NaN or inf as observation; mend the environment")
+    return values
 
 
 def infer_env_spaces(env_id: str) -> Spaces:
@@ -54,7 +91,7 @@ class EnvBatch:
 
     def reset(self, index: int, seed: int) -> None:
         """Start a new episode in one environment."""
-        self.observations[index] = self.envs[index].reset(seed=seed)[0]
+        self.observations[index] = reset_env(self.envs[index], self.env_id, seed)
         self.running[index] = True
 
     def step(self, actions: NDArray[np.float32]) -> tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_]]:
@@ -62,7 +99,7 @@ class EnvBatch:
         rewards = np.zeros(len(self.envs))
         terminated, truncated = np.zeros((2, len(self.envs)), dtype=bool)
         for index in np.flatnonzero(self.running):
-            observation, reward, terminal, timeout, _ = self.envs[index].step(actions[index])
+            observation, reward, terminal, timeout = step_env(self.envs[index], self.env_id, actions[index])
             self.observations[index] = observation
             rewards[index], terminated[index], truncated[index] = reward, terminal, timeout
             self.running[index] = not (terminal or timeout)

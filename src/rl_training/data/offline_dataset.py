@@ -168,11 +168,19 @@ def with_terminals(data: Mapping[str, Any], source: str) -> dict[str, Any]:
     dones = values.pop("dones", None)
     if dones is None or values.get("terminals") is not None:
         return values
-    ends = np.asarray(dones).astype(bool).reshape(-1)
+    ends = as_flags(dones, "dones", source)
     if values.get("timeouts") is None:
         warnings.warn(f"{source}: `dones` without `timeouts`: every done is taken as a true end", stacklevel=3)
         return {**values, "terminals": ends}
-    return {**values, "terminals": ends & ~np.asarray(values["timeouts"]).astype(bool).reshape(-1)}
+    return {**values, "terminals": ends & ~as_flags(values["timeouts"], "timeouts", source)}
+
+
+def as_flags(values: Any, name: str, source: str) -> NDArray[np.bool_]:
+    """Return true and false, (rows,), from an array of booleans or of 0 and 1; anything else is refused."""
+    array = np.asarray(values)
+    if array.dtype.kind not in "biuf" or not np.isin(array, (0, 1)).all():
+        raise DatasetError(f"{source}: `{name}` holds values other than 0 and 1 (dtype {array.dtype})")
+    return array.astype(bool).reshape(-1)
 
 
 def _checked_arrays(values: Mapping[str, Any], source: str) -> dict[str, NDArray[Any]]:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from rl_training import rng
 from rl_training.data.controllers import scripted_controller
-from rl_training.data.environments import infer_env_spaces, make_env, reset_seeds
+from rl_training.data.environments import infer_env_spaces, make_env, reset_env, reset_seeds, step_env
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.data.spaces import Spaces
 from rl_training.errors import ConfigError, did_you_mean
@@ -74,12 +74,12 @@ def make_dataset(env_id: str, recipe: Recipe, check: Callable[[], None] = lambda
     try:
         while row < size:
             check()
-            observation, _ = env.reset(seed=reset_seeds(recipe.seed, f"recipe/{recipe.kind}", episode, 1)[0])
+            observation = reset_env(env, env_id, reset_seeds(recipe.seed, f"recipe/{recipe.kind}", episode, 1)[0])
             ended, episode = False, episode + 1
             while not ended and row < size:
                 actions[row] = policy(observation, row)
                 observations[row] = observation
-                observation, reward, terminals[row], timeouts[row], _ = env.step(actions[row])
+                observation, reward, terminals[row], timeouts[row] = step_env(env, env_id, actions[row])
                 next_observations[row], rewards[row] = observation, reward
                 ended = bool(terminals[row] or timeouts[row])
                 row += 1

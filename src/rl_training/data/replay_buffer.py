@@ -1,6 +1,6 @@
-"""Online experience: a ring of packed transitions per member, on the training device."""
+"""Online experience: a ring of packed transitions per member, on the training device, with prior data beside it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,13 +11,31 @@ from torch import Tensor
 from rl_training import rng
 from rl_training.data.batch import Batch
 from rl_training.data.packing import RowLayout
-from rl_training.errors import ConfigError
+from rl_training.errors import ConfigError, StorageError
+
+Returns = Callable[[NDArray[Any], NDArray[Any], NDArray[Any]], NDArray[np.float32]]
+"""Returns-to-go of whole episodes from (rewards, terminals, timeouts)."""
+
+
+def replay_layout(observation_dim: int, action_dim: int, *, returns_to_go: bool = False) -> RowLayout:
+    """Return the fields of a replayed transition."""
+    fields = [
+        ("observations", observation_dim),
+        ("actions", action_dim),
+        ("rewards", 1),
+        ("next_observations", observation_dim),
+        ("terminals", 1),
+        ("timeouts", 1),
+    ]
+    return RowLayout((*fields, *([("returns_to_go", 1)] if returns_to_go else [])))
 
 
 class ReplayBuffer:
     """The last `capacity` transitions of every member; batches are a function of (seed, step) and of what was added.
 
-    Members add in step, one transition each. Transition number n lies in slot n modulo the capacity.
+    Members add in step, one transition each. Transition number n lies in slot n modulo the capacity. With `returns` a
+    transition may be sampled only once its episode has ended, since its return is not known before; without, at once.
+    `prior` are packed rows of a dataset that all members share, kept in the same storage so that a mixed batch is one gather.
     """
 
     def __init__(
@@ -28,66 +46,113 @@ class ReplayBuffer:
         *,
         members: int = 1,
         device: torch.device | str = "cpu",
+        prior: NDArray[np.float32] | None = None,
+        returns: Returns | None = None,
     ) -> None:
         if capacity < 1 or members < 1:
             raise ConfigError(f"capacity {capacity} and members {members} of a replay buffer must be at least 1")
-        self.capacity, self.members = capacity, members
-        self.layout = RowLayout(
-            (
-                ("observations", observation_dim),
-                ("actions", action_dim),
-                ("rewards", 1),
-                ("next_observations", observation_dim),
-                ("terminals", 1),
-                ("timeouts", 1),
-            )
-        )
+        self.capacity, self.members, self.returns = capacity, members, returns
+        self.layout = replay_layout(observation_dim, action_dim, returns_to_go=returns is not None)
+        self.prior_rows = 0 if prior is None else len(prior)
         self.added = 0  # transitions ever added, per member
-        self._rows = torch.zeros(members, capacity, self.layout.width, device=device)
-        self._flat = self._rows.view(members * capacity, self.layout.width)
-        self._first_slots = torch.arange(members, device=device).unsqueeze(1) * capacity
+        self.ready = np.zeros(members, dtype=np.int64)  # of them, how many from the first on may be sampled
+        try:
+            self._storage = torch.zeros(self.prior_rows + members * capacity, self.layout.width, device=device)
+        except RuntimeError as error:  # also what the host's allocator raises
+            needed = (self.prior_rows + members * capacity) * self.layout.width * 4
+            raise StorageError(f"the replay buffer needs {needed:,} bytes; lower buffer_capacity ({error})") from error
+        if prior is not None:
+            self._storage[: self.prior_rows] = torch.from_numpy(prior)
+        self._ring = self._storage[self.prior_rows :].view(members, capacity, self.layout.width)
+        self._first_slots = self.prior_rows + torch.arange(members, device=device).unsqueeze(1) * capacity
 
     def __len__(self) -> int:
         return min(self.added, self.capacity)
 
-    def add(self, transition: Mapping[str, NDArray[Any]]) -> None:
+    @property
+    def oldest(self) -> int:
+        """Number of the oldest transition that is held."""
+        return self.added - len(self)
+
+    @property
+    def available(self) -> NDArray[np.int64]:
+        """How many transitions of each member may be sampled now, (members,)."""
+        return np.maximum(self.ready - self.oldest, 0)
+
+    def add(self, transition: Mapping[str, NDArray[Any]], idle: Collection[int] = ()) -> None:
         """Add one transition per member: fields (members, width), or (members,) for rewards, terminals and timeouts.
 
-        A row that is a true end and a time limit at once is a true end.
+        A row that is a true end and a time limit at once is a true end. `idle` members take no part: their rows fill the
+        place in the ring and wait for nothing.
         """
-        rows = self.layout.pack(transition)
+        ends = np.asarray(transition["terminals"], dtype=bool) | np.asarray(transition["timeouts"], dtype=bool)
+        values = dict(transition)
+        values["timeouts"] = np.asarray(transition["timeouts"], dtype=bool) & ~np.asarray(transition["terminals"], dtype=bool)
+        if self.returns is not None:
+            values["returns_to_go"] = np.full(self.members, -np.inf, dtype=np.float32)
+        rows = self.layout.pack(values)
         if rows.shape != (self.members, self.layout.width):
             raise ConfigError(
                 f"a transition of shape {rows.shape} was added; ({self.members}, {self.layout.width}) is needed"
             )
-        rows[:, -1] *= 1.0 - rows[:, -2]
-        self._rows[:, self.added % self.capacity] = torch.from_numpy(rows).to(self._rows.device)
+        self._ring[:, self.added % self.capacity] = torch.from_numpy(rows).to(self._ring.device)
         self.added += 1
+        if self.returns is None:
+            self.ready[:] = self.added
+            return
+        for member in range(self.members):
+            if member in idle:
+                self.ready[member] = self.added
+            elif ends[member]:
+                self._settle(member, self.returns)
 
-    def batch(self, slots: Tensor) -> Batch:
-        """Return the transitions in slots (members, batch): one gather, then views."""
-        places = (slots + self._first_slots).reshape(-1)
-        return self.layout.batch(self._flat.index_select(0, places).view(*slots.shape, -1))
+    def _settle(self, member: int, returns: Returns) -> None:
+        """Give the rows of an episode that has just ended their returns; from now on they may be sampled."""
+        first = max(int(self.ready[member]), self.oldest)
+        slots = torch.arange(first, self.added, device=self._ring.device) % self.capacity
+        columns = self.layout.columns(self._ring[member, slots].cpu())
+        values = returns(columns["rewards"].numpy(), columns["terminals"].numpy(), columns["timeouts"].numpy())
+        self._ring[member, slots, -1] = torch.from_numpy(values).to(self._ring.device)
+        self.ready[member] = self.added
+
+    def cut(self, member: int) -> None:
+        """End a member's episode at its last transition, as by a time limit: what follows belongs to another one."""
+        if self.added:
+            last = self._ring[member, (self.added - 1) % self.capacity]
+            columns = self.layout.columns(last)
+            columns["timeouts"].copy_(1.0 - columns["terminals"])
+            if self.returns is not None:
+                self._settle(member, self.returns)
+
+    def places(self, indices: Tensor) -> Tensor:
+        """Return the rows of storage for indices (members, count), counted from the oldest transition that is held."""
+        return (indices + self.oldest) % self.capacity + self._first_slots
+
+    def gather(self, places: Tensor) -> Batch:
+        """Return the transitions in rows of storage (members, batch): prior ones first, then each member's ring."""
+        return self.layout.batch(self._storage.index_select(0, places.reshape(-1)).view(*places.shape, -1))
 
     def sample(self, batch_size: int, *, seed: int | Sequence[int] = 0, step: int = 0) -> Batch:
-        """Return a uniform batch of what is held: (batch, ...) for one seed, (members, batch, ...) for a seed per member."""
-        if not len(self):
-            raise ConfigError("the replay buffer is empty: add transitions first")
+        """Return a uniform batch of fresh transitions: (batch, ...) for one seed, (members, batch, ...) for a seed each."""
+        if not self.available.all():
+            raise ConfigError("the replay buffer has nothing to sample yet: add transitions first")
         seeds = [seed] if isinstance(seed, int) else list(seed)
         if len(seeds) != self.members:
             raise ConfigError(f"{len(seeds)} seeds were given for a replay buffer of {self.members} members")
-        slots = rng.integers(seeds, "batches", step, (batch_size,), high=len(self), device=self._rows.device)
-        batch = self.batch(slots)
+        high = torch.from_numpy(self.available).to(self._ring.device)
+        indices = rng.integers(seeds, "batches", step, (batch_size,), high=high, device=self._ring.device)
+        batch = self.gather(self.places(indices))
         return batch.without_members() if isinstance(seed, int) else batch
 
     def rows(self, first: int, stop: int) -> NDArray[np.float32]:
         """Return transitions number first to stop, (members, count, width), on the host; they must still be held."""
-        slots = torch.arange(first, stop, device=self._rows.device) % self.capacity
-        return self._rows[:, slots].cpu().numpy()
+        slots = torch.arange(first, stop, device=self._ring.device) % self.capacity
+        return self._ring[:, slots].cpu().numpy()
 
-    def restore(self, rows: NDArray[np.float32], added: int) -> None:
+    def restore(self, rows: NDArray[np.float32], added: int, ready: Sequence[int] | None = None) -> None:
         """Take back the last transitions of `added`, (members, count, width); more than fit are left out."""
         rows = rows[:, max(0, rows.shape[1] - self.capacity) :]
-        slots = torch.arange(added - rows.shape[1], added, device=self._rows.device) % self.capacity
-        self._rows[:, slots] = torch.from_numpy(rows).to(self._rows.device)
+        slots = torch.arange(added - rows.shape[1], added, device=self._ring.device) % self.capacity
+        self._ring[:, slots] = torch.from_numpy(rows).to(self._ring.device)
         self.added = added
+        self.ready[:] = added if ready is None else ready

@@ -1,6 +1,5 @@
 """The strict schema of a run's configuration; importable without torch."""
 
-import os
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from importlib import resources
@@ -8,168 +7,33 @@ from pathlib import Path
 from typing import Annotated, Any, Generic, Literal, TypeVar, get_args
 
 import yaml
-from pydantic import BeforeValidator, Field, SerializeAsAny, Strict, ValidationError, field_validator, model_validator
+from pydantic import BeforeValidator, Field, SerializeAsAny, ValidationError, field_validator, model_validator
 
 from rl_training.errors import ConfigError, did_you_mean
+from rl_training.experiment.kwargs import AlgorithmKwargs, CollectionConfig, OnlineKwargs, Seed
 from rl_training.experiment.yaml_loader import parse_scalar, parse_yaml, scalar_value
-from rl_training.knobs import (
-    CalQLKnobs,
-    CQLKnobs,
-    IQLKnobs,
-    IQLNetworkKnobs,
-    REDQKnobs,
-    REDQNetworkKnobs,
-    SACKnobs,
-    SACNetworkKnobs,
-    StrictModel,
-    TD3BCKnobs,
-    TD3NetworkKnobs,
-    XQLKnobs,
-    describe_fault,
-)
+from rl_training.knobs import StrictModel, describe_faults
 
-Seed = Annotated[int, Strict(), Field(ge=0, lt=2**63)]
 Schedule = Literal["constant", "linear", "cosine"]
 
 
-class RewardConfig(StrictModel):
-    """How rewards are transformed: r <- clip(scale * r + shift)."""
+class FinetuneConfig(CollectionConfig):
+    """How an offline run goes on in its environment."""
 
-    scale: float = 1.0
-    """Factor."""
-    shift: float = 0.0
-    """Summand, after the factor."""
-    clip: Annotated[tuple[float, float], Field(strict=False)] | None = None
-    """Lowest and highest reward afterwards; null clips nothing."""
-    normalize: bool = False
-    """First scale so that the episode returns in the data span 1000."""
-
-    @model_validator(mode="after")
-    def _ordered(self) -> "RewardConfig":
-        if self.clip is not None and not self.clip[0] < self.clip[1]:
-            raise ValueError("clip must be [lowest, highest]")
-        return self
-
-
-class DatasetConfig(StrictModel):
-    """One source of data: a recipe (`kind`) made from the environment, or a file (`path`)."""
-
-    kind: Literal["random", "scripted"] | None = None
-    """Behaviour of the recipe."""
-    size: int = Field(100_000, ge=1, le=1_000_000_000)
-    """Rows of the recipe."""
-    seed: Seed = 0
-    """Seed of the recipe, independent of the training seeds."""
-    noise: float = Field(0.0, ge=0.0)
-    """Action noise of a scripted behaviour, in units of half the action range."""
-    path: str | None = None
-    """File to read instead."""
-    format: Literal["auto", "npz", "hdf5", "d3rlpy"] = "auto"
-    """Layout of the file."""
-    weight: float | None = Field(None, ge=0.0)
-    """Share of the rows in a mixture; without weights every row is kept."""
-
-    @model_validator(mode="after")
-    def _one_source(self) -> "DatasetConfig":
-        if (self.kind is None) == (self.path is None):
-            raise ValueError("give either `kind` (a recipe) or `path` (a file)")
-        return self
-
-    @field_validator("path")
-    @classmethod
-    def _absolute(cls, path: str | None) -> str | None:
-        return None if path is None else os.path.abspath(path)  # a resume may start from another directory
-
-
-def _as_list(value: Any) -> Any:
-    return [value] if isinstance(value, Mapping | DatasetConfig) else value if value is not None else []
-
-
-class AlgorithmKwargs(StrictModel):
-    """What every algorithm has under `algo_kwargs`."""
-
-    batch_size: int = Field(256, ge=1, le=1_000_000)
-    """Transitions per gradient step and member."""
-    reward: RewardConfig = RewardConfig()
-    """Reward transform."""
-
-
-class OfflineKwargs(AlgorithmKwargs):
-    """Data settings of the offline algorithms."""
-
-    normalize_observations: bool = False
-    """Whiten observations by the mean and standard deviation of the data."""
-    dataset: Annotated[tuple[DatasetConfig, ...], Field(strict=False), BeforeValidator(_as_list)] = ()
-    """A recipe or a file, or a list of them."""
-
-    @field_validator("dataset")
-    @classmethod
-    def _all_weights_or_none(cls, parts: tuple[DatasetConfig, ...]) -> tuple[DatasetConfig, ...]:
-        if len({part.weight is None for part in parts}) > 1:
-            raise ValueError("give every part of a mixture a `weight`, or none of them")
-        return parts
-
-
-class OnlineKwargs(AlgorithmKwargs):
-    """How an online algorithm collects and learns."""
-
-    buffer_capacity: int = Field(1_000_000, ge=1, le=1_000_000_000)
-    """Transitions kept per member; the oldest are forgotten."""
-    learning_starts: int = Field(1_000, ge=0)
-    """Environment steps with uniformly random actions, before the first update."""
-    train_frequency: int = Field(1, ge=1)
-    """Environment steps between two rounds of updates."""
-    gradient_updates_per_step: int = Field(1, ge=1, le=10_000)
-    """Gradient steps of one round."""
-
-    @field_validator("reward")
-    @classmethod
-    def _no_fitted_reward(cls, reward: RewardConfig) -> RewardConfig:
-        if reward.normalize:
-            raise ValueError("`normalize` is fitted on a dataset, and an online run has none; use `scale`")
-        return reward
-
-
-class IQLKwargs(IQLKnobs, IQLNetworkKnobs, OfflineKwargs):
-    """Everything under `algo_kwargs` of IQL."""
-
-
-class XQLKwargs(XQLKnobs, IQLNetworkKnobs, OfflineKwargs):
-    """Everything under `algo_kwargs` of XQL."""
-
-
-class TD3BCKwargs(TD3BCKnobs, TD3NetworkKnobs, OfflineKwargs):
-    """Everything under `algo_kwargs` of TD3+BC."""
-
-    normalize_observations: bool = True
-    """Whiten observations by the mean and standard deviation of the data."""
-
-
-class CQLKwargs(CQLKnobs, SACNetworkKnobs, OfflineKwargs):
-    """Everything under `algo_kwargs` of CQL."""
-
-
-class CalQLKwargs(CalQLKnobs, SACNetworkKnobs, OfflineKwargs):
-    """Everything under `algo_kwargs` of Cal-QL."""
-
-
-class SACKwargs(SACKnobs, SACNetworkKnobs, OnlineKwargs):
-    """Everything under `algo_kwargs` of SAC."""
-
-
-class REDQKwargs(REDQKnobs, REDQNetworkKnobs, OnlineKwargs):
-    """Everything under `algo_kwargs` of REDQ."""
-
-    learning_starts: int = Field(5_000, ge=0)
-    """Environment steps with uniformly random actions, before the first update."""
-    gradient_updates_per_step: int = Field(20, ge=1, le=10_000)
-    """Gradient steps of one round."""
-
-    @model_validator(mode="after")
-    def _subset_of_the_critics(self) -> "REDQKwargs":
-        if self.subset_size > self.num_critics:
-            raise ValueError(f"subset_size = {self.subset_size} must be at most num_critics = {self.num_critics}")
-        return self
+    env_steps: int = Field(ge=1)
+    """Environment steps of the online phase."""
+    from_step: int | None = Field(None, ge=1)
+    """Gradient step at which the online phase begins; null is the end of the offline budget."""
+    learning_starts: int = Field(0, ge=0)
+    """Environment steps before the first update; the policy acts from the start."""
+    replay: Literal["mixed", "append"] = "mixed"
+    """`mixed`: an exact share of every batch is prior data; `append`: prior and fresh data are one pool."""
+    prior_ratio: float = Field(0.5, ge=0.0, le=1.0)
+    """Share of prior data in a mixed batch, rounded to whole rows."""
+    prior_ratio_end: float | None = Field(None, ge=0.0, le=1.0)
+    """Share that it moves to, linearly over the online phase; null keeps it."""
+    learning_rate_factor: float = Field(1.0, gt=0.0, le=1.0)
+    """Factor of every learning rate online, constant: a schedule of the offline phase ends with it."""
 
 
 class EarlyStoppingConfig(StrictModel):
@@ -249,6 +113,8 @@ class RunConfig(StrictModel, Generic[KwargsT]):
     """One schedule for all groups, or one per group."""
     early_stopping: EarlyStoppingConfig | None = None
     """Rules to stop a member early."""
+    finetune: FinetuneConfig | None = None
+    """How an offline run goes on in its environment."""
     run_name: str | None = Field(None, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")
     """Name of the run directory."""
     algo_kwargs: SerializeAsAny[KwargsT]
@@ -256,13 +122,21 @@ class RunConfig(StrictModel, Generic[KwargsT]):
 
     @model_validator(mode="after")
     def _fit_for_online(self) -> "RunConfig[KwargsT]":
-        if isinstance(self.algo_kwargs, OnlineKwargs):
+        kwargs = self.algo_kwargs
+        if isinstance(kwargs, OnlineKwargs):
             if self.env_id is None:
                 raise ValueError(f"`env_id` is required: {self.algo} learns in an environment")
+            if self.finetune is not None:
+                raise ValueError(f"`finetune` is for offline algorithms; {self.algo} learns online as it is")
             if self.max_epochs is not None:
                 raise ValueError("`max_epochs` counts passes over a dataset, and an online run has none; use `max_updates`")
-            if self.max_updates is not None and self.max_updates < self.algo_kwargs.gradient_updates_per_step:
+            if self.max_updates is not None and self.max_updates < kwargs.gradient_updates_per_step:
                 raise ValueError("`max_updates` is less than one round of `gradient_updates_per_step`")
+        elif self.finetune is not None:
+            if self.env_id is None:
+                raise ValueError("`env_id` is required: a finetune goes on in an environment")
+            if self.early_stopping is not None:
+                raise ValueError("`early_stopping` and `finetune` exclude each other")
         return self
 
     @field_validator("seeds")
@@ -322,7 +196,7 @@ def make_config(values: Mapping[str, Any], where: str = "config", lines: Mapping
     try:
         return schema.model_validate(raw)
     except ValidationError as error:
-        faults = [describe_fault(schema, fault) for fault in error.errors()]
+        faults = describe_faults(schema, error)
         text = dict.fromkeys(f"{_place(where, lines, path)}: {fault}" for path, fault in faults)
         raise ConfigError("\n".join(text)) from None
 

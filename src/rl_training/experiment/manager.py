@@ -1,5 +1,6 @@
 """The manager owns a run directory: resolved config, metrics, checkpoints, versions, dataset fingerprint."""
 
+import json
 import platform
 import shutil
 import uuid
@@ -49,16 +50,22 @@ class ExperimentManager:
     @classmethod
     def resuming(
         cls, run: str | Path, run_dir: str | Path | None = None, member: int | None = None
-    ) -> "tuple[ExperimentManager, Checkpoint]":
+    ) -> "tuple[ExperimentManager, Checkpoint | None]":
         """Return the manager and the checkpoint to go on from: in the run itself, or anew in `run_dir`.
 
-        A checkpoint that lies in no run, and one member of a population, go on in a run directory of their own.
+        A checkpoint that lies in no run, and one member of a population, go on in a run directory of their own. A run that
+        was stopped before its first checkpoint has none, and starts.
         """
-        from rl_training.runtime.checkpoint import member_of
+        from rl_training.runtime.checkpoint import CheckpointStore, member_of
 
+        begun = run_status(Path(run)) not in (None, "finished")
+        if begun and not CheckpointStore(Path(run) / "checkpoints", 2).names():
+            return cls.open(run), None
         checkpoint = find_checkpoint(run, check=_resumable)
         if member is not None:
             checkpoint = member_of(checkpoint, member)
+            if checkpoint.state["members"][0]["status"] == "diverged":
+                raise ConfigError(f"member {member} of {run} diverged, so there is nothing to go on from")
         elif run_dir is None and locate(run)[0] is not None:
             return cls.open(run), checkpoint
         return cls(make_config(checkpoint.state["config"], str(checkpoint.path)), run_dir), checkpoint
@@ -90,6 +97,8 @@ class ExperimentManager:
             ours = start is not None and start.path.parent.resolve() == store.directory.resolve()
             if start is not None:
                 self._check_same_config(start)
+            if ours and start is not None and start.path.name != store.names()[-1] and reporter is not None:
+                reporter.warn(f"going back from {store.names()[-1]} to {start.path.name}; what came after is cut off")
             if not ours:
                 self._refuse_used_directory(overwrite=overwrite)
             record = self._record(start)
@@ -100,8 +109,8 @@ class ExperimentManager:
                 if not ours:
                     self._clear()
                 record["dataset"] = {"fingerprint": data.fingerprint, **data.statistics()} if data else None
+                self._write_record(record, "running")  # first: it marks the directory as a run's
                 self._write("config.yaml", self.config.to_yaml().encode())
-                self._write_record(record, "running")
 
             options = TrainOptions(
                 callbacks=callbacks,
@@ -123,6 +132,9 @@ class ExperimentManager:
 
     def _refuse_used_directory(self, *, overwrite: bool) -> None:
         """Make sure that the directory is free for a new run: without checkpoints, and without a stranger's config."""
+        foreign = [name for name in RUN_FILES if (self.run_dir / name).exists()]
+        if foreign and run_status(self.run_dir) is None:
+            raise ConfigError(f"{self.run_dir}: holds {', '.join(foreign)} that are not of a run; choose another --run-dir")
         if overwrite:
             return
         from rl_training.runtime.checkpoint import CheckpointStore
@@ -132,8 +144,6 @@ class ExperimentManager:
                 f"{self.run_dir}: already holds a run; use --resume auto to go on, --overwrite to start over, "
                 f"or another --run-dir{self._difference()}"
             )
-        if (self.run_dir / "config.yaml").exists() and not (self.run_dir / "run.json").exists():
-            raise ConfigError(f"{self.run_dir}: holds a config.yaml that is not of a run; choose another --run-dir")
 
     def _clear(self) -> None:
         """Remove the files of an earlier run."""
@@ -211,12 +221,21 @@ def locate(run: str | Path) -> tuple[Path | None, Path | None]:
     try:
         if (path / "manifest.json").exists():
             home = path.absolute().parent
-            return (home.parent if home.name == "checkpoints" else None), path
+            return (home.parent if home.name == "checkpoints" and run_status(home.parent) else None), path
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be read: {error.strerror}") from None
     if not path.is_dir():
         raise CheckpointError(f"{path}: there is no run or checkpoint here; give a run directory or one of its checkpoints")
     return path, None
+
+
+def run_status(path: Path) -> str | None:
+    """Return how a run stands by its run.json; None for a directory that is not the run directory of this package."""
+    try:
+        record = json.loads((path / "run.json").read_bytes())
+        return str(record["status"]) if "rl_training" in record["versions"] else None
+    except (OSError, ValueError, RecursionError, KeyError, TypeError):
+        return None
 
 
 def find_checkpoint(

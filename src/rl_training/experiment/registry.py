@@ -7,13 +7,15 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from rl_training.errors import ConfigError, did_you_mean
-from rl_training.experiment.config import (
+from rl_training.experiment.kwargs import (
     AlgorithmKwargs,
     CalQLKwargs,
     CQLKwargs,
     IQLKwargs,
+    OfflineKwargs,
     OnlineKwargs,
     REDQKwargs,
+    RLPDKwargs,
     SACKwargs,
     TD3BCKwargs,
     XQLKwargs,
@@ -34,6 +36,11 @@ class AlgorithmSpec:
     def online(self) -> bool:
         """Whether it learns in an environment."""
         return issubclass(self.kwargs, OnlineKwargs)
+
+    @property
+    def takes_data(self) -> bool:
+        """Whether it learns from a dataset, alone or beside an environment."""
+        return issubclass(self.kwargs, OfflineKwargs)
 
     def train(self) -> Callable[..., Any]:
         """Return the trainer function."""
@@ -60,6 +67,7 @@ REGISTRY: Final[Mapping[str, AlgorithmSpec]] = MappingProxyType(
             _row("cal_ql", "Calibrated Q-learning", "offline; CQL with values floored by the data's returns", CalQLKwargs),
             _row("sac", "Soft actor-critic", "online; maximum-entropy policy, learned temperature", SACKwargs),
             _row("redq", "Randomized ensembled double Q-learning", "online; SAC with a critic ensemble", REDQKwargs),
+            _row("rlpd", "RL with prior data", "online, from data; SAC on mixed batches", RLPDKwargs),
         )
     )
 )

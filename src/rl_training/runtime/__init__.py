@@ -7,6 +7,7 @@ _TABLE = {
     "train_xql": "rl_training.runtime.xql_trainer",
     "train_sac": "rl_training.runtime.sac_trainer",
     "train_redq": "rl_training.runtime.redq_trainer",
+    "train_rlpd": "rl_training.runtime.rlpd_trainer",
     "train_td3_bc": "rl_training.runtime.td3_bc_trainer",
     "train_cql": "rl_training.runtime.cql_trainer",
     "train_cal_ql": "rl_training.runtime.cal_ql_trainer",

@@ -9,7 +9,7 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -108,13 +108,15 @@ def load_checkpoint(path: str | Path) -> Checkpoint:
 
 def segment_names(state: Mapping[str, Any]) -> set[str]:
     """Return the names of the replay segments that a checkpoint's state refers to."""
-    return {str(segment["name"]) for segment in state.get("replay", ())}
+    segments = state.get("replay", ())
+    named = [s for s in segments if isinstance(s, dict)] if isinstance(segments, list) else []
+    return {str(segment.get("name")) for segment in named}
 
 
 def member_of(checkpoint: Checkpoint, member: int) -> Checkpoint:
     """Return one member of a population as a solo checkpoint, exactly as it stands."""
     state = checkpoint.state
-    if not 0 <= member < len(state["seeds"]):
+    if type(member) is not int or not 0 <= member < len(state["seeds"]):
         raise ConfigError(f"member {member} is not there: the checkpoint has members 0 to {len(state['seeds']) - 1}")
     shared = {name: value for name, value in checkpoint.tensors.items() if name.startswith("transforms/")}
     own = {name: value[member : member + 1].clone() for name, value in checkpoint.learner_tensors.items()}
@@ -128,8 +130,9 @@ def member_of(checkpoint: Checkpoint, member: int) -> Checkpoint:
         "metrics_bytes": 0,
     }
     if checkpoint.env_step is not None:
-        alone["episodes"] = [state["episodes"][member]]
-        own["online/observations"] = checkpoint.tensors["online/observations"][member : member + 1].clone()
+        alone |= {"episodes": [state["episodes"][member]], "replay_ready": [state["replay_ready"][member]]}
+        for name in ("online/observations", "online/pending"):
+            own[name] = checkpoint.tensors[name][member : member + 1].clone()
         own["online/actions/0"] = checkpoint.tensors[f"online/actions/{member}"]
     path = checkpoint.path / f"member-{member}"
     return Checkpoint(path, {**own, **shared}, {**state, **alone}, checkpoint.source, member)
@@ -176,10 +179,10 @@ class CheckpointStore:
         """Write a checkpoint, point `latest` (and `best`) at it, verify it, and only then forget old ones."""
         path = write_checkpoint(self.path(counters), tensors, state)
         fault_point("save:before-latest")
+        if best:  # first: a run that dies here comes by again, one that dies after `latest` does not
+            self._point("best", path)
         self._point("latest", path)
         fault_point("save:after-latest")
-        if best:
-            self._point("best", path)
         read_members(path, FORMAT_VERSION)
         self._prune()
         return path
@@ -197,13 +200,19 @@ class CheckpointStore:
             list(self.directory.iterdir())
         except OSError as error:
             raise CheckpointError(f"{self.directory}: cannot be read: {error.strerror}") from None
-        found = (entry.name for entry in self.directory.iterdir() if _NAME.fullmatch(entry.name))
-        return sorted(found, key=_order)
+        entries = {entry.name for entry in self.directory.iterdir()}
+        asides = {aside["name"] for entry in entries if (aside := _ASIDE.fullmatch(entry))}
+        return sorted({name for name in entries if _NAME.fullmatch(name)} | asides, key=_order)
+
+    def _home(self, name: str) -> Path:
+        """Where a checkpoint lies: set aside, when a save of the same step was cut between its two renames."""
+        path = self.directory / name
+        return path if path.exists() else next(iter(self.directory.glob(f"{name}.old-*")), path)
 
     def referenced_segments(self) -> set[str] | None:
         """Return the replay segments that any checkpoint refers to; None when one of them cannot be read."""
         try:
-            states = [read_regular_file(self.directory / name / "state.json", MAX_JSON_BYTES) for name in self.names()]
+            states = [read_regular_file(self._home(name) / "state.json", MAX_JSON_BYTES) for name in self.names()]
             return set().union(*(segment_names(parse_json(state, "state.json")) for state in states))
         except (CheckpointError, KeyError, TypeError):
             return None
@@ -211,15 +220,17 @@ class CheckpointStore:
     def load(self, name: str = "latest", check: Callable[[Checkpoint], object] = lambda _: None) -> Checkpoint:
         """Return `latest` or `best`; a damaged one, or one that `check` refuses, is passed over with a warning."""
         names = self.names()
+        wanted = self._pointed(name)
         if not names:
             raise CheckpointError(f"{self.directory}: there is no checkpoint; train first, or give another path")
-        wanted = self._pointed(name)
+        if name == "best" and wanted not in names:
+            raise CheckpointError(f"{self.directory / 'best.json'}: names no checkpoint; take the latest, without --best")
         candidates = [wanted] if wanted in names else []
         candidates += [other for other in reversed(names) if other != wanted]
         first_fault: CheckpointError | None = None
         for candidate in candidates:
             try:
-                checkpoint = load_checkpoint(self.directory / candidate)
+                checkpoint = replace(load_checkpoint(self._home(candidate)), path=self.directory / candidate)
                 check(checkpoint)
             except CheckpointError as error:
                 first_fault = first_fault or error

@@ -38,11 +38,14 @@ class Collector:
         self.envs = EnvBatch(env_id, len(self.seeds))
         self.episodes = [Episode() for _ in self.seeds]
         self.frozen: set[int] = set()
+        self._started = False
 
     def start(self) -> None:
-        """Begin the first episode of every member."""
-        for member in range(len(self.seeds)):
-            self._reset(member)
+        """Begin the first episode of every member, unless that has been done."""
+        if not self._started:
+            for member in range(len(self.seeds)):
+                self._reset(member)
+        self._started = True
 
     def observations(self) -> NDArray[np.float32]:
         """Return what the learner sees now, (members, observation_dim)."""
@@ -70,7 +73,7 @@ class Collector:
             episode.length += 1
             episode.total_reward += float(rewards[member])
             if episode.length <= LONGEST_REPLAY:
-                episode.actions.append(real[member])
+                episode.actions.append(real[member].copy())
             if terminals[member] or timeouts[member]:
                 self._begin_next(member)
         return transition
@@ -78,12 +81,10 @@ class Collector:
     def _step_envs(self, real: NDArray[np.float32]) -> tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_]]:
         for member in self.frozen:
             self.envs.running[member] = False
-        try:
-            rewards, terminals, timeouts = self.envs.step(real)
-        except Exception as error:  # an environment is foreign code: whatever it raises, say where
-            raise ConfigError(f"environment {self.env_id} failed in training: {type(error).__name__}: {error}") from error
-        if not (np.isfinite(rewards).all() and np.isfinite(self.envs.observations).all()):
-            raise ConfigError(f"environment {self.env_id} gave NaN or inf as reward or observation; mend the environment")
+        rewards, terminals, timeouts = self.envs.step(real)
+        with np.errstate(over="ignore"):
+            if not np.isfinite(self.transforms.rewards(rewards)).all():
+                raise ConfigError(f"a reward of {self.env_id} overflows once transformed; check algo_kwargs.reward")
         return rewards, terminals, timeouts
 
     def _begin_next(self, member: int) -> None:
@@ -92,8 +93,8 @@ class Collector:
         self._reset(member)
 
     def _reset(self, member: int) -> None:
-        number = self.episodes[member].number
-        self.envs.reset(member, reset_seeds(self.seeds[member], STREAM, number, 1)[0])
+        seed = reset_seeds(self.seeds[member], STREAM, self.episodes[member].number, 1)[0]
+        self.envs.reset(member, seed)
 
     def metrics(self, member: int) -> dict[str, float]:
         """Return the number of whole episodes of a member, and return and length of the last."""
@@ -119,13 +120,22 @@ class Collector:
         """Return plain values of the episodes."""
         return [{name: value for name, value in asdict(e).items() if name != "actions"} for e in self.episodes]
 
-    def restore(self, state: Sequence[Mapping[str, Any]], tensors: Mapping[str, Tensor], warn: Callable[[str], None]) -> None:
-        """Rebuild every environment by replaying its episode; where that fails a fresh episode begins, with a warning."""
+    def restore(
+        self, state: Sequence[Mapping[str, Any]], tensors: Mapping[str, Tensor], warn: Callable[[str], None]
+    ) -> list[int]:
+        """Rebuild every environment by replaying its episode; return the members that had to begin a fresh one, warned of."""
         if len(state) != len(self.episodes):
             raise CheckpointError(f"the checkpoint holds {len(state)} environments, the run has {len(self.episodes)}")
+        self._started, lost = True, []
         for member, values in enumerate(state):
-            actions = tensors[f"online/actions/{member}"].numpy()
-            self.episodes[member] = Episode(**values, actions=list(actions))
+            try:
+                actions = tensors[f"online/actions/{member}"].numpy()
+                self.episodes[member] = Episode(**values, actions=list(actions))
+            except (KeyError, TypeError) as error:
+                raise CheckpointError(f"the checkpoint does not describe the episode of member {member} ({error})") from error
+            if member in self.frozen:  # it will not step again
+                self.envs.observations[member] = tensors["online/observations"][member].numpy()
+                continue
             reason = self._replay(member, actions, tensors["online/observations"][member].numpy())
             if reason:
                 warn(f"seed {self.seeds[member]}: {reason}; a fresh episode begins, so the run is not bit-exact from here")
@@ -133,6 +143,8 @@ class Collector:
                 self.episodes[member].length, self.episodes[member].total_reward = 0, 0.0
                 self.episodes[member].actions = []
                 self._reset(member)
+                lost.append(member)
+        return lost
 
     def _replay(self, member: int, actions: NDArray[np.float32], expected: NDArray[np.float32]) -> str:
         """Bring an environment back to where it stood; return why that failed, or nothing."""
@@ -145,7 +157,10 @@ class Collector:
         everyone = np.zeros((len(self.seeds), self.spaces.action_dim), dtype=np.float32)
         for action in actions:
             everyone[member] = action
-            self.envs.step(everyone)
+            try:
+                self.envs.step(everyone)
+            except ConfigError as error:
+                return f"its episode cannot be replayed ({error})"
         alive = bool(self.envs.running[member])
         self.envs.running[:] = others
         if not alive or self.envs.observations[member].tobytes() != expected.tobytes():

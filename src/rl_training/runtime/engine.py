@@ -4,6 +4,7 @@ import contextlib
 import ctypes
 import os
 import platform
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -47,10 +48,9 @@ def resolve_device(name: str) -> torch.device:
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read once, when CUDA starts; makes products repeatable
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise ConfigError(f"device = {name!r} is not known; use auto, cpu, cuda or cuda:N") from None
+    if not re.fullmatch(r"cpu|cuda(:\d{1,4})?", name):
+        raise ConfigError(f"device = {name!r} is not known; use auto, cpu, cuda or cuda:N")
+    device = torch.device(name)
     if device.type == "cuda":
         count = torch.cuda.device_count()
         if (device.index or 0) >= count:
@@ -122,21 +122,33 @@ def keep_freed_memory() -> None:
         libc.mallopt(mmap_threshold, 2**30)
 
 
+@dataclass(frozen=True)
+class Phase:
+    """A stretch of positions in one unit; intervals count from its first, and its last is always evaluated and saved."""
+
+    first: int
+    last: int
+    chunk: int  # most positions between two looks at the watchdog and the signals
+
+
 class Engine(ABC):
     """Advances a learner; the result of a step never depends on the chunk it falls in.
 
     A *position* counts in the unit of `total_timesteps`: gradient steps offline, environment steps online.
     """
 
-    unit = "step"
+    unit = "step"  # what a position is called
 
-    def __init__(self, learner: Learner[Any, Any], schedules: Mapping[str, str], total: int, chunk: int) -> None:
+    def __init__(
+        self, learner: Learner[Any, Any], schedules: Mapping[str, str], total: int, chunk: int, span: int | None = None
+    ) -> None:
         self.learner, self.total, self.chunk = learner, total, chunk
+        self._span = total if span is None else span  # what the schedules of the learning rates stretch over
         self._schedules = {group: schedules.get(group, "constant") for group in learner.model.trained.groups}
 
     def rates(self, position: int) -> dict[str, float]:
         """Return the learning-rate factor of each group at a position."""
-        return {group: schedule_factor(name, position, self.total) for group, name in self._schedules.items()}
+        return {group: schedule_factor(name, position, self._span) for group, name in self._schedules.items()}
 
     @abstractmethod
     def run(self, first: int, count: int) -> Metrics:
@@ -145,6 +157,19 @@ class Engine(ABC):
     def counters(self, position: int) -> dict[str, int]:
         """Return the counters of a position, as metric rows and the names of checkpoints show them."""
         return {"step": position}
+
+    def position(self, checkpoint: Checkpoint) -> int:
+        """Return the position at which a checkpoint stands."""
+        return checkpoint.step
+
+    def phase(self, position: int) -> Phase:
+        """Return the phase that leads to a position."""
+        del position
+        return Phase(0, self.total, self.chunk)
+
+    def label(self, position: int) -> str:
+        """Return the words for a position, such as `step 120`."""
+        return f"{self.unit} {position}"
 
     def member_metrics(self, member: int) -> dict[str, float]:
         """Return what a log row shows of a member beside the learner's metrics."""
@@ -155,12 +180,14 @@ class Engine(ABC):
         """Learn which members have stopped."""
         del members
 
-    def tensors(self) -> dict[str, Tensor]:
-        """Return what a checkpoint holds beside the learner, under names that begin with `online/`."""
+    def tensors(self, position: int) -> dict[str, Tensor]:
+        """Return what a checkpoint at a position holds beside the learner, under names that begin with `online/`."""
+        del position
         return {}
 
-    def state(self) -> dict[str, Any]:
-        """Return plain values for a checkpoint."""
+    def state(self, position: int) -> dict[str, Any]:
+        """Return plain values for a checkpoint at a position."""
+        del position
         return {}
 
     def restore(self, checkpoint: Checkpoint) -> None:

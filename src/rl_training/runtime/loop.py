@@ -72,6 +72,7 @@ class TrainingLoop:
         self.best_mean: float | None = None
         self.evaluation: Evaluation | None = None
         self.hooks_pending = False
+        self.recent: dict[str, list[float]] = {}  # metrics of the last gradient step since the last log row
         self.store = CheckpointStore(parts.run_dir / "checkpoints", self.settings.keep_checkpoints, parts.reporter.warn)
         self.store.prepare()
         self.metrics = JsonLines(parts.run_dir / "metrics.jsonl")
@@ -86,7 +87,7 @@ class TrainingLoop:
     def run(self) -> TrainingResult:
         """Train to the end of the budget, or until every member has stopped; the end is evaluated and saved."""
         reporter = self.parts.reporter
-        watch = Stopwatch(self.position, self.engine.unit)
+        watch = Stopwatch(self.position)
         reporter.start(self.position, self.total)
         for callback in self.callbacks:
             callback.on_start(self.learner)
@@ -122,22 +123,22 @@ class TrainingLoop:
 
     def _next_boundary(self) -> int:
         """The next position at which anything may happen: a function of the config and the position alone."""
-        intervals = (
-            self.engine.chunk,
-            self.settings.log_interval,
-            self.settings.eval_interval,
-            self.settings.checkpoint_interval,
-        )
-        return min(self.total, *((self.position // interval + 1) * interval for interval in intervals))
+        phase, settings = self.engine.phase(self.position + 1), self.settings
+        intervals = (phase.chunk, settings.log_interval, settings.eval_interval, settings.checkpoint_interval)
+        inside = self.position - phase.first
+        return min(phase.last, *(phase.first + (inside // interval + 1) * interval for interval in intervals))
 
     def _due(self, interval: int) -> bool:
-        return self.position % interval == 0 or self._finished()
+        phase = self.engine.phase(self.position)
+        return (self.position - phase.first) % interval == 0 or self.position == phase.last or self._finished()
 
     def _after_chunk(self, metrics: Metrics, watch: Stopwatch) -> None:
         self._guard_against_divergence(metrics)
-        values = {name: value.tolist() for name, value in metrics.items()}
+        self.recent = {name: value.tolist() for name, value in metrics.items()} or self.recent
+        values = self.recent
         if self._due(self.settings.log_interval):
             self._log(values, watch)
+            self.recent = {}
         self.parts.reporter.advance(self.position, self._summary(values))
         self.hooks_pending = True
         self._stop_if_asked()
@@ -152,7 +153,7 @@ class TrainingLoop:
             seeds = [self.population.records[member].seed for member in bad]
             broken = [name for name, value in metrics.items() if not torch.isfinite(value[bad]).all()] or ["parameters"]
             text = f"seed {', '.join(map(str, seeds))} met NaN or inf in {', '.join(broken)} by {self._now}"
-            self.population.freeze(bad, "diverged", self.position)
+            self.population.freeze(bad, "diverged", self._count)
             self._write_events(bad, "diverged")
             if self.population.all_diverged:
                 kept = self.last_checkpoint or "no checkpoint had been written yet"
@@ -175,13 +176,18 @@ class TrainingLoop:
             for member in self.population.active
         ]
         self.metrics.write(rows)
-        self.timings.write([watch.lap(self.position)])
+        self.timings.write([watch.lap(self.position, self.engine.counters(self.position))])
         for callback in self.callbacks:
-            callback.on_log(self.position, rows)
+            callback.on_log(self._count, rows)
+
+    @property
+    def _count(self) -> int:
+        """The position as its phase counts: gradient steps offline, environment steps online."""
+        return next(iter(self.engine.counters(self.position).values()))
 
     @property
     def _now(self) -> str:
-        return f"{self.engine.unit} {self.position}"
+        return self.engine.label(self.position)
 
     def _row(self, member: int) -> dict[str, Any]:
         return {**self.engine.counters(self.position), "member": member, "seed": self.population.records[member].seed}
@@ -227,16 +233,14 @@ class TrainingLoop:
             }
             for member in active
         )
-        self.population.record_evaluation(self.position, means)
+        self.population.record_evaluation(self._count, means)
         mean = self.population.mean_return()
-        self.parts.reporter.note(
-            f"{self.engine.unit} {self.position:,}: mean return {mean:.1f}" + self._spread(means, active)
-        )
+        self.parts.reporter.note(f"{self._now}: mean return {mean:.1f}" + self._spread(means, active))
         for callback in self.callbacks:
-            wished = callback.on_evaluation(self.position, evaluation, active) or ()
-            stopped = [member for member in wished if member in active]
+            wished = callback.on_evaluation(self._count, evaluation, active)
+            stopped = sorted({int(member) for member in (() if wished is None else wished)} & set(active))
             if stopped:
-                self.population.freeze(stopped, "stopped", self.position)
+                self.population.freeze(stopped, "stopped", self._count)
                 self._write_events(stopped, "stopped")
                 active = self.population.active
         improved = self.best_mean is None or mean > self.best_mean
@@ -261,16 +265,16 @@ class TrainingLoop:
 
     def _save(self, *, best: bool) -> Path:
         self.metrics.sync()
-        tensors = {**self.learner.state_dict(), **self.parts.transforms.tensors(), **self.engine.tensors()}
+        tensors = {**self.learner.state_dict(), **self.parts.transforms.tensors(), **self.engine.tensors(self.position)}
         if not self.parts.run_dir.is_dir():
             raise StorageError(f"{self.parts.run_dir}: the run directory has disappeared; nothing can be saved")
         counters = self.engine.counters(self.position)
         self.last_checkpoint = self.store.save(counters, tensors, self._state(), best=best)
         if (referenced := self.store.referenced_segments()) is not None:
             self.engine.forget(referenced)
-        self.parts.reporter.saved(self.position)
+        self.parts.reporter.saved(self._now)
         for callback in self.callbacks:
-            callback.on_checkpoint(self.position, str(self.last_checkpoint))
+            callback.on_checkpoint(self._count, str(self.last_checkpoint))
         return self.last_checkpoint
 
     def _state(self) -> dict[str, Any]:
@@ -281,21 +285,24 @@ class TrainingLoop:
             "seeds": list(self.learner.model.seeds),
             **self.engine.counters(self.position),
             "hooks_pending": self.hooks_pending,
+            "recent_metrics": self.recent,
             "members": self.population.state(),
             "best_mean": self.best_mean,
             "callbacks": self._callback_states(),
             "metrics_bytes": self.metrics.length,
             "dataset_fingerprint": self.parts.dataset_fingerprint,
             "environment": self.parts.resolved.record(),
-            **self.engine.state(),
+            **self.engine.state(self.position),
         }
 
     def _restore(self, checkpoint: Checkpoint) -> None:
         state = checkpoint.state
         self.learner.load_state_dict(checkpoint.learner_tensors)
-        self.learner.step, self.position = checkpoint.step, checkpoint.position
-        self.engine.restore(checkpoint)
+        self.learner.step, self.position = checkpoint.step, self.engine.position(checkpoint)
         self.population = Population(self.learner, [MemberRecord(**record) for record in state["members"]])
+        self.engine.freeze(self.population.frozen)
+        self.engine.restore(checkpoint)
+        self.recent = state.get("recent_metrics", {})
         self.best_mean = state["best_mean"]
         self.hooks_pending = bool(state["hooks_pending"])
         self._restore_callbacks(state["callbacks"])

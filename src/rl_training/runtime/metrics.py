@@ -31,7 +31,10 @@ class JsonLines:
     def cut(self, length: int) -> None:
         """Forget everything after `length` bytes."""
         if self.path.stat().st_size < length:
-            raise CheckpointError(f"{self.path}: is shorter than the checkpoint recorded ({length:,} bytes); it was changed")
+            raise CheckpointError(
+                f"{self.path}: is shorter than the checkpoint recorded ({length:,} bytes), so it was changed; "
+                "go on from the checkpoint in a new --run-dir"
+            )
         self._stream.truncate(length)
         self._stream.seek(length)
 
@@ -62,14 +65,13 @@ class JsonLines:
 class Stopwatch:
     """Wall-clock figures of this process's part of a run."""
 
-    def __init__(self, first: int, unit: str) -> None:
+    def __init__(self, first: int) -> None:
         self._start = self._last = time.monotonic()
         self._last_position = first
-        self._unit = unit.replace(" ", "_")
 
-    def lap(self, position: int) -> dict[str, float | int]:
-        """Return the seconds so far and the speed since the last lap."""
+    def lap(self, position: int, counters: Mapping[str, int]) -> dict[str, float | int]:
+        """Return the counters, the seconds so far and the speed since the last lap."""
         now = time.monotonic()
         speed = (position - self._last_position) / max(now - self._last, 1e-9)
         self._last, self._last_position = now, position
-        return {self._unit: position, "seconds": round(now - self._start, 3), f"{self._unit}s_per_second": round(speed, 2)}
+        return {**counters, "seconds": round(now - self._start, 3), "steps_per_second": round(speed, 2)}

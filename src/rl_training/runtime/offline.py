@@ -1,7 +1,7 @@
 """Offline data for a run: built from its config, processed once, packed for the device."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -55,6 +55,13 @@ class ProcessedDataset:
     spaces: Spaces
     transforms: Transforms
     fingerprint: str
+    timeouts: NDArray[np.bool_]  # (rows,)
+
+    def replay_rows(self, layout: RowLayout) -> NDArray[np.float32]:
+        """Return the rows in the layout of a replay buffer."""
+        columns = self.layout.columns(torch.from_numpy(self.rows))
+        arrays = {name: value.numpy() for name, value in columns.items()}
+        return layout.pack({**arrays, "timeouts": self.timeouts})
 
 
 def process_offline_dataset(
@@ -98,14 +105,17 @@ def process_offline_dataset(
         ends = (columns["rewards"], dataset.terminals, dataset.timeouts)
         columns["returns_to_go"] = compute_returns_to_go(*ends, kwargs.gamma, kwargs.tail, kwargs.failure_reward)
     layout = RowLayout.of_columns(columns)
-    return ProcessedDataset(layout.pack(columns), layout, spaces, transforms, dataset.fingerprint)
+    return ProcessedDataset(layout.pack(columns), layout, spaces, transforms, dataset.fingerprint, dataset.timeouts)
 
 
 class DatasetSource:
     """Batches of a processed dataset on the training device: each a function of (seed, step) alone."""
 
-    def __init__(self, data: ProcessedDataset, seeds: Tensor, batch_size: int, device: torch.device) -> None:
+    def __init__(
+        self, data: ProcessedDataset, seeds: Tensor, batch_size: int, device: torch.device, *, prior: bool = False
+    ) -> None:
         self.rows = torch.from_numpy(data.rows).to(device)
+        self._prior = torch.ones(len(seeds), batch_size, device=device) if prior else None
         self.layout = data.layout
         self.seeds = seeds
         self.batch_size = batch_size
@@ -122,14 +132,22 @@ class DatasetSource:
 
     def batch(self, indices: Tensor) -> Batch:
         """Return the transitions at (members, batch) row numbers: one gather, then views."""
-        return self.layout.batch(self.rows.index_select(0, indices.reshape(-1)).view(*indices.shape, -1))
+        batch = self.layout.batch(self.rows.index_select(0, indices.reshape(-1)).view(*indices.shape, -1))
+        return batch if self._prior is None else replace(batch, prior=self._prior)
 
 
 class OfflineEngine(Engine):
     """Gradient steps on a fixed dataset; a position is a gradient step."""
 
-    def __init__(self, learner: Learner[Any, Any], source: DatasetSource, schedules: Mapping[str, str], total: int) -> None:
-        super().__init__(learner, schedules, total, chunk_length(learner, source.batch_size))
+    def __init__(
+        self,
+        learner: Learner[Any, Any],
+        source: DatasetSource,
+        schedules: Mapping[str, str],
+        total: int,
+        span: int | None = None,
+    ) -> None:
+        super().__init__(learner, schedules, total, chunk_length(learner, source.batch_size), span)
         self.source = source
 
     def run(self, first: int, count: int) -> Metrics:

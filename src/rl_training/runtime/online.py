@@ -1,6 +1,7 @@
 """Online training: collect a transition per member, then take the gradient steps that are due."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -9,35 +10,62 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rl_training import rng
 from rl_training.algorithms.learner import Learner, Metrics
+from rl_training.data.batch import Batch
 from rl_training.data.replay_buffer import ReplayBuffer
-from rl_training.data.spaces import Spaces
-from rl_training.data.transforms import Transforms
 from rl_training.errors import CheckpointError
 from rl_training.rng import Draws
 from rl_training.runtime.checkpoint import Checkpoint
 from rl_training.runtime.collector import Collector
 from rl_training.runtime.engine import CHUNK_LIMIT, Engine, chunk_length
 from rl_training.runtime.replay_store import ReplayStore, read_replay
-from rl_training.runtime.settings import RunSettings
 
 
+@dataclass(frozen=True)
 class UpdateRhythm:
     """Which environment steps are followed by updates: every `frequency` steps once `starts` are taken, `updates` each."""
 
-    def __init__(self, starts: int, frequency: int, updates: int) -> None:
-        self.starts, self.frequency, self.updates = max(starts, 1), frequency, updates
+    starts: int
+    frequency: int
+    updates: int
+
+    def _rounds_before_start(self) -> int:
+        return (max(self.starts, 1) - 1) // self.frequency
 
     def gradient_steps(self, env_step: int) -> int:
         """Return the gradient steps taken once `env_step` environment steps are done."""
-        rounds = env_step // self.frequency - (self.starts - 1) // self.frequency
-        return max(0, rounds) * self.updates
+        return max(0, env_step // self.frequency - self._rounds_before_start()) * self.updates
 
     def env_steps(self, gradient_steps: int) -> int:
         """Return the environment steps after which no further round fits into a budget of gradient steps."""
-        rounds = gradient_steps // self.updates
-        return ((self.starts - 1) // self.frequency + rounds) * self.frequency
+        return (self._rounds_before_start() + gradient_steps // self.updates) * self.frequency
+
+
+@dataclass(frozen=True)
+class PriorShare:
+    """Which share of a batch is prior data: `start` at first, moving to `end` over `anneal_steps` environment steps."""
+
+    start: float
+    end: float
+    anneal_steps: int
+
+    def rows(self, env_step: int, batch_size: int) -> int:
+        """Return the prior rows of a batch: the rounded share."""
+        done = min(env_step / self.anneal_steps, 1.0) if self.anneal_steps > 0 else 1.0
+        return round((self.start + (self.end - self.start) * done) * batch_size)
+
+
+@dataclass(frozen=True)
+class OnlinePlan:
+    """What an online phase does, whatever algorithm it trains."""
+
+    env_id: str
+    env_steps: int
+    batch_size: int
+    rhythm: UpdateRhythm
+    random_steps: int  # environment steps with uniformly random actions at the start
+    first_gradient_step: int = 0  # gradient steps taken before the phase
+    share: PriorShare | None = None  # None: prior data, where there is any, is one pool with the fresh
 
 
 class OnlineEngine(Engine):
@@ -48,72 +76,83 @@ class OnlineEngine(Engine):
     def __init__(
         self,
         learner: Learner[Any, Any],
-        settings: RunSettings,
-        spaces: Spaces,
-        transforms: Transforms,
+        plan: OnlinePlan,
+        schedules: Mapping[str, str],
+        buffer: ReplayBuffer,
+        collector: Collector,
         replay_dir: Path,
         warn: Callable[[str], None],
+        *,
+        rate: float = 1.0,
     ) -> None:
-        kwargs, model = settings.algo_kwargs, learner.model
-        self.rhythm = UpdateRhythm(kwargs.learning_starts, kwargs.train_frequency, kwargs.gradient_updates_per_step)
-        total = settings.total_timesteps
-        if settings.max_updates is not None:
-            total = min(total, self.rhythm.env_steps(settings.max_updates))
-        updates_per_step = kwargs.gradient_updates_per_step / kwargs.train_frequency
-        chunk = max(1, min(CHUNK_LIMIT, int(chunk_length(learner, kwargs.batch_size) / updates_per_step)))
-        super().__init__(learner, settings.schedules, total, chunk)
-        self.batch_size, self.learning_starts, self.warn = kwargs.batch_size, kwargs.learning_starts, warn
-        capacity = min(kwargs.buffer_capacity, total)
-        self.buffer = ReplayBuffer(
-            capacity, model.observation_dim, model.action_dim, members=model.members, device=model.device
-        )
+        updates_per_step = plan.rhythm.updates / plan.rhythm.frequency
+        chunk = max(1, min(CHUNK_LIMIT, int(chunk_length(learner, plan.batch_size) / updates_per_step)))
+        super().__init__(learner, schedules, plan.env_steps, chunk)
+        self.plan, self.buffer, self.collector, self.warn = plan, buffer, collector, warn
         self.store = ReplayStore(replay_dir)
-        self.collector = Collector(str(settings.env_id), model.seeds, spaces, transforms)
-        self.collector.start()
+        self._rate = rate
+
+    def rates(self, position: int) -> dict[str, float]:
+        """Return the learning-rate factor of each group at an environment step."""
+        return {group: rate * self._rate for group, rate in super().rates(position).items()}
 
     def run(self, first: int, count: int) -> Metrics:
         """Take `count` environment steps and the updates that belong to them."""
-        seeds = self.learner.model.seed_tensor
+        seeds, rhythm = self.learner.model.seed_tensor, self.plan.rhythm
         acting = Draws.of_steps(seeds, first, count)
-        done = self.rhythm.gradient_steps(first)
-        updates = self.rhythm.gradient_steps(first + count) - done
-        slots, learning = self._slots(first, count), Draws.of_steps(seeds, done, updates)
+        done = rhythm.gradient_steps(first)
+        updates = rhythm.gradient_steps(first + count) - done
+        learning = Draws.of_steps(seeds, 0, 0)
         metrics: Metrics = {}
         taken = 0
+        self.collector.start()
         for env_step in range(first, first + count):
             actions = self._actions(env_step, acting.at(env_step - first))
-            self.buffer.add(self.collector.step(actions))
+            self.buffer.add(self.collector.step(actions), self.collector.frozen)
             rates = self.rates(env_step)
-            while taken < self.rhythm.gradient_steps(env_step + 1) - done:
-                batch = self.buffer.batch(slots[:, taken])
-                metrics = self.learner.train_step(batch, learning.at(taken), rates, report=taken == updates - 1)
+            while taken < rhythm.gradient_steps(env_step + 1) - done:
+                if taken % CHUNK_LIMIT == 0:  # a round of updates may be longer than a chunk
+                    count_now = min(CHUNK_LIMIT, updates - taken)
+                    learning = Draws.of_steps(seeds, self.plan.first_gradient_step + done + taken, count_now)
+                draws = learning.at(taken % CHUNK_LIMIT)
+                batch = self._batch(env_step, draws)
+                metrics = self.learner.train_step(batch, draws, rates, report=taken == updates - 1)
                 taken += 1
         return metrics
 
     def _actions(self, env_step: int, draws: Draws) -> NDArray[np.float32]:
         """Actions in [-1, 1], (members, action_dim): uniform at the start, then samples of the policy."""
         model = self.learner.model
-        if env_step < self.learning_starts:
+        if env_step < self.plan.random_steps:
             return (draws.uniforms("collect/uniform", (model.action_dim,)) * 2.0 - 1.0).cpu().numpy()
         observations = torch.from_numpy(self.collector.observations()).to(model.device).unsqueeze(1)
         actions: Tensor = model.act(observations, draws.normals("collect/normal", (1, model.action_dim)))
         return actions[:, 0].cpu().numpy()
 
-    def _slots(self, first: int, count: int) -> Tensor:
-        """The slots of every update of a chunk, (members, updates, batch), each among what is held by then."""
-        held = [
-            min(env_step, self.buffer.capacity)
-            for env_step in range(first + 1, first + count + 1)
-            for _ in range(self.rhythm.gradient_steps(env_step) - self.rhythm.gradient_steps(env_step - 1))
-        ]
-        model, start = self.learner.model, self.rhythm.gradient_steps(first)
-        steps = torch.arange(start, start + len(held), device=model.device)
-        high = torch.tensor(held, dtype=torch.int64, device=model.device)
-        return rng.integers(model.seed_tensor, "batches", steps, (self.batch_size,), high=high)
+    def _batch(self, env_step: int, draws: Draws) -> Batch:
+        """The batch of an update: fresh transitions alone, an exact share of prior ones, or both as one pool."""
+        buffer, size = self.buffer, (self.plan.batch_size,)
+        available = torch.from_numpy(buffer.available).to(self.learner.model.device)
+        if not buffer.prior_rows:
+            return buffer.gather(buffer.places(draws.integers("batches", size, high=available)))
+        if self.plan.share is None:
+            pool = draws.integers("batches", size, high=available + buffer.prior_rows)
+            places = torch.where(pool < buffer.prior_rows, pool, buffer.places(pool - buffer.prior_rows))
+        else:
+            share = self.plan.share.rows(env_step, self.plan.batch_size)
+            places = draws.integers("prior_batches", size, high=buffer.prior_rows)
+            fresh = buffer.places(draws.integers("batches", size, high=available))
+            # a member with nothing fresh to sample yet learns from prior data alone
+            places[:, share:] = torch.where(available.unsqueeze(1) > 0, fresh[:, share:], places[:, share:])
+        return replace(buffer.gather(places), prior=(places < buffer.prior_rows).to(torch.float32))
 
     def counters(self, position: int) -> dict[str, int]:
         """Return environment steps and gradient steps."""
-        return {"env_step": position, "step": self.rhythm.gradient_steps(position)}
+        return {"env_step": position, "step": self.plan.first_gradient_step + self.plan.rhythm.gradient_steps(position)}
+
+    def position(self, checkpoint: Checkpoint) -> int:
+        """Return the environment steps of a checkpoint."""
+        return checkpoint.env_step or 0
 
     def member_metrics(self, member: int) -> dict[str, float]:
         """Return what the last whole episode of a member gave."""
@@ -123,21 +162,49 @@ class OnlineEngine(Engine):
         """Let the environments of stopped members stand still."""
         self.collector.freeze(members)
 
-    def tensors(self) -> dict[str, Tensor]:
-        """Return the current episodes."""
-        return self.collector.tensors()
+    def tensors(self, position: int) -> dict[str, Tensor]:
+        """Return the current episodes, and the transitions that wait for the end of theirs."""
+        del position
+        pending = self.buffer.rows(self._settled(), self.buffer.added)
+        return {**self.collector.tensors(), "online/pending": torch.from_numpy(pending)}
 
-    def state(self) -> dict[str, Any]:
+    def _settled(self) -> int:
+        """The number of transitions that will not change any more, of every member."""
+        return max(int(self.buffer.ready.min()), self.buffer.oldest)
+
+    def state(self, position: int) -> dict[str, Any]:
         """Write the transitions that are new since the last checkpoint; return them and the episodes by reference."""
-        return {"episodes": self.collector.state(), "replay": self.store.save(self.buffer)}
+        del position
+        segments = self.store.save(self.buffer, self._settled())
+        return {"episodes": self.collector.state(), "replay": segments, "replay_ready": self.buffer.ready.tolist()}
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Take back replay and environments."""
         if "episodes" not in checkpoint.state or checkpoint.env_step is None:
             raise CheckpointError(f"{checkpoint.path}: is not the checkpoint of an online run")
-        self.buffer.restore(read_replay(checkpoint), checkpoint.env_step)
-        self.store.adopt(checkpoint)
-        self.collector.restore(checkpoint.state["episodes"], checkpoint.tensors, self.warn)
+        rows = self._stored_rows(checkpoint)
+        self.buffer.restore(rows, checkpoint.env_step, checkpoint.state["replay_ready"])
+        lost = self.collector.restore(checkpoint.state["episodes"], checkpoint.tensors, self.warn)
+        for member in lost:
+            self.buffer.cut(member)
+        if not lost:  # otherwise the rows have changed, and the next save writes them anew
+            self.store.adopt(checkpoint)
+
+    def _stored_rows(self, checkpoint: Checkpoint) -> NDArray[np.float32]:
+        """All transitions of a checkpoint, settled and pending; refused unless they are just those the buffer held."""
+        try:
+            pending, segments = checkpoint.tensors["online/pending"].numpy(), checkpoint.state["replay"]
+            settled = read_replay(checkpoint)
+            rows = np.concatenate((settled, pending), axis=1) if segments else pending
+            first = segments[0]["first"] if segments else int(checkpoint.env_step or 0) - pending.shape[1]
+            shape = (self.buffer.members, int(checkpoint.env_step or 0) - first, self.buffer.layout.width)
+            if rows.shape != shape or rows.shape[1] < min(int(checkpoint.env_step or 0), self.buffer.capacity):
+                raise CheckpointError(f"{checkpoint.path}: its replay is {rows.shape}, {shape} is needed")
+            if len(checkpoint.state["replay_ready"]) != self.buffer.members:
+                raise CheckpointError(f"{checkpoint.path}: its replay is of another number of members")
+        except (KeyError, TypeError, ValueError) as error:
+            raise CheckpointError(f"{checkpoint.path}: its replay is not described as this version does ({error})") from error
+        return rows
 
     def forget(self, referenced: Collection[str]) -> None:
         """Remove the segments that no checkpoint refers to."""

@@ -16,8 +16,8 @@ class Reporter(Protocol):
     def note(self, text: str) -> None:
         """Something worth a line happened."""
 
-    def saved(self, step: int) -> None:
-        """A checkpoint was written."""
+    def saved(self, label: str) -> None:
+        """A checkpoint was written, at a position such as `step 120`."""
 
     def warn(self, text: str) -> None:
         """Something the user should know about."""
@@ -38,7 +38,7 @@ class QuietReporter:
     def note(self, text: str) -> None:
         """Say nothing."""
 
-    def saved(self, step: int) -> None:
+    def saved(self, label: str) -> None:
         """Say nothing."""
 
     def warn(self, text: str) -> None:
@@ -56,9 +56,9 @@ class LineReporter(QuietReporter):
         """Print where the run starts and ends."""
         self.note(f"training from step {first_step:,} to {total_steps:,}")
 
-    def saved(self, step: int) -> None:
-        """Print the step of a checkpoint."""
-        self.note(f"saved step {step}")
+    def saved(self, label: str) -> None:
+        """Print where a checkpoint stands."""
+        self.note(f"saved {label}")
 
     def note(self, text: str) -> None:
         """Print a line."""

@@ -5,7 +5,7 @@ lists the segments of its buffer with sizes and SHA-256; a checkpoint that was s
 """
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,7 @@ def encode_segment(rows: NDArray[np.float32], first: int) -> tuple[Segment, byte
 
 def read_replay(checkpoint: Checkpoint) -> NDArray[np.float32]:
     """Return the verified transitions of a checkpoint, (members, count, width), oldest first."""
-    segments: Sequence[Segment] = checkpoint.state["replay"]
+    segments = _checked_segments(checkpoint)
     rows = [_read_segment(checkpoint, segment) for segment in segments]
     if any(before["stop"] != after["first"] for before, after in pairwise(segments)):
         raise CheckpointError(f"{checkpoint.path}: the segments of its replay do not follow one another")
@@ -49,22 +49,35 @@ def read_replay(checkpoint: Checkpoint) -> NDArray[np.float32]:
     return joined if checkpoint.member is None else joined[checkpoint.member : checkpoint.member + 1]
 
 
+def _checked_segments(checkpoint: Checkpoint) -> list[Segment]:
+    """The segments that a checkpoint lists, each of the right form."""
+    segments = checkpoint.state.get("replay")
+    kinds = {"name": str, "first": int, "stop": int, "bytes": int, "sha256": str}
+    for segment in segments if isinstance(segments, list) else [None]:
+        if not isinstance(segment, dict) or any(type(segment.get(key)) is not kind for key, kind in kinds.items()):
+            raise CheckpointError(f"{checkpoint.path}: its list of replay segments is damaged")
+        if not _NAME.fullmatch(segment["name"]):
+            raise CheckpointError(f"{checkpoint.path}: refers to {segment['name']!r}, which is not a segment of a replay")
+    return segments or []
+
+
 def export_checkpoint(path: Path, checkpoint: Checkpoint) -> Path:
     """Write a checkpoint that stands alone: that of an online run with its replay inside."""
     if checkpoint.env_step is None:
         return write_checkpoint(path, checkpoint.tensors, checkpoint.state)
-    rows = read_replay(checkpoint)
-    segment, data = encode_segment(rows, checkpoint.env_step - rows.shape[1])
-    state = {**checkpoint.state, "replay": [segment]}
-    return write_checkpoint(path, checkpoint.tensors, state, {segment["name"]: data})
+    if not checkpoint.state["replay"]:
+        return write_checkpoint(path, checkpoint.tensors, checkpoint.state)
+    segment, data = encode_segment(read_replay(checkpoint), checkpoint.state["replay"][0]["first"])
+    return write_checkpoint(path, checkpoint.tensors, {**checkpoint.state, "replay": [segment]}, {segment["name"]: data})
 
 
 def _read_segment(checkpoint: Checkpoint, segment: Segment) -> NDArray[np.float32]:
-    name = segment["name"]
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise CheckpointError(f"{checkpoint.path}: refers to {name!r}, which is not a segment of a replay")
-    inside = checkpoint.source / name
-    path = inside if inside.exists() else checkpoint.source.parent.parent / "replay" / name
+    inside = checkpoint.source / segment["name"]
+    path = inside if inside.exists() else checkpoint.source.parent.parent / "replay" / segment["name"]
+    if not path.exists():
+        raise CheckpointError(
+            f"{path}: is missing; {checkpoint.path} refers to the replay of its run (save() makes a copy that stands alone)"
+        )
     data = read_regular_file(path, segment["bytes"])
     if len(data) != segment["bytes"] or sha256(data) != segment["sha256"]:
         raise CheckpointError(f"{path}: is damaged (its hash does not match the checkpoint's)")
@@ -72,6 +85,8 @@ def _read_segment(checkpoint: Checkpoint, segment: Segment) -> NDArray[np.float3
         rows: NDArray[np.float32] = decode_arrays(data)["rows"]
     except (safetensors.SafetensorError, ValueError, KeyError) as error:
         raise CheckpointError(f"{path}: cannot be read: {error}") from error
+    if rows.ndim != 3 or rows.dtype != np.float32 or rows.shape[1] != segment["stop"] - segment["first"]:
+        raise CheckpointError(f"{path}: holds {rows.dtype} {rows.shape}, not what its name says")
     return rows
 
 
@@ -82,15 +97,14 @@ class ReplayStore:
         self.directory = directory
         self._segments: list[Segment] = []
 
-    def save(self, buffer: ReplayBuffer) -> list[Segment]:
-        """Write what was added since the last save; return the segments that hold all the buffer holds."""
-        oldest = buffer.added - len(buffer)
-        current = [segment for segment in self._segments if segment["stop"] > oldest]
+    def save(self, buffer: ReplayBuffer, stop: int) -> list[Segment]:
+        """Write the transitions before number `stop` that no segment holds; return the segments of all the buffer holds."""
+        current = [segment for segment in self._segments if segment["stop"] > buffer.oldest]
         if len(current) >= MAX_SEGMENTS:
             current = []
-        first = current[-1]["stop"] if current else oldest
-        if first < buffer.added:
-            segment, data = encode_segment(buffer.rows(first, buffer.added), first)
+        first = current[-1]["stop"] if current else buffer.oldest
+        if first < stop:
+            segment, data = encode_segment(buffer.rows(first, stop), first)
             self._write(segment["name"], data)
             current.append(segment)
         self._segments = current
@@ -107,8 +121,9 @@ class ReplayStore:
 
     def adopt(self, checkpoint: Checkpoint) -> None:
         """Go on from the segments of a checkpoint of this very run; another's are written anew by the next save."""
-        ours = checkpoint.member is None and checkpoint.source.parent.parent.resolve() == self.directory.parent.resolve()
-        self._segments = [dict(segment) for segment in checkpoint.state["replay"]] if ours else []
+        segments = [dict(segment) for segment in checkpoint.state["replay"]]
+        ours = checkpoint.member is None and all((self.directory / segment["name"]).is_file() for segment in segments)
+        self._segments = segments if ours else []
 
     def prune(self, referenced: Collection[str]) -> None:
         """Remove the segments that nobody refers to."""

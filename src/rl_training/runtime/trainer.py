@@ -18,8 +18,15 @@ from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.checkpoint import Checkpoint
 from rl_training.runtime.engine import Engine, applied, resolve_device, resolve_engine
 from rl_training.runtime.loop import LoopParts, TrainingLoop, TrainingResult
-from rl_training.runtime.offline import DatasetSource, OfflineEngine, build_offline_dataset, process_offline_dataset
-from rl_training.runtime.online import OnlineEngine
+from rl_training.runtime.offline import (
+    DatasetSource,
+    OfflineEngine,
+    ProcessedDataset,
+    build_offline_dataset,
+    process_offline_dataset,
+)
+from rl_training.runtime.online_setup import environment_of, finetune_engine, online_engine
+from rl_training.runtime.phases import TwoPhaseEngine
 from rl_training.runtime.progress import QuietReporter, Reporter
 from rl_training.runtime.settings import RunSettings
 from rl_training.runtime.signals import SignalWatch
@@ -64,19 +71,19 @@ class Supply:
 def train_offline(
     settings: RunSettings, build: BuildLearner, run_dir: Path, options: TrainOptions, *, returns_to_go: bool = False
 ) -> TrainingResult:
-    """Train from a fixed dataset until the budget ends; `run_dir` receives metrics and checkpoints."""
+    """Train from a fixed dataset until the budget ends, then online if the settings have a `finetune` block."""
 
-    def supply(signals: SignalWatch, _reporter: Reporter) -> Supply:
-        dataset = options.dataset
-        if dataset is None:
-            dataset = build_offline_dataset(settings, signals.raise_if_stopped)
-        _check_same_data(dataset, options.resume_from)
-        data = process_offline_dataset(dataset, settings, returns_to_go=returns_to_go)
+    def supply(signals: SignalWatch, reporter: Reporter) -> Supply:
+        dataset, data = _data(settings, options, signals, returns_to_go=returns_to_go)
 
         def engine(learner: Learner[Any, Any]) -> Engine:
-            model = learner.model
-            source = DatasetSource(data, model.seed_tensor, settings.algo_kwargs.batch_size, model.device)
-            return OfflineEngine(learner, source, settings.schedules, total_steps(settings, source.steps_per_epoch))
+            source = _source(learner, data, settings)
+            budget, block = total_steps(settings, source.steps_per_epoch), settings.finetune
+            if block is None:
+                return OfflineEngine(learner, source, settings.schedules, budget)
+            switch = block.from_step or budget
+            online = finetune_engine(learner, settings, block, switch, data, run_dir / "replay", reporter.warn)
+            return TwoPhaseEngine(OfflineEngine(learner, source, settings.schedules, switch, span=budget), online)
 
         return Supply(data.spaces, data.transforms, dataset, engine)
 
@@ -89,18 +96,53 @@ def train_online(settings: RunSettings, build: BuildLearner, run_dir: Path, opti
         raise ConfigError(f"{settings.algo} learns online and takes no dataset")
 
     def supply(_signals: SignalWatch, reporter: Reporter) -> Supply:
-        env_id = settings.env_id
-        if env_id is None:
-            raise ConfigError(f"{settings.algo} learns online: set env_id")
-        spaces = infer_env_spaces(env_id)
+        spaces = infer_env_spaces(environment_of(settings))
         transforms = Transforms.unfitted(spaces.observation_dim, settings.algo_kwargs.reward)
 
         def engine(learner: Learner[Any, Any]) -> Engine:
-            return OnlineEngine(learner, settings, spaces, transforms, run_dir / "replay", reporter.warn)
+            return online_engine(learner, settings, spaces, transforms, run_dir / "replay", reporter.warn)
 
         return Supply(spaces, transforms, None, engine)
 
     return _train(settings, build, run_dir, options, supply)
+
+
+def train_with_prior_data(settings: RunSettings, build: BuildLearner, run_dir: Path, options: TrainOptions) -> TrainingResult:
+    """Train in the environment on batches that hold a share of prior data, after `offline_pretrain_updates` on it alone."""
+
+    def supply(signals: SignalWatch, reporter: Reporter) -> Supply:
+        environment_of(settings)
+        dataset, data = _data(settings, options, signals)
+
+        def engine(learner: Learner[Any, Any]) -> Engine:
+            replay_dir, pretraining = run_dir / "replay", settings.algo_kwargs.offline_pretrain_updates
+            online = online_engine(learner, settings, data.spaces, data.transforms, replay_dir, reporter.warn, data)
+            if not pretraining:
+                return online
+            source = _source(learner, data, settings, prior=True)
+            return TwoPhaseEngine(OfflineEngine(learner, source, {}, pretraining), online)
+
+        return Supply(data.spaces, data.transforms, dataset, engine)
+
+    return _train(settings, build, run_dir, options, supply)
+
+
+def _data(
+    settings: RunSettings, options: TrainOptions, signals: SignalWatch, *, returns_to_go: bool = False
+) -> tuple[TransitionDataset, ProcessedDataset]:
+    """The dataset of a run, raw and as learners see it; the one the checkpoint knows."""
+    dataset = options.dataset
+    if dataset is None:
+        dataset = build_offline_dataset(settings, signals.raise_if_stopped)
+    _check_same_data(dataset, options.resume_from)
+    return dataset, process_offline_dataset(dataset, settings, returns_to_go=returns_to_go)
+
+
+def _source(
+    learner: Learner[Any, Any], data: ProcessedDataset, settings: RunSettings, *, prior: bool = False
+) -> DatasetSource:
+    model = learner.model
+    return DatasetSource(data, model.seed_tensor, settings.algo_kwargs.batch_size, model.device, prior=prior)
 
 
 def _train(
@@ -121,10 +163,8 @@ def _train(
             if checkpoint is not None and (difference := _differences(checkpoint, resolved.record())):
                 reporter.warn(f"not bit-exact: the checkpoint was written with {difference}")
             with contextlib.closing(supply.engine(learner)) as engine:
-                if checkpoint is not None and engine.total < checkpoint.position:
-                    raise ConfigError(
-                        f"the budget of {engine.total} steps is below the {checkpoint.position} of {checkpoint.path}"
-                    )
+                if checkpoint is not None and engine.total < (taken := engine.position(checkpoint)):
+                    raise ConfigError(f"the budget of {engine.total} steps is below the {taken} of {checkpoint.path}")
                 if options.on_ready is not None:
                     options.on_ready(supply.dataset)
                 parts = LoopParts(

@@ -1,0 +1,190 @@
+"""What may stand under `algo_kwargs`, one class per algorithm, and the blocks they share; importable without torch."""
+
+import os
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, Strict, field_validator, model_validator
+
+from rl_training.knobs import (
+    CalQLKnobs,
+    CQLKnobs,
+    IQLKnobs,
+    IQLNetworkKnobs,
+    REDQKnobs,
+    REDQNetworkKnobs,
+    RLPDKnobs,
+    SACKnobs,
+    SACNetworkKnobs,
+    StrictModel,
+    TD3BCKnobs,
+    TD3NetworkKnobs,
+    XQLKnobs,
+    check_subset,
+)
+
+Seed = Annotated[int, Strict(), Field(ge=0, lt=2**63)]
+
+
+class RewardConfig(StrictModel):
+    """How rewards are transformed: r <- clip(scale * r + shift)."""
+
+    scale: float = 1.0
+    """Factor."""
+    shift: float = 0.0
+    """Summand, after the factor."""
+    clip: Annotated[tuple[float, float], Field(strict=False)] | None = None
+    """Lowest and highest reward afterwards; null clips nothing."""
+    normalize: bool = False
+    """First scale so that the episode returns in the data span 1000."""
+
+    @model_validator(mode="after")
+    def _ordered(self) -> "RewardConfig":
+        if self.clip is not None and not self.clip[0] < self.clip[1]:
+            raise ValueError("clip must be [lowest, highest]")
+        return self
+
+
+class DatasetConfig(StrictModel):
+    """One source of data: a recipe (`kind`) made from the environment, or a file (`path`)."""
+
+    kind: Literal["random", "scripted"] | None = None
+    """Behaviour of the recipe."""
+    size: int = Field(100_000, ge=1, le=1_000_000_000)
+    """Rows of the recipe."""
+    seed: Seed = 0
+    """Seed of the recipe, independent of the training seeds."""
+    noise: float = Field(0.0, ge=0.0)
+    """Action noise of a scripted behaviour, in units of half the action range."""
+    path: str | None = None
+    """File to read instead."""
+    format: Literal["auto", "npz", "hdf5", "d3rlpy"] = "auto"
+    """Layout of the file."""
+    weight: float | None = Field(None, ge=0.0)
+    """Share of the rows in a mixture; without weights every row is kept."""
+
+    @model_validator(mode="after")
+    def _one_source(self) -> "DatasetConfig":
+        if (self.kind is None) == (self.path is None):
+            raise ValueError("give either `kind` (a recipe) or `path` (a file)")
+        return self
+
+    @field_validator("path")
+    @classmethod
+    def _absolute(cls, path: str | None) -> str | None:
+        return None if path is None else os.path.abspath(path)  # a resume may start from another directory
+
+
+def _as_list(value: Any) -> Any:
+    return [value] if isinstance(value, Mapping | DatasetConfig) else value if value is not None else []
+
+
+class AlgorithmKwargs(StrictModel):
+    """What every algorithm has under `algo_kwargs`."""
+
+    batch_size: int = Field(256, ge=1, le=1_000_000)
+    """Transitions per gradient step and member."""
+    reward: RewardConfig = RewardConfig()
+    """Reward transform."""
+
+
+class OfflineKwargs(AlgorithmKwargs):
+    """Data settings of the offline algorithms."""
+
+    normalize_observations: bool = False
+    """Whiten observations by the mean and standard deviation of the data."""
+    dataset: Annotated[tuple[DatasetConfig, ...], Field(strict=False), BeforeValidator(_as_list)] = ()
+    """A recipe or a file, or a list of them."""
+
+    @field_validator("dataset")
+    @classmethod
+    def _all_weights_or_none(cls, parts: tuple[DatasetConfig, ...]) -> tuple[DatasetConfig, ...]:
+        if len({part.weight is None for part in parts}) > 1:
+            raise ValueError("give every part of a mixture a `weight`, or none of them")
+        return parts
+
+
+class CollectionConfig(StrictModel):
+    """How fresh transitions are collected and learned from; steps are environment steps."""
+
+    buffer_capacity: int = Field(1_000_000, ge=1, le=1_000_000_000)
+    """Transitions kept per member; the oldest are forgotten."""
+    learning_starts: int = Field(1_000, ge=0)
+    """Environment steps with uniformly random actions, before the first update."""
+    train_frequency: int = Field(1, ge=1)
+    """Environment steps between two rounds of updates."""
+    gradient_updates_per_step: int = Field(1, ge=1, le=10_000)
+    """Gradient steps of one round."""
+
+
+class OnlineKwargs(CollectionConfig, AlgorithmKwargs):
+    """Settings of the algorithms that learn in an environment."""
+
+
+def _without_data(reward: RewardConfig) -> RewardConfig:
+    if reward.normalize:
+        raise ValueError("`normalize` is fitted on a dataset, and an online run has none; use `scale`")
+    return reward
+
+
+UnfittedReward = Annotated[RewardConfig, AfterValidator(_without_data)]
+
+
+class IQLKwargs(IQLKnobs, IQLNetworkKnobs, OfflineKwargs):
+    """Everything under `algo_kwargs` of IQL."""
+
+
+class XQLKwargs(XQLKnobs, IQLNetworkKnobs, OfflineKwargs):
+    """Everything under `algo_kwargs` of XQL."""
+
+
+class TD3BCKwargs(TD3BCKnobs, TD3NetworkKnobs, OfflineKwargs):
+    """Everything under `algo_kwargs` of TD3+BC."""
+
+    normalize_observations: bool = True
+    """Whiten observations by the mean and standard deviation of the data."""
+
+
+class CQLKwargs(CQLKnobs, SACNetworkKnobs, OfflineKwargs):
+    """Everything under `algo_kwargs` of CQL."""
+
+
+class CalQLKwargs(CalQLKnobs, SACNetworkKnobs, OfflineKwargs):
+    """Everything under `algo_kwargs` of Cal-QL."""
+
+
+class SACKwargs(SACKnobs, SACNetworkKnobs, OnlineKwargs):
+    """Everything under `algo_kwargs` of SAC."""
+
+    reward: UnfittedReward = RewardConfig()
+    """Reward transform."""
+
+
+class REDQKwargs(REDQKnobs, REDQNetworkKnobs, OnlineKwargs):
+    """Everything under `algo_kwargs` of REDQ."""
+
+    reward: UnfittedReward = RewardConfig()
+    """Reward transform."""
+    learning_starts: int = Field(5_000, ge=0)
+    """Environment steps with uniformly random actions, before the first update."""
+    gradient_updates_per_step: int = Field(20, ge=1, le=10_000)
+    """Gradient steps of one round."""
+
+    @model_validator(mode="after")
+    def _subset_of_the_critics(self) -> "REDQKwargs":
+        check_subset(self.subset_size, self.num_critics)
+        return self
+
+
+class RLPDKwargs(RLPDKnobs, SACNetworkKnobs, OnlineKwargs, OfflineKwargs):
+    """Everything under `algo_kwargs` of RLPD."""
+
+    offline_pretrain_updates: int = Field(0, ge=0)
+    """Gradient steps on prior data alone before the first environment step; not part of total_timesteps."""
+    offline_batch_ratio: float = Field(0.5, ge=0.0, le=1.0)
+    """Share of prior rows in every batch, rounded to whole rows."""
+
+    @model_validator(mode="after")
+    def _subset_of_the_critics(self) -> "RLPDKwargs":
+        check_subset(self.subset_size, self.num_critics)
+        return self
