@@ -160,9 +160,9 @@ def check_short_run(algo, run_dir):
     """A run of the trainer leaves checkpoints, metrics and an evaluation; returns its log rows."""
     result = get_spec(algo).train()(make_config(run_values(algo)), run_dir)
     rows = metric_rows(run_dir)
-    train = [row for row in rows if "train/critic_loss" in row]
-    evaluations = [row for row in rows if "eval/return_mean" in row]
     unit = "env_step" if is_online(algo) else "step"
+    train = [row for row in rows if "train/critic_loss" in row and unit in row]  # less the rows of a pretraining
+    evaluations = [row for row in rows if "eval/return_mean" in row and unit in row]
     assert [row[unit] for row in train] == list(range(10, 121, 10))
     assert [row[unit] for row in evaluations] == [40, 80, 120]
     assert {f"train/{name}" for name in METRICS[algo]} <= set(train[0])

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rl_training.errors import ConfigError, RLTrainingError
-from rl_training.experiment.config import RunConfig, load_config, packaged_configs
+from rl_training.experiment.config import RunConfig, apply_override, load_config, packaged_configs
 from rl_training.experiment.manager import ExperimentManager, locate
 from rl_training.experiment.registry import REGISTRY
 
@@ -85,6 +85,28 @@ def resume(
     if device is not None:
         changes["device"] = device
     manager.config = _changed(manager.config, changes)
+    _run(manager, as_json, resume=True, checkpoint=checkpoint)
+
+
+@app.command()
+def finetune(
+    run: RunArgument,
+    env_steps: Annotated[int, typer.Option(help="Environment steps of the online phase.")],
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="key=value of the finetune block, as often as needed.")
+    ] = None,
+    run_dir: Annotated[str | None, typer.Option(help="A new run directory, for a lone checkpoint.")] = None,
+    device: DeviceOption = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Go on with a finished offline run in its environment; `resume` goes on with the finetune itself."""
+    del debug
+    block: dict[str, Any] = {"env_steps": env_steps}
+    for setting in settings or ():
+        apply_override(block, setting)
+    manager, checkpoint = ExperimentManager.finetuning(run, block, run_dir)
+    manager.config = _changed(manager.config, {} if device is None else {"device": device})
     _run(manager, as_json, resume=True, checkpoint=checkpoint)
 
 

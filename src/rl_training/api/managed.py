@@ -12,7 +12,7 @@ from rl_training.api.policy import Policy, evaluation_report
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.errors import CheckpointError, ConfigError
 from rl_training.experiment.config import RunConfig, make_config
-from rl_training.experiment.manager import ExperimentManager, find_checkpoint, locate
+from rl_training.experiment.manager import ExperimentManager, find_checkpoint, finetune_config, locate
 from rl_training.experiment.registry import get_spec
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.checkpoint import Checkpoint, CheckpointStore, member_of
@@ -98,10 +98,30 @@ class ManagedAlgorithm:
 
     def learn(self, total_timesteps: int, callback: Callback | Sequence[Callback] | None = None) -> Self:
         """Train until `total_timesteps` steps have been taken in all; called again, or after `load`, it goes on."""
+        if self.config.finetune is not None:
+            raise ConfigError("this run is in its online phase: go on with finetune(env_steps)")
+        config = make_config({**self.config.record(), "total_timesteps": total_timesteps}, type(self).__name__)
+        return self._train(config, callback)
+
+    def finetune(self, env_steps: int, callback: Callback | Sequence[Callback] | None = None, **settings: Any) -> Self:
+        """Go on in the environment until `env_steps` steps have been taken there; called again, it goes on.
+
+        `settings` are those of the config's `finetune` block: replay, prior_ratio, prior_ratio_end, learning_rate_factor, ...
+        """
+        if self._start is None:
+            raise ConfigError("there is nothing to go on from: call learn() or load() first")
+        block = {**settings, "env_steps": env_steps}
+        if self.config.finetune is None:
+            return self._train(finetune_config(self._start, block, type(self).__name__), callback)
+        record = self.config.record()
+        block = {**record["finetune"], **block}
+        return self._train(make_config({**record, "finetune": block}, type(self).__name__), callback)
+
+    def _train(self, config: RunConfig[Any], callback: Callback | Sequence[Callback] | None) -> Self:
         callbacks = [callback] if isinstance(callback, Callback) else callback or ()
         if not isinstance(callbacks, Sequence) or not all(isinstance(one, Callback) for one in callbacks):
             raise ConfigError(f"callback = {callback!r} is not legal: must be a Callback or a list of them")
-        self.config = self._with_budget(total_timesteps)
+        self.config = config
         manager = ExperimentManager(self.config, self.run_dir)
         try:
             manager.train(
@@ -118,9 +138,6 @@ class ManagedAlgorithm:
                 self._start = store.load()
                 self._policy = Policy.from_checkpoint(self._start, device=self.config.device)
         return self
-
-    def _with_budget(self, total_timesteps: int) -> RunConfig[Any]:
-        return make_config({**self.config.record(), "total_timesteps": total_timesteps}, type(self).__name__)
 
     def evaluate(self, episodes: int = 10, seed: int | None = None) -> dict[str, Any]:
         """Return `return_mean`, `return_std`, `returns`, `lengths` and the members' rows over seeded episodes."""

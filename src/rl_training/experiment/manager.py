@@ -4,7 +4,7 @@ import json
 import platform
 import shutil
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -69,6 +69,19 @@ class ExperimentManager:
         elif run_dir is None and locate(run)[0] is not None:
             return cls.open(run), checkpoint
         return cls(make_config(checkpoint.state["config"], str(checkpoint.path)), run_dir), checkpoint
+
+    @classmethod
+    def finetuning(
+        cls, run: str | Path, block: Mapping[str, Any], run_dir: str | Path | None = None
+    ) -> "tuple[ExperimentManager, Checkpoint]":
+        """Return the manager of a finished offline run with a `finetune` block, and the checkpoint to go on from online."""
+        checkpoint = find_checkpoint(run)
+        home = locate(run)[0] if run_dir is None else None
+        if home is not None and run_status(home) != "finished":
+            raise ConfigError(f"{run}: has not finished; go on with `rl-training resume {run}` first")
+        if home is None and run_dir is None:
+            raise ConfigError(f"{run}: lies in no run directory; give a --run-dir for the finetune")
+        return cls(finetune_config(checkpoint, block, str(run)), home or run_dir), checkpoint
 
     def train(
         self,
@@ -171,6 +184,11 @@ class ExperimentManager:
         free = {"device", "keep_checkpoints", "run_name"}
         if set(self.config.schedules.values()) == {"constant"}:  # other schedules span the whole run
             free |= BUDGETS
+        block = self.config.finetune
+        if checkpoint.env_step is None:
+            free |= {"finetune", "early_stopping"}  # nothing of the online phase has happened yet
+        elif block is not None and block.prior_ratio_end is None:
+            free.add("finetune.env_steps")
         changes = [c for c in _changes(checkpoint.state["config"], self.config.record()) if c[0] not in free]
         if changes:
             shown = "; ".join(f"{key} was {old!r}, is {new!r}" for key, old, new in changes[:5])
@@ -201,7 +219,7 @@ class ExperimentManager:
         }
 
     def _phase(self, start: "Checkpoint | None") -> dict[str, Any]:
-        name = "online" if get_spec(self.config.algo).online else "offline"
+        name = "online" if get_spec(self.config.algo).online else "finetune" if self.config.finetune else "offline"
         return {"name": name, "from_step": start.step if start else 0, "from_env_step": start.env_step if start else None}
 
     def _write_record(self, record: dict[str, Any], status: str, message: str | None = None) -> None:
@@ -213,6 +231,17 @@ class ExperimentManager:
         from rl_training.runtime.storage import replace_file
 
         replace_file(self.run_dir / name, data)
+
+
+def finetune_config(checkpoint: "Checkpoint", block: Mapping[str, Any], where: str) -> RunConfig[Any]:
+    """Return the config of an offline checkpoint with a `finetune` block that begins where the checkpoint stands."""
+    config = checkpoint.state["config"]
+    if get_spec(str(config.get("algo"))).online:
+        raise ConfigError(f"{where}: {config['algo']} learns online as it is; give it a larger budget instead")
+    if checkpoint.env_step is not None:
+        raise ConfigError(f"{where}: is in its online phase already; go on with `rl-training resume`")
+    values = {**block, "from_step": checkpoint.step}
+    return make_config({**config, "early_stopping": None, "finetune": values}, where)
 
 
 def locate(run: str | Path) -> tuple[Path | None, Path | None]:

@@ -253,7 +253,8 @@ class CheckpointStore:
         return value if isinstance(value, str) and _NAME.fullmatch(value) else None
 
     def _prune(self) -> None:
-        kept = {*self.names()[-self.keep :], self._pointed("best"), self._pointed("latest")}
+        offline = [name for name in self.names() if not name.startswith("env-")]  # the last is where an online phase began
+        kept = {*self.names()[-self.keep :], *offline[-1:], self._pointed("best"), self._pointed("latest")}
         for name in self.names():
             if name not in kept:
                 shutil.rmtree(self.directory / name)

@@ -54,6 +54,12 @@ class Population:
             self.records[member].status, self.records[member].status_step = status, step
         self.restore_frozen()
 
+    def revive(self) -> None:
+        """Let stopped members train again; diverged ones stay as they are."""
+        for record in self.records:
+            if record.status == "stopped":
+                record.status, record.status_step = "training", None
+
     def restore_frozen(self) -> None:
         """Put the rows of frozen members back."""
         frozen = self.frozen
