@@ -46,20 +46,22 @@ _TD3 = [Pass(1, OBSERVATIONS, ACTIONS), Pass(2, PAIR, 1), Pass(2, PAIR, 1, "weig
 _TD3_ACTOR = [Pass(1, OBSERVATIONS, ACTIONS, "weights"), Pass(1, PAIR, 1, "inputs")]
 _CQL = [*_sac(2)[:2], Pass(2, PAIR, 1, "weights", SAMPLED), *_soft_actor(2)]
 
+_IQL = [
+    Pass(2, PAIR, 1),
+    Pass(1, OBSERVATIONS, 1),
+    Pass(1, OBSERVATIONS, 1, "weights"),
+    Pass(2, PAIR, 1, "weights"),
+    Pass(1, OBSERVATIONS, ACTIONS, "weights"),
+]
+
 UPDATES: dict[str, list[list[Pass]]] = {
-    "iql": [
-        [
-            Pass(2, PAIR, 1),
-            Pass(1, OBSERVATIONS, 1),
-            Pass(1, OBSERVATIONS, 1, "weights"),
-            Pass(2, PAIR, 1, "weights"),
-            Pass(1, OBSERVATIONS, ACTIONS, "weights"),
-        ]
-    ],
+    "iql": [_IQL],
+    "xql": [_IQL],
     "td3_bc": [_TD3, [*_TD3, *_TD3_ACTOR]],
     "cql": [_CQL],
     "cal_ql": [_CQL],
     "sac": [[*_sac(2), *_soft_actor(2)]],
+    "rlpd": [[*_sac(2), *_soft_actor(2)]],
     "redq": [*[_sac(10)] * 19, [*_sac(10), *_soft_actor(10)]],
 }
 
