@@ -33,7 +33,7 @@ test: lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
 test-learning: setup
-	$(BIN)/python -m pytest -m learning --timeout 2700 -s
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m learning --timeout 2700 -rP
 
 test-faults: setup
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m faults --timeout 2700

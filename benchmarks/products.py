@@ -79,14 +79,12 @@ def _products(network: Pass, hidden: int) -> tuple[list[Product], list[Product]]
         if network.gradient == "none":
             continue
         slope = torch.randn_like(y)
-        if (
-            layer > 0 or network.gradient == "inputs"
-        ):  # built from the first layer to the last, run from the last to the first
+        if layer > 0 or network.gradient == "inputs":
             backward.append((slope, w.mT, torch.empty_like(x)))
         if network.gradient == "weights":
             few = fan_out < fan_in  # the faster way round, as the package does it
             backward.append((slope.mT, x, torch.empty_like(w.mT)) if few else (x.mT, slope, torch.empty_like(w)))
-    return forward, backward[::-1]
+    return forward, backward[::-1]  # built from the first layer to the last, run from the last to the first
 
 
 def products(algo: str, hidden: int, repeats: int) -> Callable[[], None]:

@@ -16,7 +16,7 @@ def main() -> None:
         seed=given.seed,
         hidden_sizes=[64, 64],
         reward={"scale": 0.1},
-        offline_pretrain_updates=min(2_000, given.steps),
+        offline_pretrain_updates=min(4_000, given.steps),
         offline_batch_ratio=0.5,
         actor_learning_rate=1e-3,
         critic_learning_rate=1e-3,

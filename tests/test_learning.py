@@ -1,10 +1,13 @@
-"""They learn: the last checkpoint of each packaged config, four seeds as one population, twenty fixed episodes each."""
+"""They learn: packaged configs, four seeds as one population, twenty fixed episodes each, the last checkpoint."""
 
 import json
+import subprocess
+from itertools import pairwise
 
 import pytest
 
-from tests.helpers import command, environment
+from rl_training.experiment.config import load_config
+from tests.helpers import command, environment, metric_rows
 
 BARS = {
     "iql/pendulum": -200.0,
@@ -19,21 +22,72 @@ BARS = {
     "cal_ql/pendulum-mixture": -180.0,
     "sac/pendulum": -180.0,
     "redq/pendulum": -180.0,
+    "rlpd/pendulum": -180.0,
 }
+RANDOM_POLICY = -1230.0  # mean return of uniformly random actions
+
+
+def call(*arguments):
+    done = subprocess.run(command(*arguments), env=environment(), capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)
+
+
+def train(name, run_dir, *settings):
+    options = [part for setting in settings for part in ("--set", setting)]
+    call("train", name, "--run-dir", run_dir, "--seeds", "0..3", "--json", *options)
+
+
+def curve(run_dir, counter):
+    """Mean return over the seeds by the count at which it was measured; online rows count environment steps."""
+    returns = {}
+    for row in metric_rows(run_dir):
+        if "eval/return_mean" in row and ("env_step" in row) == (counter == "env_step"):
+            returns.setdefault(row[counter], []).append(row["eval/return_mean"])
+    return {count: sum(values) / len(values) for count, values in returns.items()}
 
 
 @pytest.mark.learning
 @pytest.mark.parametrize("name", BARS)
 def test_it_learns(name, tmp_path):
-    import subprocess
-
-    def call(*arguments):
-        done = subprocess.run(command(*arguments), env=environment(), capture_output=True, text=True, check=True)
-        return json.loads(done.stdout)
-
-    call("train", name, "--run-dir", tmp_path / "run", "--seeds", "0..3", "--json")
+    train(name, tmp_path / "run")
     report = call("evaluate", tmp_path / "run", "--episodes", "20", "--json")
     means = [round(member["return_mean"], 1) for member in report["members"]]
     print(f"\n{name}: mean {report['return_mean']:.1f}, seeds {means}, 95 % {report['return_interval']}")
     assert report["return_mean"] >= BARS[name]
     assert min(means) >= BARS[name] - 100.0
+
+
+def needs(returns, bar=-200.0):
+    """The first of two consecutive evaluations at or above the bar."""
+    counts = sorted(returns)
+    pairs = pairwise(counts)
+    return next(first for first, second in pairs if min(returns[first], returns[second]) >= bar)
+
+
+@pytest.mark.learning
+def test_prior_data_halves_the_environment_steps(tmp_path):
+    configs = {name: load_config(f"{name}/pendulum").algo_kwargs for name in ("sac", "rlpd")}
+    for key in ("hidden_sizes", "actor_learning_rate", "critic_learning_rate", "learning_starts", "train_frequency"):
+        assert getattr(configs["sac"], key) == getattr(configs["rlpd"], key)
+    assert configs["sac"].gradient_updates_per_step == configs["rlpd"].gradient_updates_per_step
+    curves = {}
+    for name in configs:
+        train(f"{name}/pendulum", tmp_path / name, "eval_interval=500", "eval_episodes=20", "total_timesteps=6000")
+        curves[name] = curve(tmp_path / name, "env_step")
+        print(f"\n{name}: needs {needs(curves[name])}; { ({k: round(v) for k, v in curves[name].items()}) }")
+    assert needs(curves["rlpd"]) <= needs(curves["sac"]) / 2
+
+
+@pytest.mark.learning
+@pytest.mark.parametrize("algo", ["iql", "cal_ql"])
+def test_finetuning_keeps_what_was_learned_and_adds_to_it(algo, tmp_path):
+    run = tmp_path / "run"
+    train(f"{algo}/pendulum", run, "eval_interval=1000", "eval_episodes=20", "checkpoint_interval=5000")
+    offline = curve(run, "step")
+    offline = offline[max(offline)]
+    gentle = ["--set", "learning_rate_factor=0.3", "--set", "prior_ratio=0.25"]
+    call("finetune", run, "--env-steps", "10000", "--json", *gentle)
+    online = curve(run, "env_step")
+    print(f"\n{algo}: offline {offline:.1f}, online { ({k: round(v, 1) for k, v in online.items()}) }")
+    assert online[10000] >= max(-170.0, offline - 10.0)
+    assert min(value for count, value in online.items() if count <= 5000) >= offline - 0.2 * (offline - RANDOM_POLICY)
