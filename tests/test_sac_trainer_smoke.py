@@ -50,7 +50,7 @@ def test_both_counters_are_kept_and_budgeted(tmp_path, kwargs, budget, steps):
     [
         ({"env_id": None}, "`env_id` is required: sac learns in an environment"),
         ({"max_epochs": 3}, "an online run has none; use `max_updates`"),
-        ({"algo_kwargs": {"dataset": {"kind": "random"}}}, "unknown key `algo_kwargs.dataset`"),
+        ({"algo_kwargs": {"dataset": {"kind": "random"}}}, "sac learns online and takes no dataset; try rlpd"),
         ({"algo_kwargs": {"reward": {"normalize": True}}}, "fitted on a dataset"),
         ({"algo_kwargs": {"train_frequency": 0}}, "`algo_kwargs.train_frequency` = 0"),
         ({"algo_kwargs": {"buffer_capacity": 0}}, "`algo_kwargs.buffer_capacity` = 0"),

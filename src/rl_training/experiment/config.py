@@ -192,6 +192,9 @@ def make_config(values: Mapping[str, Any], where: str = "config", lines: Mapping
     raw.setdefault("algo_kwargs", {})
     if raw["algo_kwargs"] is None:
         raw["algo_kwargs"] = {}
+    if not spec.takes_data and isinstance(raw["algo_kwargs"], Mapping) and raw["algo_kwargs"].get("dataset"):
+        place = _place(where, lines, ("algo_kwargs", "dataset"))
+        raise ConfigError(f"{place}: `algo_kwargs.dataset`: {spec.id} learns online and takes no dataset; try rlpd")
     schema = RunConfig[spec.kwargs]  # type: ignore[name-defined]
     try:
         return schema.model_validate(raw)
