@@ -18,6 +18,7 @@ from rl_training.experiment import ExperimentManager, registry
 from rl_training.experiment.config import make_config
 from rl_training.experiment.registry import get_spec
 from rl_training.runtime import load_checkpoint
+from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.replay_store import read_replay
 from tests.helpers import (
     KNOBS,
@@ -261,8 +262,10 @@ def test_from_the_shell(tmp_path, capsys):
     assert (report["step"], report["env_step"]) == (160, 60)
     assert call_cli(capsys, "predict", tmp_path / "run", "--obs", "[1.0, 0.0, 0.0]").stdout
     assert json.loads(call_cli(capsys, "resume", tmp_path / "run", "--json").stdout)["env_step"] == 60
-    again = call_cli(capsys, "finetune", tmp_path / "run", "--env-steps", "90", code=2)
-    assert "in its online phase already" in again.stderr
+    longer = json.loads(call_cli(capsys, "finetune", tmp_path / "run", "--env-steps", "90", "--json").stdout)
+    assert longer["env_step"] == 90
+    other = call_cli(capsys, "finetune", tmp_path / "run", "--env-steps", "99", "--set", "prior_ratio=0.9", code=2)
+    assert "finetune.prior_ratio was 0.25, is 0.9" in other.stderr
     wrong = call_cli(capsys, "finetune", tmp_path / "run", "--env-steps", "9", "--set", "prior=1", code=2)
     assert wrong.stderr.startswith("error: ")
     lone = checkpoints(tmp_path / "run")[0]
@@ -310,3 +313,60 @@ def test_a_replay_of_another_number_of_members_is_refused(tmp_path):
     config = make_config(run_values("iql", seeds=[0, 1], finetune=BLOCK, **RUN))
     with pytest.raises(CheckpointError, match="another number of members"):
         ExperimentManager(config, tmp_path / "new").train(resume=True, checkpoint=checkpoint)
+
+
+class StopSecond(Callback):
+    """Stops the second member at the first evaluation; keeps nothing."""
+
+    def on_evaluation(self, step, evaluation, active):
+        return [1]
+
+
+def test_a_member_that_stopped_in_pretraining_stays_stopped(tmp_path):
+    kwargs = {"algo_kwargs": {"offline_pretrain_updates": 100}}
+    changes = {**RUN, "total_timesteps": 120, "eval_interval": 50, "seeds": [0, 7], **kwargs}
+    tiny_run(tmp_path / "whole", "rlpd", callbacks=[StopSecond()], **changes)
+    with pytest.raises(Cut):
+        tiny_run(tmp_path / "cut", "rlpd", callbacks=[StopSecond(), CutAt("checkpoint", 100)], **changes)
+    tiny_run(tmp_path / "cut", "rlpd", callbacks=[StopSecond()], resume=True, **changes)
+    assert_same_run(tmp_path / "whole", tmp_path / "cut")
+
+
+def test_a_member_that_stopped_offline_takes_part_in_a_finetune(tmp_path):
+    tiny_run(tmp_path, seeds=[0, 7], callbacks=[StopSecond()], **RUN)
+    manager, checkpoint = ExperimentManager.finetuning(tmp_path, {"env_steps": 30})
+    result = manager.train(resume=True, checkpoint=checkpoint)
+    assert [member.status for member in result.members] == ["training", "training"]
+
+
+def test_the_switch_cannot_be_moved(tmp_path):
+    constant = {**RUN, "learning_rate_schedule": "constant"}
+    tiny_run(tmp_path / "a", finetune={"env_steps": 100}, **constant)
+    with pytest.raises(ConfigError, match="total_timesteps was 100, is 300"):
+        tiny_run(tmp_path / "a", finetune={"env_steps": 150}, resume=True, **{**constant, "total_timesteps": 300})
+    assert tiny_run(tmp_path / "a", finetune={"env_steps": 150}, resume=True, **constant).env_step == 150
+    tiny_run(tmp_path / "b", **constant)
+    with pytest.raises(ConfigError, match="begins at step 50, before the 100"):
+        tiny_run(tmp_path / "b", finetune={"env_steps": 20, "from_step": 50}, resume=True, **constant)
+    with pytest.raises(ConfigError, match="from_step = 250 lies beyond the offline budget of 100"):
+        tiny_run(tmp_path / "b", finetune={"env_steps": 20, "from_step": 250}, resume=True, **constant)
+    with pytest.raises(ConfigError, match="early_stopping was None"):
+        tiny_run(tmp_path / "b", early_stopping={"patience": 1}, resume=True, **constant)
+
+
+def test_a_block_may_change_before_its_phase_begins(tmp_path):
+    with pytest.raises(Cut):
+        finetuned(tmp_path, block={"env_steps": 50}, callbacks=[CutAt("checkpoint", 50)])
+    assert finetuned(tmp_path, block={"env_steps": 70}, resume=True).env_step == 70
+
+
+def test_a_refused_finetune_leaves_the_object_as_it_was():
+    settings = {**KNOBS["iql"], "batch_size": 32, "eval_interval": 50, "eval_episodes": 1}
+    model = rl_training.IQL("Pendulum-v1", dataset={"kind": "random", "size": 300}, **settings).learn(20)
+    with pytest.raises(ConfigError, match="prior_ratio"):
+        model.finetune(20, prior_ratio=7.0)
+    assert model.learn(30).num_timesteps == 30
+    model.finetune(20)
+    with pytest.raises(ConfigError, match="prior_ratio was 0.5, is 0.9"):
+        model.finetune(40, prior_ratio=0.9)
+    assert model.finetune(40).num_timesteps == 40

@@ -111,18 +111,13 @@ class ManagedAlgorithm:
         if self._start is None:
             raise ConfigError("there is nothing to go on from: call learn() or load() first")
         block = {**settings, "env_steps": env_steps}
-        if self.config.finetune is None:
-            return self._train(finetune_config(self._start, block, type(self).__name__), callback)
-        record = self.config.record()
-        block = {**record["finetune"], **block}
-        return self._train(make_config({**record, "finetune": block}, type(self).__name__), callback)
+        return self._train(finetune_config(self._start, block, type(self).__name__), callback)
 
     def _train(self, config: RunConfig[Any], callback: Callback | Sequence[Callback] | None) -> Self:
         callbacks = [callback] if isinstance(callback, Callback) else callback or ()
         if not isinstance(callbacks, Sequence) or not all(isinstance(one, Callback) for one in callbacks):
             raise ConfigError(f"callback = {callback!r} is not legal: must be a Callback or a list of them")
-        self.config = config
-        manager = ExperimentManager(self.config, self.run_dir)
+        manager = ExperimentManager(config, self.run_dir)
         try:
             manager.train(
                 resume=self._start is not None,
@@ -134,6 +129,8 @@ class ManagedAlgorithm:
             )
         finally:  # also after an interruption: what was saved is where `learn` goes on
             store = CheckpointStore(self.run_dir / "checkpoints", 2)
+            if manager.started:
+                self.config = config
             if manager.started and store.names():
                 self._start = store.load()
                 self._policy = Policy.from_checkpoint(self._start, device=self.config.device)

@@ -182,14 +182,15 @@ class ExperimentManager:
     def _check_same_config(self, checkpoint: "Checkpoint") -> None:
         """A resume goes on with the very config of the checkpoint; only what does not touch past steps may differ."""
         free = {"device", "keep_checkpoints", "run_name"}
-        if set(self.config.schedules.values()) == {"constant"}:  # other schedules span the whole run
-            free |= BUDGETS
-        block = self.config.finetune
-        if checkpoint.env_step is None:
-            free |= {"finetune", "early_stopping"}  # nothing of the online phase has happened yet
+        block, changes = self.config.finetune, _changes(checkpoint.state["config"], self.config.record())
+        if set(self.config.schedules.values()) == {"constant"} and (block is None or checkpoint.env_step is None):
+            free |= BUDGETS  # other schedules span the whole run, and an online phase stands on the budget before it
+        if block is not None and checkpoint.env_step is None:  # nothing of the online phase has happened yet
+            free.add("early_stopping")
+            changes = [change for change in changes if change[0].split(".")[0] != "finetune"]
         elif block is not None and block.prior_ratio_end is None:
             free.add("finetune.env_steps")
-        changes = [c for c in _changes(checkpoint.state["config"], self.config.record()) if c[0] not in free]
+        changes = [change for change in changes if change[0] not in free]
         if changes:
             shown = "; ".join(f"{key} was {old!r}, is {new!r}" for key, old, new in changes[:5])
             hint = "a schedule spans the whole run, so its budget is fixed" if changes[0][0] in BUDGETS else "start a new run"
@@ -234,14 +235,12 @@ class ExperimentManager:
 
 
 def finetune_config(checkpoint: "Checkpoint", block: Mapping[str, Any], where: str) -> RunConfig[Any]:
-    """Return the config of an offline checkpoint with a `finetune` block that begins where the checkpoint stands."""
+    """Return the config of an offline run with a `finetune` block: one that begins at the checkpoint, or a longer one."""
     config = checkpoint.state["config"]
     if get_spec(str(config.get("algo"))).online:
         raise ConfigError(f"{where}: {config['algo']} learns online as it is; give it a larger budget instead")
-    if checkpoint.env_step is not None:
-        raise ConfigError(f"{where}: is in its online phase already; go on with `rl-training resume`")
-    values = {**block, "from_step": checkpoint.step}
-    return make_config({**config, "early_stopping": None, "finetune": values}, where)
+    begun = {"from_step": checkpoint.step} if checkpoint.env_step is None else config["finetune"]
+    return make_config({**config, "early_stopping": None, "finetune": {**begun, **block}}, where)
 
 
 def locate(run: str | Path) -> tuple[Path | None, Path | None]:

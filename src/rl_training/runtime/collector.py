@@ -155,14 +155,17 @@ class Collector:
         self.envs.running[:] = False
         self.envs.running[member] = True
         everyone = np.zeros((len(self.seeds), self.spaces.action_dim), dtype=np.float32)
-        for action in actions:
-            everyone[member] = action
-            try:
+        fault = ""
+        try:
+            for action in actions:
+                everyone[member] = action
                 self.envs.step(everyone)
-            except ConfigError as error:
-                return f"its episode cannot be replayed ({error})"
+        except ConfigError as error:
+            fault = f"its episode cannot be replayed ({error})"
         alive = bool(self.envs.running[member])
         self.envs.running[:] = others
+        if fault:
+            return fault
         if not alive or self.envs.observations[member].tobytes() != expected.tobytes():
             return f"{self.env_id} does not repeat: replaying the episode led elsewhere"
         return ""

@@ -300,8 +300,8 @@ class TrainingLoop:
         self.learner.load_state_dict(checkpoint.learner_tensors)
         self.learner.step, self.position = checkpoint.step, self.engine.position(checkpoint)
         self.population = Population(self.learner, [MemberRecord(**record) for record in state["members"]])
-        if 0 < self.position == self.engine.phase(self.position + 1).first:  # a phase begins: all take part again
-            self.population.revive()
+        if self.settings.finetune is not None and state["config"].get("finetune") is None:
+            self.population.revive()  # a run that had ended goes on online: all take part again
         self.engine.freeze(self.population.frozen)
         self.engine.restore(checkpoint)
         self.recent = state.get("recent_metrics", {})

@@ -6,6 +6,7 @@ from typing import Any
 from torch import Tensor
 
 from rl_training.algorithms.learner import Metrics
+from rl_training.errors import ConfigError
 from rl_training.runtime.checkpoint import Checkpoint
 from rl_training.runtime.engine import Engine, Phase
 from rl_training.runtime.offline import OfflineEngine
@@ -43,8 +44,13 @@ class TwoPhaseEngine(Engine):
         return engine.counters(inside)
 
     def position(self, checkpoint: Checkpoint) -> int:
-        """Return the position at which a checkpoint stands."""
-        return checkpoint.step if checkpoint.env_step is None else self.switch + checkpoint.env_step
+        """Return the position at which a checkpoint stands; one that does not fit the switch is refused."""
+        position = checkpoint.step if checkpoint.env_step is None else self.switch + checkpoint.env_step
+        if checkpoint.env_step is None and position > self.switch:
+            raise ConfigError(f"the online phase begins at step {self.switch}, before the {position} of {checkpoint.path}")
+        if self.counters(position)["step"] != checkpoint.step:
+            raise ConfigError(f"{checkpoint.path}: was written with an online phase that begins at another step")
+        return position
 
     def phase(self, position: int) -> Phase:
         """Return the phase that leads to a position."""

@@ -82,6 +82,8 @@ def train_offline(
             if block is None:
                 return OfflineEngine(learner, source, settings.schedules, budget)
             switch = block.from_step or budget
+            if switch > budget:
+                raise ConfigError(f"finetune.from_step = {switch} lies beyond the offline budget of {budget} steps")
             online = finetune_engine(learner, settings, block, switch, data, run_dir / "replay", reporter.warn)
             return TwoPhaseEngine(OfflineEngine(learner, source, settings.schedules, switch, span=budget), online)
 
