@@ -4,6 +4,7 @@ Each default and each range is written here once. Learners check their keyword a
 config schema is built from them, so a value refused in a YAML file is refused in Python with the same words.
 """
 
+import sys
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
@@ -47,13 +48,14 @@ class StrictModel(BaseModel):
 
 
 HUBER_DELTA = 20.0
-MAX_ALPHA = 1e6
 
 PositiveRate = Annotated[float, Field(gt=0.0, le=1.0)]
 
 
 def _number_or_auto(value: Any) -> Any:
-    if value == "auto" or (isinstance(value, int | float) and not isinstance(value, bool) and 0.0 <= value <= MAX_ALPHA):
+    if value == "auto" or (
+        isinstance(value, int | float) and not isinstance(value, bool) and 0.0 <= value <= sys.float_info.max
+    ):
         return value if value == "auto" else float(value)
     raise ValueError("must be a number >= 0 or `auto`")
 

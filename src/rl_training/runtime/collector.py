@@ -58,11 +58,13 @@ class Collector:
         """
         before = self.observations()
         real = self.spaces.denormalize_actions(np.nan_to_num(actions))  # a diverged member is frozen at the next boundary
-        rewards, terminals, timeouts = self._step_envs(real)
+        for member in self.frozen:
+            self.envs.running[member] = False
+        rewards, terminals, timeouts = self.envs.step(real)
         transition = {
             "observations": before,
             "actions": actions,
-            "rewards": self.transforms.rewards(rewards),
+            "rewards": self._transformed(rewards),
             "next_observations": self.observations(),
             "terminals": terminals,
             "timeouts": timeouts,
@@ -78,14 +80,12 @@ class Collector:
                 self._begin_next(member)
         return transition
 
-    def _step_envs(self, real: NDArray[np.float32]) -> tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_]]:
-        for member in self.frozen:
-            self.envs.running[member] = False
-        rewards, terminals, timeouts = self.envs.step(real)
+    def _transformed(self, rewards: NDArray[np.float64]) -> NDArray[np.float32]:
         with np.errstate(over="ignore"):
-            if not np.isfinite(self.transforms.rewards(rewards)).all():
-                raise ConfigError(f"a reward of {self.env_id} overflows once transformed; check algo_kwargs.reward")
-        return rewards, terminals, timeouts
+            seen = self.transforms.rewards(rewards)
+        if not np.isfinite(seen).all():
+            raise ConfigError(f"a reward of {self.env_id} overflows once transformed; check algo_kwargs.reward")
+        return seen
 
     def _begin_next(self, member: int) -> None:
         done = self.episodes[member]

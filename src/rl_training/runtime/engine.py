@@ -6,7 +6,7 @@ import os
 import platform
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from math import prod
 from typing import Any
@@ -194,8 +194,8 @@ class Engine(ABC):
         """Take back what `tensors` and `state` gave."""
         del checkpoint
 
-    def forget(self, referenced: Collection[str]) -> None:
-        """Remove stored data that no checkpoint refers to by name."""
+    def forget_unless(self, referenced: Callable[[], Collection[str] | None]) -> None:
+        """Remove stored data that no checkpoint refers to by name; `referenced` is None when one cannot be read."""
         del referenced
 
     def close(self) -> None:  # noqa: B027 - most engines hold nothing

@@ -270,8 +270,7 @@ class TrainingLoop:
             raise StorageError(f"{self.parts.run_dir}: the run directory has disappeared; nothing can be saved")
         counters = self.engine.counters(self.position)
         self.last_checkpoint = self.store.save(counters, tensors, self._state(), best=best)
-        if (referenced := self.store.referenced_segments()) is not None:
-            self.engine.forget(referenced)
+        self.engine.forget_unless(self.store.referenced_segments)
         self.parts.reporter.saved(self._now)
         for callback in self.callbacks:
             callback.on_checkpoint(self._count, str(self.last_checkpoint))

@@ -59,7 +59,6 @@ class PriorShare:
 class OnlinePlan:
     """What an online phase does, whatever algorithm it trains."""
 
-    env_id: str
     env_steps: int
     batch_size: int
     rhythm: UpdateRhythm
@@ -182,7 +181,7 @@ class OnlineEngine(Engine):
         """Take back replay and environments."""
         if "episodes" not in checkpoint.state or checkpoint.env_step is None:
             raise CheckpointError(f"{checkpoint.path}: is not the checkpoint of an online run")
-        rows = self._stored_rows(checkpoint)
+        rows = self._stored_rows(checkpoint, checkpoint.env_step)
         self.buffer.restore(rows, checkpoint.env_step, checkpoint.state["replay_ready"])
         lost = self.collector.restore(checkpoint.state["episodes"], checkpoint.tensors, self.warn)
         for member in lost:
@@ -190,15 +189,15 @@ class OnlineEngine(Engine):
         if not lost:  # otherwise the rows have changed, and the next save writes them anew
             self.store.adopt(checkpoint)
 
-    def _stored_rows(self, checkpoint: Checkpoint) -> NDArray[np.float32]:
-        """All transitions of a checkpoint, settled and pending; refused unless they are just those the buffer held."""
+    def _stored_rows(self, checkpoint: Checkpoint, added: int) -> NDArray[np.float32]:
+        """The transitions of a checkpoint, settled and pending; refused unless they are just those the buffer held."""
         try:
             pending, segments = checkpoint.tensors["online/pending"].numpy(), checkpoint.state["replay"]
             settled = read_replay(checkpoint)
             rows = np.concatenate((settled, pending), axis=1) if segments else pending
-            first = segments[0]["first"] if segments else int(checkpoint.env_step or 0) - pending.shape[1]
-            shape = (self.buffer.members, int(checkpoint.env_step or 0) - first, self.buffer.layout.width)
-            if rows.shape != shape or rows.shape[1] < min(int(checkpoint.env_step or 0), self.buffer.capacity):
+            first = segments[0]["first"] if segments else added - pending.shape[1]
+            shape = (self.buffer.members, added - first, self.buffer.layout.width)
+            if rows.shape != shape or rows.shape[1] < min(added, self.buffer.capacity):
                 raise CheckpointError(f"{checkpoint.path}: its replay is {rows.shape}, {shape} is needed")
             if len(checkpoint.state["replay_ready"]) != self.buffer.members:
                 raise CheckpointError(f"{checkpoint.path}: its replay is of another number of members")
@@ -206,9 +205,10 @@ class OnlineEngine(Engine):
             raise CheckpointError(f"{checkpoint.path}: its replay is not described as this version does ({error})") from error
         return rows
 
-    def forget(self, referenced: Collection[str]) -> None:
-        """Remove the segments that no checkpoint refers to."""
-        self.store.prune(referenced)
+    def forget_unless(self, referenced: Callable[[], Collection[str] | None]) -> None:
+        """Remove the segments that no checkpoint refers to; none, when a checkpoint cannot be read."""
+        if (names := referenced()) is not None:
+            self.store.prune(names)
 
     def close(self) -> None:
         """Close the environments."""

@@ -42,7 +42,6 @@ def online_engine(
     if settings.max_updates is not None:
         env_steps = min(env_steps, rhythm.env_steps(settings.max_updates))
     plan = OnlinePlan(
-        env_id=environment_of(settings),
         env_steps=env_steps,
         batch_size=kwargs.batch_size,
         rhythm=rhythm,
@@ -51,7 +50,7 @@ def online_engine(
         share=PriorShare(kwargs.offline_batch_ratio, kwargs.offline_batch_ratio, 0) if prior else None,
     )
     buffer = _buffer(learner, min(kwargs.buffer_capacity, env_steps), prior)
-    collector = Collector(plan.env_id, learner.model.seeds, spaces, transforms)
+    collector = Collector(environment_of(settings), learner.model.seeds, spaces, transforms)
     return OnlineEngine(learner, plan, settings.schedules, buffer, collector, replay_dir, warn)
 
 
@@ -67,7 +66,6 @@ def finetune_engine(
     """Return the online phase of an offline run that has taken `switch` gradient steps."""
     end = block.prior_ratio if block.prior_ratio_end is None else block.prior_ratio_end
     plan = OnlinePlan(
-        env_id=environment_of(settings),
         env_steps=block.env_steps,
         batch_size=settings.algo_kwargs.batch_size,
         rhythm=_rhythm(block),
@@ -76,7 +74,7 @@ def finetune_engine(
         share=PriorShare(block.prior_ratio, end, block.env_steps) if block.replay == "mixed" else None,
     )
     buffer = _buffer(learner, min(block.buffer_capacity, block.env_steps), data, _returns(data, settings.algo_kwargs))
-    collector = Collector(plan.env_id, learner.model.seeds, data.spaces, data.transforms)
+    collector = Collector(environment_of(settings), learner.model.seeds, data.spaces, data.transforms)
     return OnlineEngine(learner, plan, {}, buffer, collector, replay_dir, warn, rate=block.learning_rate_factor)
 
 

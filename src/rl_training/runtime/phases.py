@@ -1,6 +1,6 @@
 """A run of two phases: gradient steps on a dataset, then interaction, with one axis of positions through both."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
 from torch import Tensor
@@ -86,9 +86,9 @@ class TwoPhaseEngine(Engine):
         if checkpoint.env_step is not None:
             self.online.restore(checkpoint)
 
-    def forget(self, referenced: Collection[str]) -> None:
+    def forget_unless(self, referenced: Callable[[], Collection[str] | None]) -> None:
         """Remove the segments that no checkpoint refers to."""
-        self.online.forget(referenced)
+        self.online.forget_unless(referenced)
 
     def close(self) -> None:
         """Close the environments."""

@@ -63,9 +63,7 @@ def _checked_segments(checkpoint: Checkpoint) -> list[Segment]:
 
 def export_checkpoint(path: Path, checkpoint: Checkpoint) -> Path:
     """Write a checkpoint that stands alone: that of an online run with its replay inside."""
-    if checkpoint.env_step is None:
-        return write_checkpoint(path, checkpoint.tensors, checkpoint.state)
-    if not checkpoint.state["replay"]:
+    if not checkpoint.state.get("replay"):
         return write_checkpoint(path, checkpoint.tensors, checkpoint.state)
     segment, data = encode_segment(read_replay(checkpoint), checkpoint.state["replay"][0]["first"])
     return write_checkpoint(path, checkpoint.tensors, {**checkpoint.state, "replay": [segment]}, {segment["name"]: data})
