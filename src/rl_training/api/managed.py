@@ -18,7 +18,7 @@ from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.checkpoint import Checkpoint, CheckpointStore, member_of
 from rl_training.runtime.progress import Reporter
 from rl_training.runtime.replay_store import export_checkpoint
-from rl_training.runtime.storage import storage_error
+from rl_training.storage import storage_error
 
 DatasetLike = TransitionDataset | str | Path | Mapping[str, Any] | Sequence[Mapping[str, Any]]
 

@@ -1,9 +1,11 @@
 """Logged transitions: checked once when they enter, sampled deterministically ever after."""
 
 import hashlib
+import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
 
@@ -13,12 +15,14 @@ from numpy.typing import NDArray
 
 from rl_training import rng
 from rl_training.data.batch import Batch
+from rl_training.data.blocks import bad_rows, blocks, breaks, column_range
+from rl_training.data.records import RecordFile
 from rl_training.data.spaces import Spaces
 from rl_training.errors import DatasetError, did_you_mean
 
 REQUIRED = ("observations", "actions", "rewards", "next_observations", "terminals")
 OPTIONAL = ("timeouts", "next_actions", "returns_to_go")
-_BREAK = 1e-6  # a larger jump between next_observations[t] and observations[t + 1] is a boundary
+BREAK = 1e-6  # a larger jump between next_observations[t] and observations[t + 1] is a boundary
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +62,8 @@ class TransitionDataset:
     returns_to_go: NDArray[Any] | None = None  # (rows,)
     action_low: NDArray[np.float32] | None = None
     action_high: NDArray[np.float32] | None = None
+    origin: str = ""  # where it came from and how it was read, in words
+    records: RecordFile | None = None  # the file that holds the rows, when they are mapped and not in memory
 
     @classmethod
     def from_dict(
@@ -67,6 +73,7 @@ class TransitionDataset:
         action_low: Any = None,
         action_high: Any = None,
         source: str = "dataset",
+        origin: str = "",
     ) -> Self:
         """Return a checked dataset, or raise one DatasetError that names every fault.
 
@@ -76,11 +83,10 @@ class TransitionDataset:
         """
         arrays = _checked_arrays(with_terminals(data, source), source)
         if not arrays.get("timeouts", np.zeros(1)).any():
-            breaks = np.abs(arrays["observations"][1:] - arrays["next_observations"][:-1]).max(axis=1, initial=0.0) > _BREAK
-            arrays["timeouts"] = np.append(breaks, True)
+            arrays["timeouts"] = np.append(breaks(arrays["observations"], arrays["next_observations"], BREAK), True)
         arrays["timeouts"] = arrays["timeouts"] & ~arrays["terminals"]
-        low, high = (None if b is None else np.asarray(b, dtype=np.float32) for b in (action_low, action_high))
-        return cls(**arrays, action_low=low, action_high=high)
+        low, high = (None if b is None else np.asarray(b, dtype=np.float32).reshape(-1) for b in (action_low, action_high))
+        return cls(**arrays, action_low=low, action_high=high, origin=origin)  # type: ignore[arg-type]
 
     def __len__(self) -> int:
         return len(self.rewards)
@@ -100,7 +106,7 @@ class TransitionDataset:
         """Sizes and action bounds: the recorded ones, else [-1, 1] where the data fits in it, else what the data spans."""
         low, high = self.action_low, self.action_high
         if low is None or high is None:
-            largest = np.abs(self.actions).max(axis=0).astype(np.float32)
+            largest = np.abs(column_range(self.actions)).max(axis=0).astype(np.float32)
             high = np.where(largest <= 1.0, np.float32(1.0), largest)
             low = -high
         return Spaces(self.observation_dim, self.action_dim, low, high)
@@ -137,16 +143,20 @@ class TransitionDataset:
             "reward_mean": float(self.rewards.mean(dtype=np.float64)),
         }
 
+    def fields(self) -> dict[str, NDArray[Any]]:
+        """Return the fields of a row by name; optional ones only where they are there."""
+        named = {name: getattr(self, name) for name in (*REQUIRED, *OPTIONAL)}
+        return {name: value for name, value in named.items() if value is not None}
+
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 over every field: equal exactly for equal data."""
-        digest = hashlib.sha256()
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if value is not None:
-                digest.update(f"{field.name} {value.dtype.str} {value.shape}\n".encode())
-                digest.update(np.ascontiguousarray(value).data)
-        return digest.hexdigest()
+        """SHA-256 over every field and the bounds: equal exactly for equal data, in memory or mapped."""
+        if self.records is not None:
+            return self.records.fingerprint
+        bounds = {"action_low": self.action_low, "action_high": self.action_high}
+        named = {**self.fields(), **{name: value for name, value in bounds.items() if value is not None}}
+        with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
+            return joint_fingerprint(dict(zip(named, pool.map(_digest, named.values()), strict=True)), named)
 
     def sample(self, batch_size: int, *, seed: int | Sequence[int] = 0, step: int = 0) -> Batch:
         """Return the batch of (seed, step), the same at every call: (batch, ...), or (members, batch, ...) for many seeds."""
@@ -160,6 +170,19 @@ class TransitionDataset:
         picked = {name: pick(getattr(self, name)) for name in (*REQUIRED, "next_actions", "returns_to_go")}
         picked["terminals"] = torch.from_numpy(self.terminals[rows].astype(np.float32))
         return Batch(**picked)  # type: ignore[arg-type]
+
+
+def _digest(values: NDArray[Any]) -> str:
+    digest = hashlib.sha256()
+    for part in blocks(len(values)):
+        digest.update(np.ascontiguousarray(values[part]).data)
+    return digest.hexdigest()
+
+
+def joint_fingerprint(digests: Mapping[str, str], fields: Mapping[str, NDArray[Any]]) -> str:
+    """Return the fingerprint of a dataset from the digests of its fields."""
+    lines = [f"{name} {fields[name].dtype.str} {fields[name].shape} {digests[name]}\n" for name in fields]
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 def with_terminals(data: Mapping[str, Any], source: str) -> dict[str, Any]:
@@ -178,9 +201,13 @@ def with_terminals(data: Mapping[str, Any], source: str) -> dict[str, Any]:
 def as_flags(values: Any, name: str, source: str) -> NDArray[np.bool_]:
     """Return true and false, (rows,), from an array of booleans or of 0 and 1; anything else is refused."""
     array = np.asarray(values)
-    if array.dtype.kind not in "biuf" or not np.isin(array, (0, 1)).all():
+    if array.dtype.kind not in "biuf" or not _all_flags(array):
         raise DatasetError(f"{source}: `{name}` holds values other than 0 and 1 (dtype {array.dtype})")
     return array.astype(bool).reshape(-1)
+
+
+def _all_flags(array: NDArray[Any]) -> bool:
+    return array.dtype.kind == "b" or bool(((array == 0) | (array == 1)).all())
 
 
 def _checked_arrays(values: Mapping[str, Any], source: str) -> dict[str, NDArray[Any]]:
@@ -216,7 +243,7 @@ def _checked_array(name: str, array: NDArray[Any]) -> tuple[NDArray[Any], str]:
         flags = array.reshape(-1) if array.ndim == 2 and array.shape[1] == 1 else array
         if flags.ndim != 1:
             return array, f"`{name}` has shape {array.shape}; (rows,) is needed"
-        if array.dtype.kind != "b" and not np.isin(array, (0, 1)).all():
+        if not _all_flags(array):
             return array, f"`{name}` holds values other than 0 and 1"
         return flags.astype(bool), ""
     if name in ("actions", "next_actions") and array.dtype.kind != "f":
@@ -250,8 +277,8 @@ def _finite_faults(arrays: Mapping[str, NDArray[Any]]) -> list[str]:
     for name, array in arrays.items():
         if array.dtype.kind != "f" or name == "returns_to_go":  # -inf there means: no floor
             continue
-        bad = ~np.isfinite(array.reshape(len(array), -1)).all(axis=1)
-        if bad.any():
-            rows = ", ".join(str(row) for row in np.flatnonzero(bad)[:3])
-            faults.append(f"`{name}` is NaN or inf in {int(bad.sum())} rows (first: {rows}); mend or drop them")
+        bad = bad_rows(array)
+        if len(bad):
+            rows = ", ".join(str(row) for row in bad[:3])
+            faults.append(f"`{name}` is NaN or inf in {len(bad)} rows (first: {rows}); mend them, or set on_bad_rows: drop")
     return faults

@@ -19,9 +19,9 @@ from safetensors.torch import save as encode_tensors
 from torch import Tensor
 
 from rl_training.errors import CheckpointError, ConfigError
+from rl_training.faults import fault_point
 from rl_training.runtime.callbacks import EarlyStopping
-from rl_training.runtime.faults import fault_point
-from rl_training.runtime.storage import (
+from rl_training.storage import (
     MAX_JSON_BYTES,
     canonical_json,
     parse_json,

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 
 from rl_training.errors import RunBusyError
-from rl_training.runtime.storage import storage_error
+from rl_training.storage import storage_error
 
 
 class RunLock:

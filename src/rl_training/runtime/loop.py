@@ -15,11 +15,11 @@ from rl_training.algorithms.learner import Learner, Metrics, summarize
 from rl_training.data.spaces import Spaces
 from rl_training.data.transforms import Transforms
 from rl_training.errors import CheckpointError, DivergedError, StorageError
+from rl_training.faults import fault_point
 from rl_training.runtime.callbacks import Callback, EarlyStopping, Evaluation
 from rl_training.runtime.checkpoint import Checkpoint, CheckpointStore
 from rl_training.runtime.engine import Engine, ResolvedEngine
 from rl_training.runtime.evaluation import evaluate_policy
-from rl_training.runtime.faults import fault_point
 from rl_training.runtime.members import MemberRecord, Population
 from rl_training.runtime.metrics import JsonLines, Stopwatch
 from rl_training.runtime.progress import Reporter

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from rl_training.errors import CheckpointError
-from rl_training.runtime.faults import fault_point
-from rl_training.runtime.storage import storage_error
+from rl_training.faults import fault_point
+from rl_training.storage import storage_error
 
 
 class JsonLines:

@@ -10,11 +10,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rl_training.errors import CheckpointError, StorageError
-from rl_training.runtime.faults import fault_point
+from rl_training.errors import CheckpointError, RLTrainingError, StorageError
+from rl_training.faults import fault_point
 
 MAX_JSON_BYTES = 16 * 2**20
 MANIFEST = "manifest.json"
+CHECKPOINT = "rl_training checkpoint"
 
 
 def sync_directory(path: Path) -> None:
@@ -60,7 +61,7 @@ def canonical_json(value: Mapping[str, Any]) -> bytes:
     return (json.dumps(value, indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
 
 
-def parse_json(data: bytes, where: str) -> dict[str, Any]:
+def parse_json(data: bytes, where: str, fault: type[RLTrainingError] = CheckpointError) -> dict[str, Any]:
     """Return a JSON object, refusing duplicate keys, NaN, deep nesting and anything that is not an object."""
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -75,25 +76,25 @@ def parse_json(data: bytes, where: str) -> dict[str, Any]:
     try:
         value = json.loads(data.decode(), object_pairs_hook=unique, parse_constant=refuse)
     except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"{where}: is not valid JSON ({str(error)[:80]})") from None
+        raise fault(f"{where}: is not valid JSON ({str(error)[:80]})") from None
     if not isinstance(value, dict):
-        raise CheckpointError(f"{where}: is not a JSON object")
+        raise fault(f"{where}: is not a JSON object")
     return value
 
 
-def read_regular_file(path: Path, limit: int | None = None) -> bytes:
+def read_regular_file(path: Path, limit: int | None = None, fault: type[RLTrainingError] = CheckpointError) -> bytes:
     """Return the bytes of a plain file; links, pipes, devices and files over the limit are refused unread."""
     try:
         status = path.lstat()
         if not stat.S_ISREG(status.st_mode):
-            raise CheckpointError(f"{path}: is not a plain file")
+            raise fault(f"{path}: is not a plain file")
         if limit is not None and status.st_size > limit:
-            raise CheckpointError(f"{path}: has {status.st_size:,} bytes, at most {limit:,} are allowed")
+            raise fault(f"{path}: has {status.st_size:,} bytes, at most {limit:,} are allowed")
         return path.read_bytes()
     except FileNotFoundError:
-        raise CheckpointError(f"{path}: is missing") from None
+        raise fault(f"{path}: is missing") from None
     except OSError as error:
-        raise CheckpointError(f"{path}: cannot be read: {error.strerror}") from error
+        raise fault(f"{path}: cannot be read: {error.strerror}") from error
 
 
 @contextlib.contextmanager
@@ -136,26 +137,36 @@ def write_members(stage: Path, members: Mapping[str, bytes], format_version: int
     for name, data in members.items():
         write_file(stage / name, data)
     files = {name: {"bytes": len(data), "sha256": sha256(data)} for name, data in members.items()}
-    manifest: dict[str, Any] = {"files": files, "format": format_version, "kind": "rl_training checkpoint"}
-    manifest["sha256"] = sha256(canonical_json(manifest))
     fault_point("save:before-manifest")
-    write_file(stage / MANIFEST, canonical_json(manifest))
+    write_manifest(stage, {"files": files, "format": format_version, "kind": CHECKPOINT})
+
+
+def write_manifest(stage: Path, manifest: Mapping[str, Any]) -> None:
+    """Write a manifest that hashes itself."""
+    write_file(stage / MANIFEST, canonical_json({**manifest, "sha256": sha256(canonical_json(manifest))}))
+
+
+def read_manifest(
+    path: Path, kind: str, format_version: int, fault: type[RLTrainingError] = CheckpointError
+) -> dict[str, Any]:
+    """Return the verified manifest of a directory, without its own hash."""
+    where = path / MANIFEST
+    data = read_regular_file(where, MAX_JSON_BYTES, fault)
+    manifest = parse_json(data, str(where), fault)
+    claimed = manifest.pop("sha256", None)
+    if claimed != sha256(canonical_json(manifest)) or data != canonical_json({**manifest, "sha256": claimed}):
+        raise fault(f"{where}: is damaged (its hash does not match)")
+    if manifest.get("kind") != kind or manifest.get("format") != format_version:
+        found = f"{manifest.get('kind')!r}, format {manifest.get('format')!r}"
+        raise fault(f"{where}: is {found}, not {kind!r}, format {format_version}; use the version that wrote it")
+    return manifest
 
 
 def read_members(path: Path, format_version: int) -> dict[str, bytes]:
     """Return the verified files of a checkpoint; any missing, added, cut or flipped byte is refused by file name."""
     if not path.is_dir() or path.is_symlink():
         raise CheckpointError(f"{path}: there is no checkpoint here")
-    manifest_path = path / MANIFEST
-    data = read_regular_file(manifest_path, MAX_JSON_BYTES)
-    manifest = parse_json(data, str(manifest_path))
-    claimed = manifest.pop("sha256", None)
-    if claimed != sha256(canonical_json(manifest)) or data != canonical_json({**manifest, "sha256": claimed}):
-        raise CheckpointError(f"{manifest_path}: is damaged (its hash does not match)")
-    if manifest.get("kind") != "rl_training checkpoint" or manifest.get("format") != format_version:
-        raise CheckpointError(
-            f"{manifest_path}: format {manifest.get('format')!r} is not {format_version}; use the version that wrote it"
-        )
+    manifest = read_manifest(path, CHECKPOINT, format_version)
     files: dict[str, dict[str, Any]] = manifest["files"]
     found = {entry.name for entry in path.iterdir()} - {MANIFEST}
     if found != set(files):

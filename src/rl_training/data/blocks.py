@@ -1,0 +1,48 @@
+"""Passes over long arrays in blocks: bounded memory, and the same numbers whether the rows lie in memory or on disk."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+BLOCK = 65_536  # rows; a block of a few dozen columns stays in the processor's cache
+
+
+def blocks(rows: int, size: int = BLOCK) -> Iterator[slice]:
+    """Yield slices that cover `rows` rows in order."""
+    for start in range(0, rows, size):
+        yield slice(start, min(start + size, rows))
+
+
+def column_range(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return the smallest and the largest value of each column of (rows, columns)."""
+    parts = [(values[part].min(axis=0), values[part].max(axis=0)) for part in blocks(len(values))]
+    return np.min([low for low, _ in parts], axis=0), np.max([high for _, high in parts], axis=0)
+
+
+def column_moments(values: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return mean and standard deviation of each column of (rows, columns), summed in double precision."""
+    rows = len(values)
+    mean = sum(values[part].sum(axis=0, dtype=np.float64) for part in blocks(rows)) / rows
+    square = sum(np.square(values[part] - mean).sum(axis=0, dtype=np.float64) for part in blocks(rows)) / rows
+    return np.asarray(mean), np.sqrt(square)
+
+
+def bad_rows(values: NDArray[Any]) -> NDArray[np.intp]:
+    """Return the numbers of the rows that hold NaN or inf."""
+    found = []
+    for part in blocks(len(values)):
+        finite = np.isfinite(values[part])
+        if not finite.all():
+            found.append(part.start + np.flatnonzero(~finite.reshape(len(finite), -1).all(axis=1)))
+    return np.concatenate(found) if found else np.empty(0, dtype=np.intp)
+
+
+def breaks(observations: NDArray[Any], next_observations: NDArray[Any], tolerance: float) -> NDArray[np.bool_]:
+    """Return, for each row but the last, whether its next observation is not the observation of the row after it."""
+    result = np.empty(len(observations) - 1, dtype=bool)
+    for part in blocks(len(result)):
+        after = observations[part.start + 1 : part.stop + 1]
+        result[part] = (np.abs(after - next_observations[part]) > tolerance).any(axis=1)
+    return result

@@ -1,0 +1,123 @@
+"""Which columns of a table are what; importable without torch."""
+
+import fnmatch
+import re
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
+
+from rl_training.errors import ConfigError, DatasetError, did_you_mean
+from rl_training.knobs import StrictModel, describe_faults
+
+Names = Annotated[tuple[str, ...], Field(strict=False), BeforeValidator(lambda v: (v,) if isinstance(v, str) else v)]
+"""Names or patterns such as `obs_*`, in the order the policy will see them."""
+
+
+class ColumnMap(StrictModel):
+    """The columns of a log, one row per time step."""
+
+    observations: Names
+    """Observation columns; a pattern stands for all matching columns, numbered ones in the order of their numbers."""
+    actions: Names
+    """Action columns."""
+    reward: str
+    """Reward of the row's observation and action."""
+    next_observations: Names = ()
+    """Next observations, where the log has them; the following row otherwise."""
+    next_actions: Names = ()
+    """Next actions, where the log has them."""
+    episode: str | None = None
+    """Anything that changes from one episode to the next."""
+    time: str | None = None
+    """Number or ISO date by which the rows of an episode are ordered; a large gap cuts the episode."""
+    terminal: str | None = None
+    """True end of an episode: nothing follows."""
+    done: str | None = None
+    """End of an episode: a true one, unless `timeout` says otherwise."""
+    timeout: str | None = None
+    """End by a time limit: the future still counts."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _other_names(cls, values: Any) -> Any:
+        if not isinstance(values, Mapping):
+            return values
+        renamed = {OTHER_NAMES.get(name, name): value for name, value in values.items()}
+        if len(renamed) != len(values):
+            raise ValueError("the same column is given twice, under two names")
+        return renamed
+
+
+OTHER_NAMES = {
+    **dict.fromkeys(("observation", "obs"), "observations"),
+    **dict.fromkeys(("action", "acts"), "actions"),
+    **dict.fromkeys(("rewards",), "reward"),
+    **dict.fromkeys(("next_observation", "next_obs"), "next_observations"),
+    **dict.fromkeys(("episode_id", "episodes"), "episode"),
+    **dict.fromkeys(("timestamp",), "time"),
+    **dict.fromkeys(("terminals", "terminated"), "terminal"),
+    **dict.fromkeys(("dones",), "done"),
+    **dict.fromkeys(("timeouts", "truncated"), "timeout"),
+}
+
+_GUESSES: dict[str, str] = {
+    "observations": r"(obs|observation|observations|state|s)([_.\[ ]?\d+\]?|[_.].+)",
+    "actions": r"(act|action|actions|control|u|a)([_.\[ ]?\d+\]?|[_.].+)|action",
+    "next_observations": r"next_(obs|observation|observations|state)([_.\[ ]?\d+\]?|[_.].+)",
+    "next_actions": r"next_(act|action|actions)([_.\[ ]?\d+\]?|[_.].+)",
+    "reward": r"r|rew|reward|rewards",
+    "episode": r"ep|episode|episode_id|episode_index|trajectory|traj|trajectory_id|run_id",
+    "time": r"t|time|timestamp|datetime|frame_index|time_step|timestep",
+    "terminal": r"terminal|terminals|terminated",
+    "done": r"done|dones",
+    "timeout": r"timeout|timeouts|truncated|truncation",
+}
+
+
+def column_map(values: ColumnMap | Mapping[str, Any]) -> ColumnMap:
+    """Return a checked column map, or a ConfigError that names every fault."""
+    if isinstance(values, ColumnMap):
+        return values
+    try:
+        return ColumnMap.model_validate(values)
+    except ValidationError as error:
+        faults = "; ".join(dict.fromkeys(text for _, text in describe_faults(ColumnMap, error)))
+        raise ConfigError(f"columns: {faults}") from None
+
+
+def guess_columns(found: Sequence[str], source: str) -> ColumnMap:
+    """Return the column map that the names of a table suggest, or a DatasetError that shows how to write one."""
+    guess: dict[str, Any] = {}
+    for role, pattern in _GUESSES.items():
+        names = [name for name in found if re.fullmatch(pattern, name, re.IGNORECASE)]
+        if role in ("observations", "actions", "next_observations", "next_actions"):
+            guess[role] = _in_number_order(names)
+        elif names:
+            guess[role] = names[0]
+    if not guess["observations"] or not guess["actions"] or "reward" not in guess:
+        shown = ", ".join(found[:20]) + (", ..." if len(found) > 20 else "")
+        raise DatasetError(
+            f"{source}: its columns do not tell what is what; name them, such as "
+            f"`columns: {{observations: 'obs_*', actions: [u], reward: r, episode: run}}`. Found: {shown or 'none'}"
+        )
+    return ColumnMap(**guess)
+
+
+def matching(patterns: Sequence[str], found: Sequence[str], source: str) -> list[str]:
+    """Return the columns that names or patterns stand for, each once, in order."""
+    chosen: list[str] = []
+    for pattern in patterns:
+        names = [pattern] if pattern in found else _in_number_order([n for n in found if fnmatch.fnmatchcase(n, pattern)])
+        if not names:
+            raise DatasetError(f"{source}: there is no column `{pattern}`.{did_you_mean(pattern, found)}")
+        chosen += [name for name in names if name not in chosen]
+    return chosen
+
+
+def _in_number_order(names: Sequence[str]) -> list[str]:
+    """Names that differ in a number are put in the order of the number; others keep theirs."""
+    numbers = [re.findall(r"\d+", name) for name in names]
+    if all(numbers) and len({re.sub(r"\d+", "#", name) for name in names}) == 1:
+        return sorted(names, key=lambda name: [int(part) for part in re.findall(r"\d+", name)])
+    return list(names)

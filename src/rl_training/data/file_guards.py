@@ -1,0 +1,104 @@
+"""Files that may be hostile: everything is judged by its description, before any of it is allocated or followed."""
+
+import math
+import os
+import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rl_training.errors import DatasetError
+
+MOST_INFLATION = 1000  # declared over stored bytes
+SMALL = 2**26  # arrays below this many bytes may be as compressible as they like
+_LEAST_LIMIT = 2**28  # however little memory is free
+
+
+def check_size(source: str, needed: int, limit: int | None, stored: int | None = None) -> None:
+    """Refuse, before anything is allocated, data that takes more memory than allowed or swells beyond belief."""
+    if limit is None:
+        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        allowed, what = max(int(0.8 * free), _LEAST_LIMIT), "80 % of the free memory"
+    else:
+        allowed, what = limit, "max_dataset_bytes"
+    if needed > allowed:
+        raise DatasetError(
+            f"{source}: holds {needed:,} bytes of arrays, more than {what} ({allowed:,}); "
+            "raise max_dataset_bytes, or convert it in parts with `rl-training data convert` and train from that"
+        )
+    if stored is not None and needed > SMALL and needed > MOST_INFLATION * stored:
+        raise DatasetError(f"{source}: {stored:,} stored bytes claim to hold {needed:,}; that is no honest file")
+
+
+@contextmanager
+def open_hdf5(path: Path) -> Iterator[Any]:
+    """Give an HDF5 file opened for reading."""
+    import h5py
+
+    with h5py.File(path, "r") as archive:
+        yield archive
+
+
+def hdf5_array(group: Any, name: str, source: str) -> Any:
+    """Return an h5py dataset that lies wholly inside its file; links and outside storage are refused unopened."""
+    import h5py
+
+    where = f"{source}: `{group.name.rstrip('/')}/{name}`".replace("`/", "`")
+    if not isinstance(group.get(name, getlink=True), h5py.HardLink):
+        raise DatasetError(f"{where} is a link to somewhere else; only data inside the file is read")
+    item = group[name]
+    if not isinstance(item, h5py.Dataset) or item.is_virtual or item.external:
+        raise DatasetError(f"{where} is not a plain array stored inside the file")
+    if item.dtype.kind not in "fiub":
+        raise DatasetError(f"{where} has dtype {item.dtype}; numbers are needed")
+    return item
+
+
+def hdf5_group(group: Any, name: str, source: str) -> Any:
+    """Return a group inside its file; a link is refused unopened."""
+    import h5py
+
+    if not isinstance(group.get(name, getlink=True), h5py.HardLink) or not isinstance(group[name], h5py.Group):
+        raise DatasetError(f"{source}: `{name}` is not a plain group inside the file")
+    return group[name]
+
+
+def hdf5_bytes(items: Iterator[Any]) -> tuple[int, int]:
+    """Return the bytes that arrays claim, and the bytes they take in the file."""
+    claimed = stored = 0
+    for item in items:
+        claimed += math.prod(item.shape) * item.dtype.itemsize
+        stored += int(item.id.get_storage_size())
+    return claimed, stored
+
+
+def read_npz(path: Path, wanted: Mapping[str, str], limit: int | None) -> tuple[dict[str, NDArray[Any]], list[str]]:
+    """Return the wanted arrays of an npz file and the names of all; headers are checked against the stored sizes first."""
+    source = str(path)
+    with zipfile.ZipFile(path) as archive:
+        entries = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
+        chosen = {name: info for name, info in entries.items() if name in wanted}
+        if len(entries) != len(archive.infolist()):
+            raise DatasetError(f"{source}: holds two arrays of one name")
+        needed = sum(info.file_size for info in chosen.values())
+        check_size(source, needed, limit, sum(info.compress_size for info in chosen.values()))
+        for name, info in chosen.items():
+            with archive.open(info) as stream:
+                _check_header(stream, info.file_size, f"{source}: `{name}`")
+    with np.load(path, allow_pickle=False) as arrays:
+        return {name: arrays[name] for name in chosen}, list(entries)
+
+
+def _check_header(stream: IO[bytes], size: int, where: str) -> None:
+    """Refuse an array whose header promises other bytes than follow it, or objects."""
+    version = np.lib.format.read_magic(stream)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, _, dtype = read(stream)
+    if dtype.hasobject or dtype.kind not in "fiub":
+        raise DatasetError(f"{where} has dtype {dtype}; numbers are needed")
+    if math.prod(shape) * dtype.itemsize != size - stream.tell():
+        raise DatasetError(f"{where} claims the shape {shape}, which is not what is stored")

@@ -1,0 +1,50 @@
+"""What a reader is."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import ClassVar
+
+from rl_training.data.file_guards import open_hdf5
+from rl_training.data.reading import Reading, ReadOptions
+
+HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A path whose format is to be recognised: its first bytes and, for HDF5, its top-level names, read once."""
+
+    path: Path
+
+    @cached_property
+    def head(self) -> bytes:
+        """First bytes of a file; none of a directory."""
+        if not self.path.is_file():
+            return b""
+        with self.path.open("rb") as stream:
+            return stream.read(4096)
+
+    @cached_property
+    def hdf5_names(self) -> frozenset[str]:
+        """Top-level names of an HDF5 file; none of anything else."""
+        if not self.head.startswith(HDF5_MAGIC):
+            return frozenset()
+        with open_hdf5(self.path) as archive:
+            return frozenset(archive)
+
+
+class Reader(ABC):
+    """Recognises a format by content and reads it."""
+
+    name: ClassVar[str]  # as `format:` names it
+    title: ClassVar[str]  # what it is, for people
+
+    @abstractmethod
+    def recognises(self, candidate: Candidate) -> bool:
+        """Return whether a path looks like this format."""
+
+    @abstractmethod
+    def read(self, path: Path, options: ReadOptions) -> Reading:
+        """Return the fields of a file under our names."""

@@ -1,0 +1,99 @@
+"""d3rlpy's HDF5: the old layout, whose rewards are shifted by a row, and the current one, one set of arrays per episode."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rl_training.data.file_guards import check_size, hdf5_array, hdf5_bytes, open_hdf5
+from rl_training.data.offline_dataset import as_flags
+from rl_training.data.readers.base import Candidate, Reader
+from rl_training.data.readers.hdf5 import flat_arrays
+from rl_training.data.reading import Arrays, Reading, ReadOptions, following_observations
+from rl_training.errors import DatasetError
+
+_OLD = ("observations", "actions", "rewards", "terminals", "episode_terminals")
+_CURRENT = ("observations", "actions", "rewards", "terminated")
+
+
+class D3rlpyReader(Reader):
+    """What d3rlpy's `MDPDataset.dump` (before 2.0) and `ReplayBuffer.dump` (since) write."""
+
+    name = "d3rlpy"
+    title = "d3rlpy HDF5"
+
+    def recognises(self, candidate: Candidate) -> bool:
+        """Return whether there is an episode 0, or ends of episodes apart from true ends in the old way."""
+        names = candidate.hdf5_names
+        return _is_current(names) or ("episode_terminals" in names and "timeouts" not in names)
+
+    def read(self, path: Path, options: ReadOptions) -> Reading:
+        """Return the transitions of either layout."""
+        return (_read_current if _is_current(Candidate(path).hdf5_names) else _read_old)(path, options)
+
+
+def _is_current(names: frozenset[str]) -> bool:
+    return {"actions_0", "rewards_0"} <= names
+
+
+def _read_old(path: Path, options: ReadOptions) -> Reading:
+    """The reward of row t + 1 belongs to row t, and an episode's last row is only an observation."""
+    arrays, found = flat_arrays(path, _OLD, options.max_bytes)
+    if missing := [name for name in _OLD if name not in arrays]:
+        raise DatasetError(f"{path}: `{missing[0]}` is missing. Found: {', '.join(sorted(found))}")
+    lengths = {name: array.shape[0] if array.ndim else 0 for name, array in arrays.items()}
+    if len(set(lengths.values())) > 1 or not lengths["rewards"]:
+        raise DatasetError(f"{path}: arrays must share one length above 0, got {lengths}")
+    ends = as_flags(arrays["episode_terminals"], "episode_terminals", str(path))
+    ends[-1] = True
+    rows = np.flatnonzero(~ends)  # every row that has a successor in its episode
+    if not len(rows):
+        raise DatasetError(f"{path}: no episode has two rows, so there is no transition")
+    terminals = as_flags(arrays["terminals"], "terminals", str(path))[rows + 1]
+    values = {
+        "observations": arrays["observations"][rows],
+        "actions": arrays["actions"][rows],
+        "rewards": arrays["rewards"].reshape(-1)[rows + 1],
+        "next_observations": arrays["observations"][rows + 1],
+        "terminals": terminals,
+        "timeouts": ends[rows + 1] & ~terminals,
+    }
+    notes = [
+        "rewards belong to the row before, so an episode of L rows is L - 1 transitions",
+        "ends: `terminals` are true ends, other `episode_terminals` time limits",
+    ]
+    return Reading(str(path), "d3rlpy HDF5, old layout", values, notes)
+
+
+def _read_current(path: Path, options: ReadOptions) -> Reading:
+    """Episodes one after the other; the last row of one that did not end is dropped, its successor being unknown."""
+    source = str(path)
+    with open_hdf5(path) as archive:
+        numbers = sorted(int(name.split("_")[1]) for name in archive if re.fullmatch(r"rewards_\d{1,9}", name))
+        episodes = [_episode(archive, number, source) for number in numbers]
+        if numbers != list(range(len(numbers))):
+            raise DatasetError(f"{path}: its episodes are not numbered from 0 without a gap")
+        claimed, stored = hdf5_bytes(item for episode in episodes for item in episode.values())
+        check_size(source, claimed, options.max_bytes, stored)
+        ended = np.array([bool(np.asarray(episode["terminated"][()]).any()) for episode in episodes])
+        values: Arrays = {name: np.concatenate([episode[name][()] for episode in episodes]) for name in _CURRENT[:3]}
+    last = np.cumsum([episode["rewards"].shape[0] for episode in episodes]) - 1
+    values["rewards"] = values["rewards"].reshape(-1)
+    values["terminals"], values["timeouts"] = np.zeros((2, len(values["rewards"])), dtype=bool)
+    values["terminals"][last[ended]] = values["timeouts"][last[~ended]] = True
+    notes = ["ends: `terminated` episodes end truly, others by a time limit"]
+    return Reading(source, "d3rlpy HDF5", following_observations(values, source, notes), notes)
+
+
+def _episode(archive: Any, number: int, source: str) -> dict[str, Any]:
+    """The arrays of an episode, unread, of one length."""
+    for name in _CURRENT:
+        if f"{name}_{number}" not in archive:
+            several = " (several observations at once are not supported)" if f"{name}_{number}_0" in archive else ""
+            raise DatasetError(f"{source}: `{name}_{number}` is missing{several}")
+    items = {name: hdf5_array(archive, f"{name}_{number}", source) for name in _CURRENT}
+    lengths = {name: items[name].shape[0] if items[name].ndim else 0 for name in _CURRENT[:3]}
+    if len(set(lengths.values())) > 1 or not lengths["rewards"]:
+        raise DatasetError(f"{source}: the arrays of episode {number} must share one length above 0, got {lengths}")
+    return items

@@ -1,0 +1,40 @@
+"""Flat HDF5 in D4RL's style, with or without `timeouts` and `next_observations`."""
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+from rl_training.data.file_guards import check_size, hdf5_array, hdf5_bytes, open_hdf5
+from rl_training.data.readers.base import HDF5_MAGIC, Candidate, Reader
+from rl_training.data.reading import ALIASES, FIELDS, Arrays, Reading, ReadOptions, named_fields
+
+
+class HDF5Reader(Reader):
+    """Arrays of one length at the top of an HDF5 file."""
+
+    name = "hdf5"
+    title = "flat HDF5 (D4RL style)"
+
+    def recognises(self, candidate: Candidate) -> bool:
+        """Return whether the file is HDF5 of no layout that another reader knows."""
+        return candidate.head.startswith(HDF5_MAGIC)
+
+    def read(self, path: Path, options: ReadOptions) -> Reading:
+        """Return the top-level arrays that have a name we know."""
+        arrays, found = flat_arrays(path, (*FIELDS, *ALIASES), options.max_bytes)
+        notes: list[str] = []
+        return Reading(str(path), self.title, named_fields(arrays, found, str(path), notes), notes)
+
+
+def flat_arrays(path: Path, wanted: Collection[str], limit: int | None) -> tuple[Arrays, list[str]]:
+    """Return the wanted top-level arrays of an HDF5 file, and every name in it."""
+    with open_hdf5(path) as archive:
+        found = list(archive)
+        items: dict[str, Any] = {name: hdf5_array(archive, name, str(path)) for name in found if name in wanted}
+        check_size(str(path), *_sizes(items, limit))
+        return {name: item[()] for name, item in items.items()}, found
+
+
+def _sizes(items: dict[str, Any], limit: int | None) -> tuple[int, int | None, int]:
+    claimed, stored = hdf5_bytes(iter(items.values()))
+    return claimed, limit, stored

@@ -1,0 +1,114 @@
+"""Minari's HDF5 on disk, read with h5py alone: a directory with `data/main_data.hdf5` and one group per episode."""
+
+import contextlib
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rl_training.data.file_guards import check_size, hdf5_array, hdf5_bytes, hdf5_group, open_hdf5
+from rl_training.data.readers.base import Candidate, Reader
+from rl_training.data.reading import Arrays, Reading, ReadOptions
+from rl_training.errors import DatasetError
+
+_PLACES = ("", "main_data.hdf5", "data/main_data.hdf5")
+_FIELDS = ("observations", "actions", "rewards", "terminations", "truncations")
+
+
+class MinariReader(Reader):
+    """Episodes with one observation more than actions."""
+
+    name = "minari"
+    title = "Minari HDF5"
+
+    def recognises(self, candidate: Candidate) -> bool:
+        """Return whether a directory or file holds `episode_0` groups."""
+        file = _data_file(candidate.path)
+        return file is not None and "episode_0" in Candidate(file).hdf5_names
+
+    def read(self, path: Path, options: ReadOptions) -> Reading:
+        """Return the episodes one after the other, in the order of their numbers."""
+        file = _data_file(path)
+        if file is None:
+            raise DatasetError(f"{path}: there is no data/main_data.hdf5 in it (Minari's arrow storage is not supported)")
+        source = str(path)
+        with open_hdf5(file) as archive:
+            numbers = sorted(int(name[8:]) for name in archive if re.fullmatch(r"episode_\d{1,9}", name))
+            groups = [hdf5_group(archive, f"episode_{number}", source) for number in numbers]
+            if not groups:
+                raise DatasetError(f"{path}: holds no episodes")
+            items = [_episode(group, source) for group in groups]
+            claimed, stored = hdf5_bytes(item for episode in items for item in episode.values())
+            check_size(source, claimed, options.max_bytes, stored)
+            values = _joined([{name: item[()] for name, item in episode.items()} for episode in items])
+            attributes = dict(archive.attrs)
+        low, high = _action_bounds(file, attributes)
+        notes = ["ends: `terminations` are true ends, `truncations` time limits", f"{len(items)} episodes"]
+        return Reading(source, self.title, values, notes, low, high)
+
+
+def _data_file(path: Path) -> Path | None:
+    """The HDF5 file of a dataset, whether the dataset, its `data` directory or the file itself is named."""
+    return next((path / place for place in _PLACES if (path / place).is_file()), None)
+
+
+def _episode(group: Any, source: str) -> dict[str, Any]:
+    """The arrays of an episode, unread, with matching lengths."""
+    if missing := [name for name in _FIELDS if name not in group]:
+        raise DatasetError(f"{source}: `{missing[0]}` is missing from {group.name}. Found: {', '.join(sorted(group))}")
+    if (observations := group.get("observations", getclass=True)).__name__ == "Group":
+        raise DatasetError(f"{source}: {group.name} has Dict observations ({observations.__name__}); only flat vectors work")
+    items = {name: hdf5_array(group, name, source) for name in _FIELDS}
+    length = items["rewards"].shape[0] if items["rewards"].ndim else 0
+    lengths = {name: item.shape[0] if item.ndim else 0 for name, item in items.items()}
+    if length < 1 or lengths != {**dict.fromkeys(_FIELDS, length), "observations": length + 1}:
+        raise DatasetError(f"{source}: {group.name} must have one observation more than the rest, got {lengths}")
+    return items
+
+
+def _joined(episodes: list[dict[str, Any]]) -> Arrays:
+    def join(name: str, rows: slice = slice(None)) -> Any:
+        return np.concatenate([np.asarray(episode[name])[rows] for episode in episodes])
+
+    values = {
+        "observations": join("observations", slice(None, -1)),
+        "actions": join("actions"),
+        "rewards": join("rewards"),
+        "next_observations": join("observations", slice(1, None)),
+        "terminals": join("terminations"),
+        "timeouts": join("truncations"),
+    }
+    last = np.cumsum([len(episode["rewards"]) for episode in episodes]) - 1
+    values["timeouts"] = values["timeouts"].astype(bool)
+    values["timeouts"][last] |= ~values["terminals"].astype(bool)[last]  # an episode may have been cut by the recorder
+    return values
+
+
+def _action_bounds(file: Path, attributes: dict[str, Any]) -> tuple[Any, Any]:
+    """The bounds of the action space that the metadata records, where it does."""
+    texts: list[Any] = [attributes.get("action_space")]
+    with contextlib.suppress(OSError, ValueError, RecursionError, AttributeError):
+        texts.append(json.loads((file.parent / "metadata.json").read_bytes()).get("action_space"))
+    for text in texts:
+        with contextlib.suppress(ValueError, TypeError, RecursionError, KeyError):
+            space = json.loads(text) if isinstance(text, str | bytes) else text
+            low, high = (np.asarray(space[key], dtype=np.float32).reshape(-1) for key in ("low", "high"))
+            if np.isfinite(low).all() and np.isfinite(high).all():
+                return low, high
+    return None, None
+
+
+def minari_path(dataset_id: str) -> Path:
+    """Return where the Minari package keeps a dataset that has been downloaded."""
+    try:
+        import minari  # type: ignore[import-not-found,unused-ignore]  # noqa: F401
+    except ImportError:
+        raise DatasetError('minari: ids need the package: pip install "rl-training[minari]"') from None
+    root = Path(os.environ.get("MINARI_DATASETS_PATH", Path.home() / ".minari" / "datasets"))
+    path = (root / dataset_id).resolve()
+    if root.resolve() not in path.parents or not path.is_dir():
+        raise DatasetError(f"minari:{dataset_id}: is not in {root}; get it with `minari download {dataset_id}`")
+    return path

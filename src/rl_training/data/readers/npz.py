@@ -1,0 +1,26 @@
+"""NumPy's npz: our own field names, OGBench's (`masks`), NeoRL-2's (`obs`, `action`, ...)."""
+
+from pathlib import Path
+
+from rl_training.data.file_guards import read_npz
+from rl_training.data.readers.base import Candidate, Reader
+from rl_training.data.reading import ALIASES, FIELDS, Reading, ReadOptions, named_fields
+
+
+class NpzReader(Reader):
+    """Arrays of one length in an npz file."""
+
+    name = "npz"
+    title = "NumPy npz"
+
+    def recognises(self, candidate: Candidate) -> bool:
+        """Return whether the file is a zip archive."""
+        return candidate.head.startswith(b"PK\x03\x04")
+
+    def read(self, path: Path, options: ReadOptions) -> Reading:
+        """Return the arrays that have a name we know."""
+        wanted = dict.fromkeys((*FIELDS, *ALIASES), "")
+        arrays, found = read_npz(path, wanted, options.max_bytes)
+        layout = "OGBench npz" if "masks" in arrays else "NeoRL-2 npz" if {"obs", "action"} <= set(arrays) else self.title
+        notes: list[str] = []
+        return Reading(str(path), layout, named_fields(arrays, found, str(path), notes), notes)

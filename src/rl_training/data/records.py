@@ -1,0 +1,41 @@
+"""Rows on disk, mapped into memory: one record per transition, so that a random row is one place in the file."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rl_training.errors import DatasetError
+
+
+@dataclass(frozen=True, eq=False)
+class RecordFile:
+    """A mapped file of records that must not change while it is in use."""
+
+    path: Path
+    rows: NDArray[Any]  # structured, mapped read-only
+    fingerprint: str
+    stamp: tuple[int, int]  # bytes and time of the last change when it was opened
+
+    @classmethod
+    def open(cls, path: Path, dtype: np.dtype[Any], offset: int, rows: int, fingerprint: str) -> "RecordFile":
+        """Map a file of `rows` records behind a header of `offset` bytes."""
+        mapped = np.memmap(path, dtype=dtype, mode="r", offset=offset, shape=(rows,))
+        return cls(path, mapped, fingerprint, _stamp(path))
+
+    def fetch(self, rows: NDArray[np.int64]) -> NDArray[Any]:
+        """Return the records of some rows; a file that was cut or rewritten since it was opened is refused."""
+        if _stamp(self.path) != self.stamp:
+            raise DatasetError(f"{self.path}: was changed while it was in use; put the file back and resume")
+        return np.take(self.rows, rows, axis=0)
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    try:
+        status = os.stat(path)
+    except OSError as error:
+        raise DatasetError(f"{path}: cannot be read any more: {error.strerror}; put the file back and resume") from None
+    return status.st_size, status.st_mtime_ns
