@@ -13,7 +13,7 @@ from rl_training.data.readers import READERS
 from rl_training.data.readers.base import Candidate
 from rl_training.data.readers.minari import minari_path
 from rl_training.data.readers.tables import frame_reading
-from rl_training.data.reading import Reading, ReadOptions, mended, named_fields
+from rl_training.data.reading import Reading, ReadOptions, mended, reading_of
 from rl_training.errors import ConfigError, DatasetError, did_you_mean
 
 Source = str | os.PathLike[str] | Mapping[str, Any] | Any
@@ -45,9 +45,7 @@ def read_dataset(source: Source, format: str = "auto", options: ReadOptions | No
     if hasattr(source, "columns") and hasattr(source, "__getitem__"):
         return mended(frame_reading(source, options.columns), options)
     if isinstance(source, Mapping):
-        notes: list[str] = []
-        arrays = named_fields(source, list(source), "dataset", notes)
-        return mended(Reading("dataset", "a mapping of arrays", arrays, notes), options)
+        return mended(reading_of(source, list(source), "dataset", "a mapping of arrays"), options)
     raise DatasetError(f"a dataset is a path, a mapping of arrays or a DataFrame, not {type(source).__name__}")
 
 

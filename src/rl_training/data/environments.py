@@ -1,6 +1,7 @@
 """Environments by name, reset explicitly with seeds and stepped side by side."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -62,13 +63,29 @@ def _checked_observation(env: Any, env_id: str, observation: Any) -> NDArray[Any
     return values
 
 
-def infer_env_spaces(env_id: str) -> Spaces:
+@dataclass(frozen=True, eq=False)
+class EnvironmentSpaces:
+    """What an environment says of its observations and actions."""
+
+    env_id: str
+    spaces: Spaces
+    observation_low: NDArray[Any]  # (observation_dim,)
+    observation_high: NDArray[Any]
+
+
+def environment_spaces(env_id: str) -> EnvironmentSpaces:
     """Return sizes and bounds of an environment's spaces; a space we cannot use is refused by name."""
     env = make_env(env_id)
     try:
-        return spaces_of(env.observation_space, env.action_space, env_id)
+        spaces = spaces_of(env.observation_space, env.action_space, env_id)
+        return EnvironmentSpaces(env_id, spaces, env.observation_space.low, env.observation_space.high)
     finally:
         env.close()
+
+
+def infer_env_spaces(env_id: str) -> Spaces:
+    """Return sizes and action bounds of an environment; a space we cannot use is refused by name."""
+    return environment_spaces(env_id).spaces
 
 
 def reset_seeds(seed: int, stream: str, first: int, count: int) -> list[int]:

@@ -13,6 +13,7 @@ from rl_training.errors import DatasetError, did_you_mean
 
 Arrays = dict[str, NDArray[Any]]
 Ends = Literal["auto", "timeouts"]
+NextObservations = Literal["auto", "following"]
 OnBadRows = Literal["error", "drop"]
 
 
@@ -22,6 +23,7 @@ class ReadOptions:
 
     columns: ColumnMap | None = None  # of a table
     ends: Ends = "auto"  # `timeouts`: every marked end is a time limit
+    next_observations: NextObservations = "auto"  # `following`: made from the following row, whatever the file holds
     reward_lag: int = 0  # the reward of a row is stored this many rows later
     on_bad_rows: OnBadRows = "error"  # `drop`: leave out transitions with NaN or inf, and cut the episode there
     action_scale: float = 1.0  # factor from the stored unit to the real one
@@ -40,6 +42,7 @@ class Reading:
     notes: list[str] = field(default_factory=list)
     action_low: Any = None
     action_high: Any = None
+    both_ends: NDArray[np.intp] | None = None  # rows marked both as done and as a time limit, before a rule settled it
 
     @property
     def origin(self) -> str:
@@ -52,7 +55,7 @@ class Reading:
         return TransitionDataset.from_dict(self.arrays, **bounds, source=self.source, origin=self.origin)
 
 
-def named_fields(arrays: Mapping[str, Any], found: list[str], source: str, notes: list[str]) -> Arrays:
+def reading_of(arrays: Mapping[str, Any], found: list[str], source: str, title: str) -> Reading:
     """Return arrays under our names with flags for ends and next observations; what a file left open is settled here.
 
     `masks` (OGBench) are 0 where nothing is to be bootstrapped, and `terminals` beside them mark the end of a trajectory.
@@ -73,10 +76,15 @@ def named_fields(arrays: Mapping[str, Any], found: list[str], source: str, notes
     lengths = {name: array.shape[0] if array.ndim else 0 for name, array in named.items()}
     if len(set(lengths.values())) > 1 or not lengths["rewards"]:
         raise DatasetError(f"{source}: arrays must share one length above 0, got {lengths}")
+    notes: list[str] = []
+    both = None
+    if "dones" in named and "terminals" not in named and "timeouts" in named:
+        flags = (as_flags(named[name], name, source) for name in ("dones", "timeouts"))
+        both = np.flatnonzero(np.logical_and(*flags))
     values = _with_ends(named, source, notes)
-    if "next_observations" in values:
-        return values
-    return following_observations(values, source, notes)
+    if "next_observations" not in values:
+        return Reading(source, title, following_observations(values, source, notes), notes)
+    return Reading(source, title, values, notes, both_ends=both)
 
 
 def _with_ends(named: Arrays, source: str, notes: list[str]) -> Arrays:
@@ -127,6 +135,9 @@ def mended(reading: Reading, options: ReadOptions) -> Reading:
         cuts = ends if marked is None else ends | as_flags(marked, "timeouts", reading.source)
         arrays |= {"terminals": np.zeros_like(ends), "timeouts": cuts}
         notes.append(f"every end is taken as a time limit ({int(ends.sum())} were marked as true ends)")
+    if options.next_observations == "following":
+        arrays.pop("next_observations")
+        arrays = following_observations(arrays, reading.source, notes)
     if options.reward_lag:
         arrays = _realigned(arrays, options.reward_lag, reading.source, notes)
     if options.action_scale != 1.0:

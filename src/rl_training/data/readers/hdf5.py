@@ -6,7 +6,7 @@ from typing import Any
 
 from rl_training.data.file_guards import check_size, hdf5_array, hdf5_bytes, open_hdf5
 from rl_training.data.readers.base import HDF5_MAGIC, Candidate, Reader
-from rl_training.data.reading import ALIASES, FIELDS, Arrays, Reading, ReadOptions, named_fields
+from rl_training.data.reading import ALIASES, FIELDS, Arrays, Reading, ReadOptions, reading_of
 
 
 class HDF5Reader(Reader):
@@ -22,8 +22,7 @@ class HDF5Reader(Reader):
     def read(self, path: Path, options: ReadOptions) -> Reading:
         """Return the top-level arrays that have a name we know."""
         arrays, found = flat_arrays(path, (*FIELDS, *ALIASES), options.max_bytes)
-        notes: list[str] = []
-        return Reading(str(path), self.title, named_fields(arrays, found, str(path), notes), notes)
+        return reading_of(arrays, found, str(path), self.title)
 
 
 def flat_arrays(path: Path, wanted: Collection[str], limit: int | None) -> tuple[Arrays, list[str]]:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from rl_training.data.file_guards import read_npz
 from rl_training.data.readers.base import Candidate, Reader
-from rl_training.data.reading import ALIASES, FIELDS, Reading, ReadOptions, named_fields
+from rl_training.data.reading import ALIASES, FIELDS, Reading, ReadOptions, reading_of
 
 
 class NpzReader(Reader):
@@ -22,5 +22,4 @@ class NpzReader(Reader):
         wanted = dict.fromkeys((*FIELDS, *ALIASES), "")
         arrays, found = read_npz(path, wanted, options.max_bytes)
         layout = "OGBench npz" if "masks" in arrays else "NeoRL-2 npz" if {"obs", "action"} <= set(arrays) else self.title
-        notes: list[str] = []
-        return Reading(str(path), layout, named_fields(arrays, found, str(path), notes), notes)
+        return reading_of(arrays, found, str(path), layout)

@@ -35,4 +35,4 @@ class StoreReader(Reader):
         del options
         data = open_store(path)
         notes = ["ends: `terminals` are true ends, `timeouts` time limits"]
-        return MappedReading(str(path), self.title, data.fields(), notes, data.action_low, data.action_high, data)
+        return MappedReading(str(path), self.title, data.fields(), notes, data.action_low, data.action_high, mapped=data)

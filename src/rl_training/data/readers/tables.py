@@ -118,7 +118,8 @@ def table_reading(
     }
     order, cuts = _order(loaded, single, source, notes)
     values = {name: array[order] for name, array in {**values, **flags}.items()}
-    return Reading(source, title, _with_ends(values, cuts, source, notes), notes)
+    both = np.flatnonzero(values["dones"] & values["timeouts"]) if {"dones", "timeouts"} <= set(values) else None
+    return Reading(source, title, _with_ends(values, cuts, source, notes), notes, both_ends=both)
 
 
 _WIDE = ("observations", "actions", "next_observations", "next_actions")
