@@ -24,7 +24,9 @@ from rl_training.data.transforms import Transforms
 from rl_training.experiment.config import make_config
 from rl_training.experiment.registry import get_spec
 from rl_training.runtime.engine import Engine, keep_freed_memory
-from rl_training.runtime.offline import DatasetSource, OfflineEngine, ProcessedDataset
+from rl_training.runtime.offline import OfflineEngine
+from rl_training.runtime.processing import ProcessedDataset
+from rl_training.runtime.sources import DatasetSource
 
 LAYOUT = RowLayout(
     (

@@ -3,8 +3,7 @@
 import pytest
 
 from rl_training.experiment.config import make_config
-from rl_training.runtime import load_checkpoint, train_iql
-from rl_training.runtime.offline import build_offline_dataset, process_offline_dataset
+from rl_training.runtime import build_offline_dataset, load_checkpoint, process_offline_dataset, train_iql
 from rl_training.runtime.trainer import TrainOptions, total_steps
 from tests.contract import check_short_run
 from tests.helpers import metric_rows, run_values, small_dataset

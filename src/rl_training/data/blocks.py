@@ -1,10 +1,18 @@
 """Passes over long arrays in blocks: bounded memory, and the same numbers whether the rows lie in memory or on disk."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+
+class Rows(Protocol):
+    """An array, or anything else that has a length and gives slices of rows."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, part: slice, /) -> NDArray[Any]: ...
+
 
 BLOCK = 65_536  # rows; a block of a few dozen columns stays in the processor's cache
 
@@ -15,13 +23,13 @@ def blocks(rows: int, size: int = BLOCK) -> Iterator[slice]:
         yield slice(start, min(start + size, rows))
 
 
-def column_range(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+def column_range(values: Rows) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return the smallest and the largest value of each column of (rows, columns)."""
     parts = [(values[part].min(axis=0), values[part].max(axis=0)) for part in blocks(len(values))]
     return np.min([low for low, _ in parts], axis=0), np.max([high for _, high in parts], axis=0)
 
 
-def column_moments(values: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def column_moments(values: Rows) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return mean and standard deviation of each column of (rows, columns), summed in double precision."""
     rows = len(values)
     mean = sum(values[part].sum(axis=0, dtype=np.float64) for part in blocks(rows)) / rows

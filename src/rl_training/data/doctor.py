@@ -3,7 +3,6 @@
 `examine` looks at everything; `quick_findings` is the cheap part, which every training run takes a look with.
 """
 
-import hashlib
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
@@ -18,6 +17,7 @@ from rl_training.data.environments import EnvironmentSpaces, environment_spaces
 from rl_training.data.offline_dataset import TransitionDataset, as_flags
 from rl_training.data.reading import Reading
 from rl_training.data.reward_alignment import find_shift
+from rl_training.data.subsets import episode_digests
 from rl_training.errors import DatasetError
 
 Severity = Literal["error", "warning"]
@@ -317,13 +317,9 @@ def check_columns(case: Case) -> Iterator[Finding]:
 def check_duplicates(case: Case) -> Iterator[Finding]:
     """Episodes that are there twice."""
     seen: dict[bytes, int] = {}
-    twins = []
-    for number, episode in enumerate(case.data.episodes()):
-        digest = hashlib.blake2b(digest_size=16)
-        for values in (case.data.observations, case.data.actions, case.data.rewards):
-            digest.update(np.ascontiguousarray(values[episode.rows]).data)
-        if (known := seen.setdefault(digest.digest(), number)) != number and episode.length > 1:
-            twins.append((known, number))
+    lengths = case.data.episode_spans[1]
+    pairs = [(seen.setdefault(digest, number), number) for number, digest in enumerate(episode_digests(case.data))]
+    twins = [(first, second) for first, second in pairs if first != second and lengths[second] > 1]
     if twins:
         shown = ", ".join(f"{second} is {first} again" for first, second in twins[:3])
         fix = "leave them out with `rl-training data filter --unique`, or they count twice and leak into validation"

@@ -1,5 +1,6 @@
 """Files that may be hostile: everything is judged by its description, before any of it is allocated or followed."""
 
+import contextlib
 import math
 import os
 import zipfile
@@ -18,13 +19,25 @@ SMALL = 2**26  # arrays below this many bytes may be as compressible as they lik
 _LEAST_LIMIT = 2**28  # however little memory is free
 
 
+def memory_limit(limit: int | None) -> int:
+    """Return the bytes that data may take in memory: what was set, else 80 % of what is free."""
+    if limit is not None:
+        return limit
+    return max(int(0.8 * _available_memory()), _LEAST_LIMIT)
+
+
+def _available_memory() -> int:
+    """Bytes that can be had without swapping: free ones, and those of the page cache that can be given up."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
 def check_size(source: str, needed: int, limit: int | None, stored: int | None = None) -> None:
     """Refuse, before anything is allocated, data that takes more memory than allowed or swells beyond belief."""
-    if limit is None:
-        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        allowed, what = max(int(0.8 * free), _LEAST_LIMIT), "80 % of the free memory"
-    else:
-        allowed, what = limit, "max_dataset_bytes"
+    allowed, what = memory_limit(limit), "80 % of the free memory" if limit is None else "max_dataset_bytes"
     if needed > allowed:
         raise DatasetError(
             f"{source}: holds {needed:,} bytes of arrays, more than {what} ({allowed:,}); "

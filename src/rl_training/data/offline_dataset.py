@@ -118,22 +118,29 @@ class TransitionDataset:
         ends[-1] = True
         return ends
 
+    @cached_property
+    def episode_spans(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """First rows and lengths of the episodes."""
+        last = np.flatnonzero(self.episode_ends).astype(np.int64)
+        starts = np.append(np.int64(0), last[:-1] + 1)
+        return starts, last + 1 - starts
+
     def episodes(self) -> Iterator[Episode]:
         """Yield the episodes in order."""
-        start = 0
-        for last in np.flatnonzero(self.episode_ends):
-            stop = int(last) + 1
-            yield Episode(slice(start, stop), self.rewards[start:stop], bool(self.terminals[last]))
-            start = stop
+        for start, length in zip(*(values.tolist() for values in self.episode_spans), strict=True):
+            rows = slice(start, start + length)
+            yield Episode(rows, self.rewards[rows], bool(self.terminals[rows.stop - 1]))
+
+    def episode_returns(self) -> NDArray[np.float64]:
+        """Return the undiscounted return of each episode."""
+        return np.add.reduceat(self.rewards.astype(np.float64), self.episode_spans[0])
 
     def statistics(self) -> dict[str, float]:
         """Return counts, returns and lengths as plain numbers."""
-        episodes = list(self.episodes())
-        returns = np.array([episode.total_reward for episode in episodes])
-        lengths = np.array([episode.length for episode in episodes])
+        returns, lengths = self.episode_returns(), self.episode_spans[1]
         return {
             "rows": len(self),
-            "episodes": len(episodes),
+            "episodes": len(returns),
             "true_ends": int(self.terminals.sum()),
             "return_mean": float(returns.mean()),
             "return_std": float(returns.std()),

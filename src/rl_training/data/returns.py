@@ -5,6 +5,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from rl_training.data.blocks import blocks
 from rl_training.errors import ConfigError, DatasetError
 
 Tail = Literal["last_reward", "zero", "none"]
@@ -34,23 +35,26 @@ def compute_returns_to_go(
         raise ConfigError(f"tail = {tail!r} is not legal: use one of {', '.join(get_args(Tail))}")
     if not 0.0 <= gamma < 1.0:
         raise ConfigError(f"gamma = {gamma!r} is not legal: must be a number >= 0 and < 1")
-    reward = np.asarray(rewards, dtype=np.float64).tolist()
-    terminal, timeout = np.asarray(terminals, dtype=bool).tolist(), np.asarray(timeouts, dtype=bool).tolist()
+    reward, terminal, timeout = np.asarray(rewards), np.asarray(terminals, dtype=bool), np.asarray(timeouts, dtype=bool)
     if not len(reward) == len(terminal) == len(timeout):
         raise DatasetError(
             f"rewards, terminals and timeouts differ in length: {len(reward)}, {len(terminal)}, {len(timeout)}"
         )
     result = np.empty(len(reward), dtype=np.float32)
     total, last = 0.0, len(reward) - 1
-    for row in range(last, -1, -1):
-        if terminal[row]:
-            total = 0.0
-        elif timeout[row] or row == last:
-            total = {"last_reward": reward[row] / (1.0 - gamma), "zero": 0.0, "none": -np.inf}[tail]
-        total = reward[row] + gamma * total if np.isfinite(total) else total
-        result[row] = total
+    for part in reversed(list(blocks(len(reward)))):  # plain numbers are quicker than array elements, but take memory
+        values = reward[part].astype(np.float64).tolist()
+        ends = zip(terminal[part].tolist(), timeout[part].tolist(), strict=True)
+        rows = zip(range(part.start, part.stop), values, ends, strict=True)
+        for row, value, (ended, cut) in reversed(list(rows)):
+            if ended:
+                total = 0.0
+            elif cut or row == last:
+                total = {"last_reward": value / (1.0 - gamma), "zero": 0.0, "none": -np.inf}[tail]
+            total = value + gamma * total if np.isfinite(total) else total
+            result[row] = total
     if failure_reward is not None:
-        _mark_failures(result, np.asarray(reward), np.asarray(terminal) | np.asarray(timeout), gamma, failure_reward)
+        _mark_failures(result, reward.astype(np.float64), terminal | timeout, gamma, failure_reward)
     return result
 
 

@@ -9,7 +9,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rl_training.data.offline_dataset import TransitionDataset
+from rl_training.data.blocks import column_moments
+from rl_training.data.row_view import RowView
 
 STD_FLOOR = 1e-3  # added to every standard deviation, so that a constant column stays finite
 RETURN_RANGE = 1000.0  # rewards are scaled so that the returns in the data span this much
@@ -61,15 +62,15 @@ class Transforms:
         )
 
     @classmethod
-    def fit(cls, dataset: TransitionDataset, *, normalize_observations: bool, reward: RewardSettings) -> "Transforms":
-        """Return the transforms fitted on a dataset."""
-        transforms = cls.unfitted(dataset.observation_dim, reward)
+    def fit(cls, view: RowView, *, normalize_observations: bool, reward: RewardSettings) -> "Transforms":
+        """Return the transforms fitted on rows of a dataset."""
+        transforms = cls.unfitted(view.dataset.observation_dim, reward)
         if reward.normalize:
-            transforms = replace(transforms, reward_scale=reward.scale * return_range_scale(dataset))
+            transforms = replace(transforms, reward_scale=reward.scale * return_range_scale(view))
         if normalize_observations:
-            mean = dataset.observations.mean(axis=0, dtype=np.float64).astype(np.float32)
-            std = (dataset.observations.std(axis=0, dtype=np.float64) + STD_FLOOR).astype(np.float32)
-            transforms = replace(transforms, observation_mean=mean, observation_std=std)
+            mean, std = column_moments(view.column("observations"))
+            center, spread = mean.astype(np.float32), (std + STD_FLOOR).astype(np.float32)
+            transforms = replace(transforms, observation_mean=center, observation_std=spread)
         return transforms
 
     def observations(self, values: NDArray[Any]) -> NDArray[np.float32]:
@@ -97,8 +98,7 @@ class Transforms:
         return cls(mean, std, scale, shift, (low, high))
 
 
-def return_range_scale(dataset: TransitionDataset) -> float:
+def return_range_scale(view: RowView) -> float:
     """Return 1000 / (largest - smallest episode return), or 1 where all returns are equal."""
-    returns = [episode.total_reward for episode in dataset.episodes()]
-    span = max(returns) - min(returns)
+    span = float(np.ptp(view.episode_returns()))
     return RETURN_RANGE / span if span > 0.0 else 1.0

@@ -1,11 +1,13 @@
 """What may stand under `algo_kwargs`, one class per algorithm, and the blocks they share; importable without torch."""
 
 import os
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, Strict, field_validator, model_validator
 
+from rl_training.data.columns import ColumnMap
 from rl_training.knobs import (
     CalQLKnobs,
     CQLKnobs,
@@ -24,6 +26,23 @@ from rl_training.knobs import (
 )
 
 Seed = Annotated[int, Strict(), Field(ge=0, lt=2**63)]
+
+
+_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
+
+
+def parse_bytes(value: Any) -> Any:
+    """Return the bytes of a size such as `1.5GiB`; anything but text is left to the schema."""
+    if not isinstance(value, str):
+        return value
+    parts = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?i?B?)\s*", value, re.IGNORECASE)
+    if parts is None or parts[2].upper() not in _UNITS:
+        raise ValueError("must be a number of bytes, such as 500MB or 2GiB")
+    return int(float(parts[1]) * _UNITS[parts[2].upper()])
+
+
+def _as_tuple(value: Any) -> Any:
+    return (value,) if isinstance(value, int | float) and not isinstance(value, bool) else value
 
 
 class RewardConfig(StrictModel):
@@ -45,7 +64,48 @@ class RewardConfig(StrictModel):
         return self
 
 
-class DatasetConfig(StrictModel):
+FileFormat = Literal["auto", "rl_training", "npz", "minari", "d3rlpy", "hdf5", "parquet", "csv"]
+Bound = Annotated[tuple[float, ...], Field(strict=False, min_length=1), BeforeValidator(_as_tuple)]
+
+
+class FileConfig(StrictModel):
+    """A file of logged data, and how it is to be read where its content alone does not say."""
+
+    path: str | None = None
+    """File or directory to read, or `minari:ID`."""
+    format: FileFormat = "auto"
+    """Layout of the file."""
+    columns: ColumnMap | None = None
+    """Which columns of a table are what."""
+    ends: Literal["auto", "timeouts"] = "auto"
+    """`timeouts`: every marked end is a time limit."""
+    next_observations: Literal["auto", "following"] = "auto"
+    """`following`: next observations are made from the following row, whatever the file holds."""
+    reward_lag: int = Field(0, ge=-100, le=100)
+    """The reward of a row is stored this many rows later."""
+    on_bad_rows: Literal["error", "drop"] = "error"
+    """`drop`: leave out transitions with NaN or inf, and cut the episode there."""
+    action_scale: float = Field(1.0, gt=0.0)
+    """Factor from the stored unit of the actions to the real one."""
+    action_low: Bound | None = None
+    """Real lower bounds of the actions, where file and environment do not say."""
+    action_high: Bound | None = None
+    """Real upper bounds of the actions."""
+
+    @field_validator("path")
+    @classmethod
+    def _absolute(cls, path: str | None) -> str | None:
+        """A resume may start from another directory."""
+        return path if path is None or path.startswith("minari:") else os.path.abspath(path)
+
+    @model_validator(mode="after")
+    def _both_bounds(self) -> "FileConfig":
+        if (self.action_low is None) != (self.action_high is None):
+            raise ValueError("give both `action_low` and `action_high`, or neither")
+        return self
+
+
+class DatasetConfig(FileConfig):
     """One source of data: a recipe (`kind`) made from the environment, or a file (`path`)."""
 
     kind: Literal["random", "scripted"] | None = None
@@ -56,10 +116,6 @@ class DatasetConfig(StrictModel):
     """Seed of the recipe, independent of the training seeds."""
     noise: float = Field(0.0, ge=0.0)
     """Action noise of a scripted behaviour, in units of half the action range."""
-    path: str | None = None
-    """File to read instead."""
-    format: Literal["auto", "npz", "hdf5", "d3rlpy"] = "auto"
-    """Layout of the file."""
     weight: float | None = Field(None, ge=0.0)
     """Share of the rows in a mixture; without weights every row is kept."""
 
@@ -69,10 +125,22 @@ class DatasetConfig(StrictModel):
             raise ValueError("give either `kind` (a recipe) or `path` (a file)")
         return self
 
-    @field_validator("path")
-    @classmethod
-    def _absolute(cls, path: str | None) -> str | None:
-        return None if path is None else os.path.abspath(path)  # a resume may start from another directory
+
+class ValidationConfig(FileConfig):
+    """Held-out data: a share of the episodes, or a file of its own (`path`)."""
+
+    fraction: float | None = Field(None, ge=0.0, lt=1.0)
+    """Share of the episodes that is never trained on; 0 holds out nothing."""
+    seed: Seed = 0
+    """Seed of the choice of episodes, independent of the training seeds."""
+    max_rows: int = Field(25_600, ge=1, le=10_000_000)
+    """Most rows that a look takes, spread evenly over the held-out data."""
+
+    @model_validator(mode="after")
+    def _one_source(self) -> "ValidationConfig":
+        if (self.fraction is None) == (self.path is None):
+            raise ValueError("give either `fraction` (a share of the episodes) or `path` (a file)")
+        return self
 
 
 def _as_list(value: Any) -> Any:
@@ -95,6 +163,8 @@ class OfflineKwargs(AlgorithmKwargs):
     """Whiten observations by the mean and standard deviation of the data."""
     dataset: Annotated[tuple[DatasetConfig, ...], Field(strict=False), BeforeValidator(_as_list)] = ()
     """A recipe or a file, or a list of them."""
+    max_dataset_bytes: Annotated[int, Field(ge=2**20), BeforeValidator(parse_bytes)] | None = None
+    """Most memory for data, such as `2GiB`; null is 80 % of what is free. A dataset directory beyond it is streamed."""
 
     @field_validator("dataset")
     @classmethod
@@ -102,6 +172,13 @@ class OfflineKwargs(AlgorithmKwargs):
         if len({part.weight is None for part in parts}) > 1:
             raise ValueError("give every part of a mixture a `weight`, or none of them")
         return parts
+
+
+class PurelyOfflineKwargs(OfflineKwargs):
+    """Settings of the algorithms that learn from a fixed dataset."""
+
+    validation: ValidationConfig | None = None
+    """Held-out data; null holds out a tenth of the episodes where there is no environment, and nothing otherwise."""
 
 
 class CollectionConfig(StrictModel):
@@ -130,26 +207,26 @@ def _without_data(reward: RewardConfig) -> RewardConfig:
 UnfittedReward = Annotated[RewardConfig, AfterValidator(_without_data)]
 
 
-class IQLKwargs(IQLKnobs, IQLNetworkKnobs, OfflineKwargs):
+class IQLKwargs(IQLKnobs, IQLNetworkKnobs, PurelyOfflineKwargs):
     """Everything under `algo_kwargs` of IQL."""
 
 
-class XQLKwargs(XQLKnobs, IQLNetworkKnobs, OfflineKwargs):
+class XQLKwargs(XQLKnobs, IQLNetworkKnobs, PurelyOfflineKwargs):
     """Everything under `algo_kwargs` of XQL."""
 
 
-class TD3BCKwargs(TD3BCKnobs, TD3NetworkKnobs, OfflineKwargs):
+class TD3BCKwargs(TD3BCKnobs, TD3NetworkKnobs, PurelyOfflineKwargs):
     """Everything under `algo_kwargs` of TD3+BC."""
 
     normalize_observations: bool = True
     """Whiten observations by the mean and standard deviation of the data."""
 
 
-class CQLKwargs(CQLKnobs, SACNetworkKnobs, OfflineKwargs):
+class CQLKwargs(CQLKnobs, SACNetworkKnobs, PurelyOfflineKwargs):
     """Everything under `algo_kwargs` of CQL."""
 
 
-class CalQLKwargs(CalQLKnobs, SACNetworkKnobs, OfflineKwargs):
+class CalQLKwargs(CalQLKnobs, SACNetworkKnobs, PurelyOfflineKwargs):
     """Everything under `algo_kwargs` of Cal-QL."""
 
 

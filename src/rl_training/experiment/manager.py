@@ -181,7 +181,7 @@ class ExperimentManager:
 
     def _check_same_config(self, checkpoint: "Checkpoint") -> None:
         """A resume goes on with the very config of the checkpoint; only what does not touch past steps may differ."""
-        free = {"device", "keep_checkpoints", "run_name"}
+        free = {"device", "keep_checkpoints", "run_name", "algo_kwargs.max_dataset_bytes"}
         block, changes = self.config.finetune, _changes(checkpoint.state["config"], self.config.record())
         if set(self.config.schedules.values()) == {"constant"} and (block is None or checkpoint.env_step is None):
             free |= BUDGETS  # other schedules span the whole run, and an online phase stands on the budget before it

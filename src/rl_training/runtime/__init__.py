@@ -13,7 +13,7 @@ _TABLE = {
     "train_cal_ql": "rl_training.runtime.cal_ql_trainer",
     "infer_env_spaces": "rl_training.data.environments",
     "build_offline_dataset": "rl_training.runtime.offline",
-    "process_offline_dataset": "rl_training.runtime.offline",
+    "process_offline_dataset": "rl_training.runtime.processing",
     "evaluate_policy": "rl_training.runtime.evaluation",
     "Callback": "rl_training.runtime.callbacks",
     "EarlyStopping": "rl_training.runtime.callbacks",

@@ -150,6 +150,10 @@ class Engine(ABC):
         """Return the learning-rate factor of each group at a position."""
         return {group: schedule_factor(name, position, self._span) for group, name in self._schedules.items()}
 
+    def prepare(self, first: int, count: int) -> None:
+        """Do what can fail outside the learner before `run` is called with the same steps."""
+        del first, count
+
     @abstractmethod
     def run(self, first: int, count: int) -> Metrics:
         """Advance from position `first` by `count`; return the metrics of the last gradient step, none if there was none."""

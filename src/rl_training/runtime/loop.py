@@ -4,6 +4,7 @@ At a boundary the order is fixed: watchdog, log row, then (unless a stop was ask
 A checkpoint taken because of a signal records that the later hooks of its step are still to come.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +15,7 @@ import torch
 from rl_training.algorithms.learner import Learner, Metrics, summarize
 from rl_training.data.spaces import Spaces
 from rl_training.data.transforms import Transforms
-from rl_training.errors import CheckpointError, DivergedError, StorageError
+from rl_training.errors import CheckpointError, DatasetError, DivergedError, StorageError
 from rl_training.faults import fault_point
 from rl_training.runtime.callbacks import Callback, EarlyStopping, Evaluation
 from rl_training.runtime.checkpoint import Checkpoint, CheckpointStore
@@ -25,6 +26,7 @@ from rl_training.runtime.metrics import JsonLines, Stopwatch
 from rl_training.runtime.progress import Reporter
 from rl_training.runtime.settings import RunSettings
 from rl_training.runtime.signals import SignalWatch
+from rl_training.runtime.validation import Validation
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,7 @@ class LoopParts:
     spaces: Spaces
     transforms: Transforms
     dataset_fingerprint: str | None
+    validation: Validation | None
     run_dir: Path
     signals: SignalWatch
     reporter: Reporter
@@ -99,6 +102,7 @@ class TrainingLoop:
             while not self._finished():
                 boundary = self._next_boundary()
                 self.engine.freeze(self.population.frozen)
+                self._prepare(boundary - self.position)
                 metrics = summarize(self.engine.run(self.position, boundary - self.position))
                 self.position = boundary
                 self._after_chunk(metrics, watch)
@@ -117,6 +121,14 @@ class TrainingLoop:
             self.parts.spaces,
             self.parts.transforms,
         )
+
+    def _prepare(self, count: int) -> None:
+        """Have the next batches read; if the data has gone, what has been learned is saved first."""
+        try:
+            self.engine.prepare(self.position, count)
+        except DatasetError:
+            self._save(best=False)
+            raise
 
     def _finished(self) -> bool:
         return self.position >= self.total or not self.population.active
@@ -207,6 +219,8 @@ class TrainingLoop:
         improved = False
         if self.settings.env_id is not None and self.population.active and self._due(self.settings.eval_interval):
             improved = self._evaluate(self.settings.env_id)
+        if self.parts.validation is not None and self.population.active and self._due(self.settings.eval_interval):
+            self._validate(self.parts.validation)
         self.hooks_pending = False
         if improved or self._due(self.settings.checkpoint_interval):
             self._save(best=improved)
@@ -246,6 +260,19 @@ class TrainingLoop:
         improved = self.best_mean is None or mean > self.best_mean
         self.best_mean = mean if improved else self.best_mean
         return improved
+
+    def _validate(self, validation: Validation) -> None:
+        """Log the losses on held-out data."""
+        losses, active = validation.losses(self.learner), self.population.active
+        rows = [
+            {**self._row(member), **{f"validation/{name}": column[member] for name, column in losses.items()}}
+            for member in active
+        ]
+        self.metrics.write(_finite(row) for row in rows)
+        shown = {name: sum(column[m] for m in active) / len(active) for name, column in losses.items() if "loss" in name}
+        self.parts.reporter.note(f"{self._now}: held out " + ", ".join(f"{n} {v:.4g}" for n, v in shown.items()))
+        for callback in self.callbacks:
+            callback.on_log(self._count, rows)
 
     @staticmethod
     def _spread(means: Sequence[float], active: Sequence[int]) -> str:
@@ -329,3 +356,8 @@ class TrainingLoop:
     def _early_stopping(self) -> list[Callback]:
         wish = self.settings.early_stopping
         return [] if wish is None else [EarlyStopping(wish.patience, wish.min_delta, wish.threshold)]
+
+
+def _finite(row: dict[str, Any]) -> dict[str, Any]:
+    """The row without numbers that JSON cannot hold: a held-out loss may overflow where the training loss does not."""
+    return {name: value for name, value in row.items() if not isinstance(value, float) or math.isfinite(value)}

@@ -12,8 +12,8 @@ from rl_training.data.spaces import Spaces
 from rl_training.data.transforms import Transforms
 from rl_training.errors import ConfigError
 from rl_training.runtime.collector import Collector
-from rl_training.runtime.offline import ProcessedDataset
 from rl_training.runtime.online import OnlineEngine, OnlinePlan, PriorShare, UpdateRhythm
+from rl_training.runtime.processing import ProcessedDataset
 from rl_training.runtime.settings import CollectionSettings, FinetuneSettings, RunSettings
 
 Warn = Callable[[str], None]

@@ -33,6 +33,11 @@ class TwoPhaseEngine(Engine):
         engine, _ = self._leading_to(position + 1)
         return engine.rates(position if engine is self.offline else position - self.switch)
 
+    def prepare(self, first: int, count: int) -> None:
+        """Read ahead in the phase of the next positions."""
+        engine, after = self._leading_to(first + 1)
+        engine.prepare(after - 1, count)
+
     def run(self, first: int, count: int) -> Metrics:
         """Advance inside one phase; a chunk never crosses the switch."""
         engine, after = self._leading_to(first + 1)
@@ -91,5 +96,6 @@ class TwoPhaseEngine(Engine):
         self.online.forget_unless(referenced)
 
     def close(self) -> None:
-        """Close the environments."""
+        """Close environments and data."""
+        self.offline.close()
         self.online.close()

@@ -3,6 +3,9 @@
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+from rl_training.data.columns import ColumnMap
+from rl_training.data.reading import Ends, NextObservations, OnBadRows
+
 
 class EarlyStoppingSettings(Protocol):
     """When to stop a member before its budget."""
@@ -18,6 +21,42 @@ class EarlyStoppingSettings(Protocol):
     @property
     def threshold(self) -> float | None:
         """Return that is good enough."""
+
+
+class FileSettings(Protocol):
+    """A file of data, and how it is to be read."""
+
+    @property
+    def path(self) -> str | None: ...
+    @property
+    def format(self) -> str: ...
+    @property
+    def columns(self) -> ColumnMap | None: ...
+    @property
+    def ends(self) -> Ends: ...
+    @property
+    def next_observations(self) -> NextObservations: ...
+    @property
+    def reward_lag(self) -> int: ...
+    @property
+    def on_bad_rows(self) -> OnBadRows: ...
+    @property
+    def action_scale(self) -> float: ...
+    @property
+    def action_low(self) -> tuple[float, ...] | None: ...
+    @property
+    def action_high(self) -> tuple[float, ...] | None: ...
+
+
+class ValidationSettings(FileSettings, Protocol):
+    """Held-out data: a share of the episodes, or a file."""
+
+    @property
+    def fraction(self) -> float | None: ...
+    @property
+    def seed(self) -> int: ...
+    @property
+    def max_rows(self) -> int: ...
 
 
 class CollectionSettings(Protocol):

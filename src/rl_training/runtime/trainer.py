@@ -18,18 +18,16 @@ from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.checkpoint import Checkpoint
 from rl_training.runtime.engine import Engine, applied, resolve_device, resolve_engine
 from rl_training.runtime.loop import LoopParts, TrainingLoop, TrainingResult
-from rl_training.runtime.offline import (
-    DatasetSource,
-    OfflineEngine,
-    ProcessedDataset,
-    build_offline_dataset,
-    process_offline_dataset,
-)
+from rl_training.runtime.offline import OfflineEngine
+from rl_training.runtime.offline_setup import OfflineData, offline_data
 from rl_training.runtime.online_setup import environment_of, finetune_engine, online_engine
 from rl_training.runtime.phases import TwoPhaseEngine
+from rl_training.runtime.processing import RunData, in_memory
 from rl_training.runtime.progress import QuietReporter, Reporter
 from rl_training.runtime.settings import RunSettings
 from rl_training.runtime.signals import SignalWatch
+from rl_training.runtime.sources import BatchSource, batch_source
+from rl_training.runtime.validation import Validation
 
 BuildLearner = Callable[[Spaces, Sequence[int], torch.device, Any], Learner[Any, Any]]
 """Makes a learner from (spaces, seeds, device, algo_kwargs)."""
@@ -66,6 +64,8 @@ class Supply:
     transforms: Transforms
     dataset: TransitionDataset | None
     engine: Callable[[Learner[Any, Any]], Engine]
+    fingerprint: str | None = None
+    validation: Validation | None = None
 
 
 def train_offline(
@@ -74,20 +74,21 @@ def train_offline(
     """Train from a fixed dataset until the budget ends, then online if the settings have a `finetune` block."""
 
     def supply(signals: SignalWatch, reporter: Reporter) -> Supply:
-        dataset, data = _data(settings, options, signals, returns_to_go=returns_to_go)
+        found = _data(settings, options, signals, reporter, returns_to_go=returns_to_go)
 
         def engine(learner: Learner[Any, Any]) -> Engine:
-            source = _source(learner, data, settings)
+            source = _source(learner, found.train, settings)
             budget, block = total_steps(settings, source.steps_per_epoch), settings.finetune
             if block is None:
                 return OfflineEngine(learner, source, settings.schedules, budget)
             switch = block.from_step or budget
             if switch > budget:
                 raise ConfigError(f"finetune.from_step = {switch} lies beyond the offline budget of {budget} steps")
-            online = finetune_engine(learner, settings, block, switch, data, run_dir / "replay", reporter.warn)
+            prior = in_memory(found.train, "a finetune")
+            online = finetune_engine(learner, settings, block, switch, prior, run_dir / "replay", reporter.warn)
             return TwoPhaseEngine(OfflineEngine(learner, source, settings.schedules, switch, span=budget), online)
 
-        return Supply(data.spaces, data.transforms, dataset, engine)
+        return _supply(found, engine)
 
     return _train(settings, build, run_dir, options, supply)
 
@@ -114,7 +115,8 @@ def train_with_prior_data(settings: RunSettings, build: BuildLearner, run_dir: P
 
     def supply(signals: SignalWatch, reporter: Reporter) -> Supply:
         environment_of(settings)
-        dataset, data = _data(settings, options, signals)
+        found = _data(settings, options, signals, reporter)
+        data = in_memory(found.train, settings.algo)
 
         def engine(learner: Learner[Any, Any]) -> Engine:
             replay_dir, pretraining = run_dir / "replay", settings.algo_kwargs.offline_pretrain_updates
@@ -124,27 +126,29 @@ def train_with_prior_data(settings: RunSettings, build: BuildLearner, run_dir: P
             source = _source(learner, data, settings, prior=True)
             return TwoPhaseEngine(OfflineEngine(learner, source, {}, pretraining), online)
 
-        return Supply(data.spaces, data.transforms, dataset, engine)
+        return _supply(found, engine)
 
     return _train(settings, build, run_dir, options, supply)
 
 
 def _data(
-    settings: RunSettings, options: TrainOptions, signals: SignalWatch, *, returns_to_go: bool = False
-) -> tuple[TransitionDataset, ProcessedDataset]:
-    """The dataset of a run, raw and as learners see it; the one the checkpoint knows."""
-    dataset = options.dataset
-    if dataset is None:
-        dataset = build_offline_dataset(settings, signals.raise_if_stopped)
-    _check_same_data(dataset, options.resume_from)
-    return dataset, process_offline_dataset(dataset, settings, returns_to_go=returns_to_go)
+    settings: RunSettings, options: TrainOptions, signals: SignalWatch, reporter: Reporter, *, returns_to_go: bool = False
+) -> OfflineData:
+    """The data of a run, the one the checkpoint knows."""
+    check = signals.raise_if_stopped
+    found = offline_data(settings, options.dataset, reporter, check, returns_to_go=returns_to_go)
+    _check_same_data(found.fingerprint, options.resume_from)
+    return found
 
 
-def _source(
-    learner: Learner[Any, Any], data: ProcessedDataset, settings: RunSettings, *, prior: bool = False
-) -> DatasetSource:
+def _supply(found: OfflineData, engine: Callable[[Learner[Any, Any]], Engine]) -> Supply:
+    train = found.train
+    return Supply(train.spaces, train.transforms, found.dataset, engine, found.fingerprint, found.validation)
+
+
+def _source(learner: Learner[Any, Any], data: RunData, settings: RunSettings, *, prior: bool = False) -> BatchSource:
     model = learner.model
-    return DatasetSource(data, model.seed_tensor, settings.algo_kwargs.batch_size, model.device, prior=prior)
+    return batch_source(data, model.seed_tensor, settings.algo_kwargs.batch_size, model.device, prior=prior)
 
 
 def _train(
@@ -176,7 +180,8 @@ def _train(
                     resolved=resolved,
                     spaces=supply.spaces,
                     transforms=supply.transforms,
-                    dataset_fingerprint=supply.dataset.fingerprint if supply.dataset else None,
+                    dataset_fingerprint=supply.fingerprint,
+                    validation=supply.validation,
                     run_dir=run_dir,
                     signals=signals,
                     reporter=reporter,
@@ -200,12 +205,10 @@ def total_steps(settings: RunSettings, steps_per_epoch: int) -> int:
     return min(budgets)
 
 
-def _check_same_data(dataset: TransitionDataset, checkpoint: Checkpoint | None) -> None:
-    if checkpoint is None:
-        return
-    known = checkpoint.state.get("dataset_fingerprint")
-    if known != dataset.fingerprint:
-        raise DatasetError(f"the data has changed since the checkpoint: {dataset.fingerprint} now, {known} then")
+def _check_same_data(fingerprint: str, checkpoint: Checkpoint | None) -> None:
+    known = fingerprint if checkpoint is None else checkpoint.state.get("dataset_fingerprint")
+    if known != fingerprint:
+        raise DatasetError(f"the data has changed since the checkpoint: {fingerprint} now, {known} then")
 
 
 def _differences(checkpoint: Checkpoint, now: dict[str, Any]) -> str:

@@ -1,0 +1,84 @@
+"""Some episodes of a dataset as if they were all of it: nothing is copied, so it works for data larger than memory."""
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rl_training.data.blocks import blocks
+from rl_training.data.offline_dataset import TransitionDataset
+
+
+class Column:
+    """A field of a view: it has a length and gives slices, which is all that a pass in blocks needs."""
+
+    def __init__(self, view: "RowView", name: str) -> None:
+        self._view, self._name = view, name
+
+    def __len__(self) -> int:
+        return len(self._view)
+
+    def __getitem__(self, part: slice) -> NDArray[Any]:
+        return self._view.read(self._name, part)
+
+
+class RowView:
+    """Rows of chosen episodes in their old order; all episodes when none are chosen."""
+
+    def __init__(self, dataset: TransitionDataset, episodes: Sequence[int] | NDArray[np.intp] | None = None) -> None:
+        self.dataset = dataset
+        self._starts: NDArray[np.int64] | None = None
+        self._rows = len(dataset)
+        if episodes is not None:
+            starts, lengths = dataset.episode_spans
+            chosen = np.asarray(episodes, dtype=np.intp)
+            self._starts = starts[chosen]
+            self._offsets = np.append(0, np.cumsum(lengths[chosen]))
+            self._rows = int(self._offsets[-1])
+
+    def __len__(self) -> int:
+        return self._rows
+
+    def absolute(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the row numbers in the dataset of row numbers in the view."""
+        if self._starts is None:
+            return rows
+        episode = np.searchsorted(self._offsets, rows, side="right") - 1
+        return np.asarray(self._starts[episode] + (rows - self._offsets[episode]), dtype=np.int64)
+
+    def read(self, name: str, part: slice) -> NDArray[Any]:
+        """Return a slice of a field."""
+        values: NDArray[Any] = getattr(self.dataset, name)
+        if self._starts is None:
+            return values[part]
+        return values[self.absolute(np.arange(*part.indices(len(self)), dtype=np.int64))]
+
+    def column(self, name: str) -> Column:
+        """Return a field for passes in blocks."""
+        return Column(self, name)
+
+    def whole(self, name: str) -> NDArray[Any]:
+        """Return a field in memory: for fields of one number per row."""
+        return self.read(name, slice(0, len(self)))
+
+    @cached_property
+    def ends(self) -> NDArray[np.bool_]:
+        """True on the last row of each episode."""
+        ends = self.whole("terminals") | self.whole("timeouts")
+        ends[-1] = True
+        return np.asarray(ends)
+
+    def episode_returns(self) -> NDArray[np.float64]:
+        """Return the undiscounted return of each episode."""
+        starts = np.append(0, np.flatnonzero(self.ends)[:-1] + 1)
+        return np.add.reduceat(self.whole("rewards").astype(np.float64), starts)
+
+    def copy(self) -> TransitionDataset:
+        """Return the rows as a dataset of their own, in memory."""
+        data = self.dataset
+        fields = {name: np.concatenate([self.read(name, part) for part in blocks(len(self))]) for name in data.fields()}
+        fields["timeouts"] = fields["timeouts"] | (self.ends & ~fields["terminals"])
+        bounds = {"action_low": data.action_low, "action_high": data.action_high}
+        return TransitionDataset(**fields, **bounds, origin=data.origin)  # type: ignore[arg-type]

@@ -1,0 +1,144 @@
+"""Splits, filters and transforms of datasets by whole episodes; the same input always gives the same output."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rl_training import rng
+from rl_training.data.blocks import column_moments
+from rl_training.data.offline_dataset import TransitionDataset
+from rl_training.data.returns import Tail, compute_returns_to_go
+from rl_training.data.row_view import RowView
+from rl_training.errors import ConfigError, DatasetError
+
+
+def held_out_episodes(dataset: TransitionDataset, fraction: float, seed: int = 0) -> NDArray[np.intp]:
+    """Return the numbers of a share of the episodes, at least one and never all, chosen by `seed`."""
+    if not 0.0 < fraction < 1.0:
+        raise ConfigError(f"fraction = {fraction!r} is not legal: must be a number > 0 and < 1")
+    count = len(dataset.episode_spans[0])
+    if count < 2:
+        raise DatasetError("there is only one episode, so none can be held out; mark the ends of episodes, or give a file")
+    order = np.argsort(rng.bits([seed], "split", 0, (count,))[0].numpy(), kind="stable")
+    return np.sort(order[: min(max(1, round(fraction * count)), count - 1)])
+
+
+def split_views(dataset: TransitionDataset, fraction: float, seed: int = 0) -> tuple[RowView, RowView]:
+    """Return views of the rest and of a held-out share of the episodes."""
+    held = held_out_episodes(dataset, fraction, seed)
+    rest = np.setdiff1d(np.arange(len(dataset.episode_spans[0])), held)
+    return RowView(dataset, rest), RowView(dataset, held)
+
+
+def split_dataset(
+    dataset: TransitionDataset, fraction: float, *, seed: int = 0
+) -> tuple[TransitionDataset, TransitionDataset]:
+    """Return two datasets: the rest, and a share of the episodes chosen by `seed`; no episode is in both."""
+    rest, held = split_views(dataset, fraction, seed)
+    return rest.copy(), held.copy()
+
+
+def filter_dataset(
+    dataset: TransitionDataset,
+    *,
+    top: float | None = None,
+    min_return: float | None = None,
+    max_return: float | None = None,
+    min_length: int | None = None,
+    unique: bool = False,
+) -> TransitionDataset:
+    """Return the episodes that pass every condition, in their old order.
+
+    `top` keeps the share of episodes with the highest returns (0.1: the best tenth, at least one); `unique` keeps the first
+    of equal episodes.
+    """
+    returns, lengths = dataset.episode_returns(), dataset.episode_spans[1]
+    keep = np.ones(len(returns), dtype=bool)
+    if top is not None:
+        if not 0.0 < top <= 1.0:
+            raise ConfigError(f"top = {top!r} is not legal: must be a number > 0 and <= 1, or up to 100 %")
+        best = np.argsort(-returns, kind="stable")[: max(1, round(top * len(returns)))]
+        keep &= np.isin(np.arange(len(returns)), best)
+    if min_return is not None:
+        keep &= returns >= min_return
+    if max_return is not None:
+        keep &= returns <= max_return
+    if min_length is not None:
+        keep &= lengths >= min_length
+    if unique:
+        keep &= _first_of_equals(dataset)
+    if not keep.any():
+        seen = f"returns are {returns.min():.4g} to {returns.max():.4g}, lengths {lengths.min()} to {lengths.max()}"
+        raise DatasetError(f"no episode passes: {seen}")
+    return RowView(dataset, np.flatnonzero(keep)).copy()
+
+
+def episode_digests(dataset: TransitionDataset) -> list[bytes]:
+    """Return a digest of each episode's observations, actions and rewards."""
+    result = []
+    for episode in dataset.episodes():
+        digest = hashlib.blake2b(digest_size=16)
+        for values in (dataset.observations, dataset.actions, dataset.rewards):
+            digest.update(np.ascontiguousarray(values[episode.rows]).data)
+        result.append(digest.digest())
+    return result
+
+
+def _first_of_equals(dataset: TransitionDataset) -> NDArray[np.bool_]:
+    seen: set[bytes] = set()
+    digests = episode_digests(dataset)
+    return np.array([digest not in seen and not seen.add(digest) for digest in digests])  # type: ignore[func-returns-value]
+
+
+def transform_dataset(
+    dataset: TransitionDataset,
+    *,
+    reward_scale: float = 1.0,
+    reward_shift: float = 0.0,
+    reward_clip: Sequence[float] | None = None,
+    normalize_actions: bool = False,
+    normalize_observations: bool = False,
+    next_actions: bool = False,
+    gamma: float | None = None,
+    tail: Tail = "last_reward",
+) -> TransitionDataset:
+    """Return a copy with rewards `clip(scale * r + shift)` and, where asked, actions in [-1, 1] and whitened observations.
+
+    `next_actions` goes through the map of the actions, and is made from the following row where it is asked for and missing.
+    `returns_to_go` is computed anew from the new rewards with `gamma` and `tail`, never carried along: a dataset that has it
+    needs `gamma` as soon as its rewards change.
+    """
+    low, high = (-np.inf, np.inf) if reward_clip is None else (float(reward_clip[0]), float(reward_clip[1]))
+    rewards = np.clip(dataset.rewards * reward_scale + reward_shift, low, high).astype(dataset.rewards.dtype)
+    if not np.isfinite(rewards).all():
+        raise DatasetError("rewards overflow to inf once transformed; check the factor")
+    changed = replace(dataset, rewards=rewards, records=None, timeouts=dataset.episode_ends & ~dataset.terminals)
+    if dataset.returns_to_go is not None and gamma is None and not np.array_equal(rewards, dataset.rewards):
+        raise ConfigError("the dataset holds returns_to_go, which belong to the old rewards: give gamma to compute them anew")
+    if next_actions and dataset.next_actions is None:
+        following = np.concatenate((dataset.actions[1:], dataset.actions[-1:]))
+        changed = replace(changed, next_actions=np.where(dataset.episode_ends[:, None], dataset.actions, following))
+    if normalize_actions:
+        changed = _with_normalized_actions(changed)
+    if normalize_observations:
+        mean, std = column_moments(dataset.observations)
+        mean, std = mean.astype(np.float32), (std + 1e-3).astype(np.float32)
+        pair = ((values - mean) / std for values in (dataset.observations, dataset.next_observations))
+        observations, following = (values.astype(dataset.observations.dtype) for values in pair)
+        changed = replace(changed, observations=observations, next_observations=following)
+    if gamma is not None:
+        returns = compute_returns_to_go(changed.rewards, changed.terminals, changed.timeouts, gamma, tail)
+        changed = replace(changed, returns_to_go=returns)
+    return changed
+
+
+def _with_normalized_actions(dataset: TransitionDataset) -> TransitionDataset:
+    spaces = dataset.spaces
+    one = np.ones(dataset.action_dim, dtype=np.float32)
+    changed = replace(dataset, actions=spaces.normalize_actions(dataset.actions), action_low=-one, action_high=one)
+    if dataset.next_actions is None:
+        return changed
+    return replace(changed, next_actions=spaces.normalize_actions(dataset.next_actions))

@@ -1,0 +1,206 @@
+"""Data as learners see it: normalised, transformed, one packed row per transition; in memory, or made while it is read."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from rl_training.data.blocks import blocks
+from rl_training.data.environments import infer_env_spaces
+from rl_training.data.file_guards import memory_limit
+from rl_training.data.offline_dataset import TransitionDataset
+from rl_training.data.packing import RowLayout
+from rl_training.data.records import RecordFile
+from rl_training.data.returns import compute_returns_to_go
+from rl_training.data.row_view import RowView
+from rl_training.data.spaces import Spaces
+from rl_training.data.transforms import Transforms
+from rl_training.errors import ConfigError, DatasetError
+from rl_training.runtime.settings import RunSettings
+
+
+@dataclass(frozen=True)
+class Processing:
+    """How a raw transition becomes a packed row: a function of the row alone, so that it may be applied at any time."""
+
+    spaces: Spaces
+    transforms: Transforms
+    layout: RowLayout
+
+    def pack(self, raw: Mapping[str, NDArray[Any]], returns: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
+        """Return packed rows of raw fields (rows, ...), and of their returns where the layout has them."""
+        columns: dict[str, NDArray[Any]] = {
+            "observations": self.transforms.observations(raw["observations"]),
+            "actions": np.clip(self.spaces.normalize_actions(raw["actions"]), -1.0, 1.0),
+            "rewards": self.transforms.rewards(raw["rewards"]),
+            "next_observations": self.transforms.observations(raw["next_observations"]),
+            "terminals": raw["terminals"],
+        }
+        if "next_actions" in raw:
+            columns["next_actions"] = np.clip(self.spaces.normalize_actions(raw["next_actions"]), -1.0, 1.0)
+        if returns is not None:
+            columns["returns_to_go"] = returns
+        return self.layout.pack(columns)
+
+
+@dataclass(frozen=True, eq=False)
+class ProcessedDataset:
+    """Packed rows in memory."""
+
+    rows: NDArray[np.float32]  # (rows, width): the fields of `layout`, side by side
+    layout: RowLayout
+    spaces: Spaces
+    transforms: Transforms
+    fingerprint: str
+    timeouts: NDArray[np.bool_]  # (rows,)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def fetch(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Return packed rows by number."""
+        return self.rows[rows]
+
+    def replay_rows(self, layout: RowLayout) -> NDArray[np.float32]:
+        """Return the rows in the layout of a replay buffer."""
+        columns = self.layout.columns(torch.from_numpy(self.rows))
+        arrays = {name: value.numpy() for name, value in columns.items()}
+        return layout.pack({**arrays, "timeouts": self.timeouts})
+
+
+@dataclass(frozen=True, eq=False)
+class StreamedDataset:
+    """Rows on disk, packed when they are fetched: the very numbers that `ProcessedDataset` holds."""
+
+    view: RowView
+    records: RecordFile
+    processing: Processing
+    returns: NDArray[np.float32] | None
+    limit: int  # bytes of memory that batches may take
+
+    def __len__(self) -> int:
+        return len(self.view)
+
+    @property
+    def layout(self) -> RowLayout:
+        """The fields of a packed row."""
+        return self.processing.layout
+
+    @property
+    def spaces(self) -> Spaces:
+        """Sizes and action bounds."""
+        return self.processing.spaces
+
+    @property
+    def transforms(self) -> Transforms:
+        """Observation and reward transforms."""
+        return self.processing.transforms
+
+    def fetch(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Return packed rows by number, read from disk."""
+        records = self.records.fetch(self.view.absolute(rows))
+        raw = {name: records[name] for name in records.dtype.names or ()}
+        return self.processing.pack(raw, None if self.returns is None else self.returns[rows])
+
+
+RunData = ProcessedDataset | StreamedDataset
+
+
+def process_offline_dataset(
+    data: TransitionDataset | RowView,
+    settings: RunSettings,
+    *,
+    returns_to_go: bool = False,
+    like: RunData | None = None,
+) -> RunData:
+    """Return the data normalised and packed; actions go to [-1, 1] by the environment's bounds, or the recorded ones.
+
+    With `returns_to_go` the Monte-Carlo returns are derived from the processed rewards, with the run's `gamma`, `tail` and
+    `failure_reward`; what the dataset itself may hold of them belongs to other rewards and is not used. `like` takes spaces
+    and transforms of data that were processed before. Mapped data that would take more memory than `max_dataset_bytes` stay
+    on disk and give the same rows.
+    """
+    view = data if isinstance(data, RowView) else RowView(data)
+    kwargs, dataset = settings.algo_kwargs, view.dataset
+    if like is None:
+        spaces = _spaces(dataset, settings)
+        transforms = Transforms.fit(view, normalize_observations=kwargs.normalize_observations, reward=kwargs.reward)
+    else:
+        spaces, transforms = like.spaces, like.transforms
+        if (spaces.observation_dim, spaces.action_dim) != (dataset.observation_dim, dataset.action_dim):
+            raise DatasetError("the validation data differs from the training data in its observations or actions")
+    returns = None
+    if returns_to_go:
+        rewards = transforms.rewards(view.whole("rewards"))
+        ends = (rewards, view.whole("terminals"), view.ends & ~view.whole("terminals"))
+        returns = compute_returns_to_go(*ends, kwargs.gamma, kwargs.tail, kwargs.failure_reward)
+    processing = Processing(spaces, transforms, _layout(dataset, returns_to_go=returns_to_go))
+    limit = memory_limit(kwargs.max_dataset_bytes)
+    streamed = dataset.records is not None and len(view) * processing.layout.width * 4 > limit
+    rows = np.empty((0 if streamed else len(view), processing.layout.width), dtype=np.float32)
+    for part in blocks(len(view)):
+        raw = {name: view.read(name, part) for name in _fields(dataset)}
+        _check_actions(raw["actions"], spaces, part.start)
+        packed = processing.pack(raw, None if returns is None else returns[part])
+        _check_finite(packed, processing.layout)
+        if not streamed:
+            rows[part] = packed
+    if dataset.records is not None and streamed:
+        return StreamedDataset(view, dataset.records, processing, returns, limit)
+    return ProcessedDataset(
+        rows, processing.layout, spaces, transforms, dataset.fingerprint, view.ends & ~view.whole("terminals")
+    )
+
+
+def in_memory(data: RunData, what: str) -> ProcessedDataset:
+    """Return data that is in memory, or say that `what` needs it there."""
+    if isinstance(data, StreamedDataset):
+        raise ConfigError(f"{what} needs its prior data in memory; raise algo_kwargs.max_dataset_bytes (now {data.limit:,})")
+    return data
+
+
+def _fields(dataset: TransitionDataset) -> list[str]:
+    return [name for name in dataset.fields() if name not in ("timeouts", "returns_to_go")]
+
+
+def _layout(dataset: TransitionDataset, *, returns_to_go: bool) -> RowLayout:
+    """The packed row: in the order of `Processing.pack`."""
+    wide = {"observations": dataset.observation_dim, "next_observations": dataset.observation_dim}
+    wide |= {"actions": dataset.action_dim, "next_actions": dataset.action_dim}
+    names = ["observations", "actions", "rewards", "next_observations", "terminals"]
+    names += ["next_actions"] * (dataset.next_actions is not None) + ["returns_to_go"] * returns_to_go
+    return RowLayout(tuple((name, wide.get(name, 1)) for name in names))
+
+
+def _spaces(dataset: TransitionDataset, settings: RunSettings) -> Spaces:
+    """The environment's spaces, or the dataset's own where there is no environment."""
+    if settings.env_id is None:
+        return dataset.spaces
+    spaces = infer_env_spaces(settings.env_id)
+    if (spaces.observation_dim, spaces.action_dim) != (dataset.observation_dim, dataset.action_dim):
+        raise DatasetError(
+            f"the data has {dataset.observation_dim} observations and {dataset.action_dim} actions, "
+            f"{settings.env_id} has {spaces.observation_dim} and {spaces.action_dim}; check env_id and the dataset"
+        )
+    return spaces
+
+
+def _check_actions(actions: NDArray[Any], spaces: Spaces, first_row: int) -> None:
+    sizes = np.abs(spaces.normalize_actions(actions)).max(axis=1)
+    if (worst := float(sizes.max())) > 1.0 + 1e-3:
+        raise DatasetError(
+            f"actions leave the bounds {spaces.action_low.tolist()} to {spaces.action_high.tolist()} "
+            f"(row {first_row + int(sizes.argmax())} is {worst:.3g} times the range); check env_id and the units of the "
+            "actions, or run `rl-training data doctor`"
+        )
+
+
+def _check_finite(packed: NDArray[np.float32], layout: RowLayout) -> None:
+    if np.isfinite(packed).all():
+        return
+    for name, values in layout.columns(torch.from_numpy(packed)).items():
+        if name != "returns_to_go" and not bool(torch.isfinite(values).all()):  # -inf there means: no floor
+            raise DatasetError(f"`{name}` overflows to inf once transformed; check the units, or set algo_kwargs.reward.clip")

@@ -1,0 +1,163 @@
+"""Where offline batches come from: rows on the training device, or rows on disk, read while the last ones are learned.
+
+Either way a batch is a function of (seed, step) alone, and both give the same one.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rl_training import rng
+from rl_training.data.batch import Batch
+from rl_training.runtime.processing import ProcessedDataset, RunData, StreamedDataset
+
+Chunk = Callable[[int], Batch]
+"""The batches of some steps by offset from the first."""
+
+_READERS = 4  # threads that wait for the disk at once
+
+
+class BatchSource(ABC):
+    """Batches of a fixed dataset for every member."""
+
+    most_steps: int | None = None  # steps that one chunk may hold
+
+    def __init__(self, data: RunData, seeds: Tensor, batch_size: int, *, prior: bool) -> None:
+        self.layout, self.seeds, self.batch_size, self.rows_available = data.layout, seeds, batch_size, len(data)
+        self._prior = torch.ones(len(seeds), batch_size, device=seeds.device) if prior else None
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Gradient steps that see as many rows as the dataset has."""
+        return -(-self.rows_available // self.batch_size)
+
+    def indices(self, first_step: int, count: int) -> Tensor:
+        """Return the row numbers of a chunk of steps, (members, count, batch)."""
+        steps = torch.arange(first_step, first_step + count, device=self.seeds.device)
+        return rng.integers(self.seeds, "batches", steps, (self.batch_size,), high=self.rows_available)
+
+    def as_batch(self, rows: Tensor) -> Batch:
+        """Return packed rows (members, batch, width) as a batch."""
+        batch = self.layout.batch(rows)
+        return batch if self._prior is None else replace(batch, prior=self._prior)
+
+    @abstractmethod
+    def chunk(self, first_step: int, count: int) -> Chunk:
+        """Return the batches of steps; everything that can fail has been done by then."""
+
+    def close(self) -> None:  # noqa: B027 - rows in memory need no care
+        """Let go of whatever is held."""
+
+
+class DatasetSource(BatchSource):
+    """Rows on the training device: one gather per batch."""
+
+    def __init__(
+        self, data: ProcessedDataset, seeds: Tensor, batch_size: int, device: torch.device, *, prior: bool = False
+    ) -> None:
+        super().__init__(data, seeds, batch_size, prior=prior)
+        self.rows = torch.from_numpy(data.rows).to(device)
+
+    def chunk(self, first_step: int, count: int) -> Chunk:
+        """Return the batches of steps, each gathered when it is asked for."""
+        indices = self.indices(first_step, count)
+
+        def batch(offset: int) -> Batch:
+            rows = indices[:, offset]
+            return self.as_batch(self.rows.index_select(0, rows.reshape(-1)).view(*rows.shape, -1))
+
+        return batch
+
+
+@dataclass
+class _Ahead:
+    """A chunk that is being read."""
+
+    first: int
+    count: int
+    rows: "Future[Tensor]"
+
+
+class StreamedSource(BatchSource):
+    """Rows on disk: the next chunk is read, packed and sent to the device while this one is learned."""
+
+    def __init__(
+        self, data: StreamedDataset, seeds: Tensor, batch_size: int, device: torch.device, *, prior: bool = False
+    ) -> None:
+        super().__init__(data, seeds, batch_size, prior=prior)
+        self.data, self.device = data, device
+        per_step = len(seeds) * batch_size * data.layout.width * 4
+        self.most_steps = max(1, data.limit // (4 * per_step))  # two chunks, and what it takes to make one
+        self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="rows")
+        self._packer = ThreadPoolExecutor(1, thread_name_prefix="pack")
+        self._ahead: _Ahead | None = None
+        self._stage = _PinnedStage(device) if device.type == "cuda" else None
+
+    def chunk(self, first_step: int, count: int) -> Chunk:
+        """Return the batches of steps, all read; the same number of steps after them is read in the background."""
+        ahead = self._ahead
+        if ahead is None or ahead.first != first_step or ahead.count < count:
+            ahead = self._start(first_step, count)
+        self._ahead = None
+        rows = ahead.rows.result()
+        if self._stage is not None:
+            self._stage.wait()
+        self._ahead = self._start(first_step + count, count)
+        return lambda offset: self.as_batch(rows[:, offset])
+
+    def _start(self, first_step: int, count: int) -> _Ahead:
+        indices = self.indices(first_step, count).cpu().numpy()
+        return _Ahead(first_step, count, self._packer.submit(self._read, indices))
+
+    def _read(self, indices: NDArray[np.int64]) -> Tensor:
+        parts = np.array_split(indices.reshape(-1), _READERS)
+        packed = np.concatenate(list(self._readers.map(self.data.fetch, parts)))
+        rows = torch.from_numpy(packed).view(*indices.shape, -1)
+        return rows if self._stage is None else self._stage.send(rows)
+
+    def close(self) -> None:
+        """Stop the threads."""
+        for pool in (self._packer, self._readers):
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+class _PinnedStage:
+    """Two pinned buffers in turn: one is filled while the other is on its way to the device, on a stream of its own."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self._buffers: list[Tensor | None] = [None, None]
+        self._sent = [torch.cuda.Event(), torch.cuda.Event()]  # type: ignore[no-untyped-call]
+        self._turn = 0
+
+    def send(self, rows: Tensor) -> Tensor:
+        """Return the rows on the device; the copy may still be under way."""
+        self._turn = 1 - self._turn
+        buffer = self._buffers[self._turn]
+        if buffer is None or buffer.numel() < rows.numel():
+            buffer = self._buffers[self._turn] = torch.empty(rows.numel(), dtype=rows.dtype, pin_memory=True)
+        self._sent[self._turn].synchronize()
+        pinned = buffer[: rows.numel()].view(rows.shape)
+        pinned.copy_(rows)
+        with torch.cuda.stream(self._stream):
+            result = pinned.to(self._device, non_blocking=True)
+            self._sent[self._turn].record(self._stream)
+        return result
+
+    def wait(self) -> None:
+        """Let the training stream wait for what was sent."""
+        torch.cuda.current_stream(self._device).wait_stream(self._stream)
+
+
+def batch_source(data: RunData, seeds: Tensor, batch_size: int, device: torch.device, *, prior: bool = False) -> BatchSource:
+    """Return the source that fits where the data lies."""
+    if isinstance(data, StreamedDataset):
+        return StreamedSource(data, seeds, batch_size, device, prior=prior)
+    return DatasetSource(data, seeds, batch_size, device, prior=prior)
