@@ -277,7 +277,7 @@ def test_programmer_errors_are_not_hidden(tmp_path, monkeypatch):
     def broken(*_arguments, **_options):
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr("rl_training.cli.load_config", broken)
+    monkeypatch.setattr("rl_training.cli.main.load_config", broken)
     with pytest.raises(RuntimeError, match="a bug"):
         run(["train", "iql/pendulum"])
 

@@ -6,9 +6,9 @@ import subprocess
 import pytest
 import yaml
 
+from rl_training import faults
 from rl_training.experiment.config import make_config
 from rl_training.experiment.manager import ExperimentManager
-from rl_training import faults
 from tests.helpers import assert_same_run, command, environment, generator, is_online, run_values
 
 LONG = {"total_timesteps": 2000, "eval_interval": 500, "checkpoint_interval": 50, "log_interval": 25}

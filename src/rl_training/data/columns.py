@@ -5,10 +5,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
-from rl_training.errors import ConfigError, DatasetError, did_you_mean
-from rl_training.knobs import StrictModel, describe_faults
+from rl_training.errors import DatasetError, did_you_mean
+from rl_training.knobs import StrictModel
 
 Names = Annotated[tuple[str, ...], Field(strict=False), BeforeValidator(lambda v: (v,) if isinstance(v, str) else v)]
 """Names or patterns such as `obs_*`, in the order the policy will see them."""
@@ -79,11 +79,7 @@ def column_map(values: ColumnMap | Mapping[str, Any]) -> ColumnMap:
     """Return a checked column map, or a ConfigError that names every fault."""
     if isinstance(values, ColumnMap):
         return values
-    try:
-        return ColumnMap.model_validate(values)
-    except ValidationError as error:
-        faults = "; ".join(dict.fromkeys(text for _, text in describe_faults(ColumnMap, error)))
-        raise ConfigError(f"columns: {faults}") from None
+    return ColumnMap.checked(values, "columns: ")
 
 
 def guess_columns(found: Sequence[str], source: str) -> ColumnMap:

@@ -54,22 +54,30 @@ class DatasetWriter:
 
     def append(self, dataset: TransitionDataset) -> None:
         """Add the rows of a dataset behind those that are there; the join is an episode boundary."""
-        fields, bounds = dataset.fields(), dataset.spaces
+        fields = dataset.fields()
         if self._dtype is None:
             self._dtype = record_dtype(fields)
             self._digests = {name: hashlib.sha256() for name in fields}
-            self._bounds = {"action_low": bounds.action_low, "action_high": bounds.action_high}
+            if dataset.action_low is not None and dataset.action_high is not None:
+                self._bounds = {"action_low": dataset.action_low, "action_high": dataset.action_high}
             self._stream.write(_header(self._dtype, 0))
         if record_dtype(fields) != self._dtype:
             shown = [f"{name} {self._dtype[name]}" for name in self._dtype.names or ()]
             raise DatasetError(f"{dataset.origin or 'a part'}: its fields differ from those before it ({', '.join(shown)})")
-        self._bounds["action_low"] = np.minimum(self._bounds["action_low"], bounds.action_low)
-        self._bounds["action_high"] = np.maximum(self._bounds["action_high"], bounds.action_high)
+        self._widen_bounds(dataset)
         timeouts = fields["timeouts"].copy()
         timeouts[-1] |= not fields["terminals"][-1]
         self._write({**fields, "timeouts": timeouts})
         self.rows += len(dataset)
         self._origins += [dataset.origin] if dataset.origin else []
+
+    def _widen_bounds(self, dataset: TransitionDataset) -> None:
+        """Keep bounds that hold for every part; none when a part has none."""
+        if dataset.action_low is None or dataset.action_high is None:
+            self._bounds = {}
+        elif self._bounds:
+            self._bounds["action_low"] = np.minimum(self._bounds["action_low"], dataset.action_low)
+            self._bounds["action_high"] = np.maximum(self._bounds["action_high"], dataset.action_high)
 
     def _write(self, fields: Mapping[str, NDArray[Any]]) -> None:
         try:
@@ -110,7 +118,7 @@ class DatasetWriter:
             "format": FORMAT_VERSION,
             "rows": self.rows,
             "fields": [[name, self._dtype[name].base.str, list(self._dtype[name].shape)] for name in self._dtype.names or ()],
-            **{name: bound.tolist() for name, bound in self._bounds.items()},
+            **{name: self._bounds[name].tolist() if self._bounds else None for name in ("action_low", "action_high")},
             "fingerprint": joint_fingerprint(digests, shapes),  # type: ignore[arg-type]
             "origin": " | ".join(self._origins)[:4000],
             "rows_sha256": self._rows_digest.hexdigest(),
@@ -175,7 +183,7 @@ def open_store(path: Path, *, verify: bool = True) -> TransitionDataset:
     manifest = read_manifest(path, KIND, FORMAT_VERSION, DatasetError)
     try:
         dtype, rows = _stored_dtype(manifest["fields"]), int(manifest["rows"])
-        low, high = (np.asarray(manifest[name], dtype=np.float32) for name in ("action_low", "action_high"))
+        low, high = (_stored_bound(manifest[name], dtype["actions"].shape[0]) for name in ("action_low", "action_high"))
         fingerprint, expected, origin = (str(manifest[name]) for name in ("fingerprint", "rows_sha256", "origin"))
     except (KeyError, TypeError, ValueError) as error:
         raise DatasetError(f"{path / MANIFEST}: does not describe a dataset ({error})") from None
@@ -203,6 +211,13 @@ def _stored_dtype(fields: Any) -> np.dtype[Any]:
     if not {*REQUIRED, "timeouts"} <= {name for name, _, _ in fields}:
         raise ValueError("a field is missing")
     return np.dtype([(name, kind, tuple(shape)) for name, kind, shape in fields])
+
+
+def _stored_bound(values: Any, width: int) -> NDArray[np.float32] | None:
+    bound = None if values is None else np.asarray(values, dtype=np.float32)
+    if bound is not None and (bound.shape != (width,) or not np.isfinite(bound).all()):
+        raise ValueError(f"action bounds {values!r}")
+    return bound
 
 
 def _rest_digest(stream: io.BufferedReader) -> str:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rl_training.cli import data
+from rl_training.cli.options import DebugOption, DeviceOption, JsonOption, MemberOption
 from rl_training.errors import ConfigError, RLTrainingError
 from rl_training.experiment.config import RunConfig, apply_override, load_config, packaged_configs
 from rl_training.experiment.manager import ExperimentManager, locate
@@ -25,12 +27,9 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
+app.add_typer(data.app)
 
 RunArgument = Annotated[str, typer.Argument(help="A run directory or one checkpoint in it.", metavar="RUN")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output, nothing else.")]
-DebugOption = Annotated[bool, typer.Option("--debug", help="Show a traceback when something fails.")]
-DeviceOption = Annotated[str | None, typer.Option(help="auto, cpu, cuda or cuda:N.")]
-MemberOption = Annotated[int | None, typer.Option(help="Member of a population, from 0.")]
 
 
 @app.command()
@@ -117,6 +116,10 @@ def evaluate(
     seed: Annotated[int | None, typer.Option(help="Seed of the episodes; the training seed by default.")] = None,
     member: MemberOption = None,
     best: Annotated[bool, typer.Option("--best", help="Take the best checkpoint, not the last.")] = False,
+    normalize: Annotated[bool, typer.Option("--normalize", help="Also as D4RL or NeoRL-2 score: 0 to 100.")] = False,
+    reference: Annotated[
+        str | None, typer.Option(help="Task or dataset of the score; that of the environment by default.")
+    ] = None,
     device: DeviceOption = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,
@@ -124,13 +127,17 @@ def evaluate(
     """Measure a policy in its environment, with fixed seeds and the mean action."""
     del debug
     from rl_training.api.policy import Policy, evaluation_report
+    from rl_training.data.reference_scores import normalized_score, reference_of, reference_source
 
     if best and locate(run)[1] is not None:
         raise ConfigError(f"--best asks for the best checkpoint of a run, but {run} is one checkpoint")
     policy = Policy.load(run, device=device or "auto", which="best" if best else "latest")
+    task = reference_of(reference or policy.config.env_id or "") if normalize or reference else None
     report = evaluation_report(policy.evaluate(episodes, seed), policy.learner.model.seeds, member)
     counters = {"step": policy.learner.step, "env_step": policy.checkpoint.env_step if policy.checkpoint else None}
     report = {"algo": policy.config.algo, "env_id": policy.config.env_id, **counters, **report}
+    if task is not None:
+        report |= {"normalized_score": normalized_score(report["return_mean"], task[0]), "reference": task[0]}
     if as_json:
         print(json.dumps(report))
         return
@@ -140,6 +147,11 @@ def evaluate(
         taken = f"{report['env_step']:,} environment steps and {taken}"
     print(f"{report['algo']} on {report['env_id']} after {taken}, {episodes} episodes per member")
     print(f"return {report['return_mean']:.1f} +- {report['return_std']:.1f}  (95 % of the mean: {low:.1f} to {high:.1f})")
+    if task is not None:
+        name, lowest, highest = task
+        print(
+            f"score  {report['normalized_score']:.1f}  ({reference_source(name)} {name}: {lowest:g} is 0, {highest:g} is 100)"
+        )
     if len(report["members"]) > 1:
         for row in report["members"]:
             print(f"  member {row['member']} seed {row['seed']}: {row['return_mean']:.1f} +- {row['return_std']:.1f}")
@@ -249,7 +261,10 @@ def _print_result(manager: ExperimentManager, result: "TrainingResult", as_json:
         best = "" if row["best_return"] is None else f", best {row['best_return']:.1f} at step {row['best_step']:,}"
         print(f"seed {row['seed']}: {score}{best}" + ("" if row["status"] == "training" else f" ({row['status']})"))
     print(f"run: {manager.run_dir}")
-    print(f"next: rl-training evaluate {manager.run_dir} --episodes 20")
+    if manager.config.env_id is None:
+        print(f"next: rl-training predict {manager.run_dir} --obs '[...]'")
+    else:
+        print(f"next: rl-training evaluate {manager.run_dir} --episodes 20")
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -1,0 +1,316 @@
+"""`rl-training data`: inspect, doctor, convert, mix, split, filter, transform."""
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rl_training.cli.options import DebugOption, JsonOption, ReadChoice, with_read_options
+from rl_training.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rl_training.data.doctor import Finding
+    from rl_training.data.offline_dataset import TransitionDataset
+
+app = typer.Typer(
+    name="data", help="Look at logged data, check it, convert and combine it.", no_args_is_help=True, rich_markup_mode=None
+)
+
+PathArgument = Annotated[str, typer.Argument(help="A file or directory of data, or minari:ID.", metavar="PATH")]
+OutArgument = Annotated[
+    str | None, typer.Argument(help="Where it goes: a new directory, or a name that ends in .npz.", metavar="OUT")
+]
+OutOption = Annotated[str | None, typer.Option("--out", help="The same as OUT.")]
+OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace a dataset that is there.")]
+EnvOption = Annotated[str | None, typer.Option("--env", help="Gymnasium environment that the data should fit.")]
+SeedOption = Annotated[int, typer.Option(help="Seed of the choice of episodes.", min=0)]
+
+
+@app.command()
+@with_read_options
+def inspect(
+    path: PathArgument,
+    reading: ReadChoice,
+    env: EnvOption = None,
+    html: Annotated[
+        str | None, typer.Option(help="File of the page to look at; NAME.html in this directory by default.")
+    ] = None,
+    no_html: Annotated[bool, typer.Option("--no-html", help="Print figures only.")] = False,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Show what is in a dataset: rows, episodes, returns, coverage, ends; and draw it on an HTML page."""
+    del debug
+    from rl_training.data.dataset_loaders import read_dataset
+    from rl_training.data.doctor import examine
+    from rl_training.data.inspection import summarize_dataset
+    from rl_training.data.report_page import report_page
+    from rl_training.storage import replace_file
+
+    read = read_dataset(path, reading.format, reading.options())
+    dataset, findings = read.dataset(), examine(read, env)
+    summary = summarize_dataset(dataset)
+    target = None
+    if not no_html:
+        target = Path(html or f"{Path(path.split(':')[-1]).name}.html")
+        replace_file(target, report_page(Path(path).name, read.origin, summary, findings).encode())
+    if as_json:
+        page = str(target) if target else None
+        found = [finding.to_json() for finding in findings]
+        print(json.dumps({"path": path, "origin": read.origin, **summary, "findings": found, "html": page}))
+        return
+    print(read.origin)
+    _print_summary(summary)
+    _print_findings(findings)
+    if target:
+        print(f"page: {target}")
+
+
+@app.command()
+@with_read_options
+def doctor(
+    path: PathArgument,
+    reading: ReadChoice,
+    env: EnvOption = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Say what is wrong with a dataset, with evidence and the fix; exit code 3 when there is an error among it."""
+    del debug
+    from rl_training.data.dataset_loaders import read_dataset
+    from rl_training.data.doctor import examine
+
+    read = read_dataset(path, reading.format, reading.options())
+    findings = examine(read, env)
+    if as_json:
+        print(json.dumps({"path": path, "origin": read.origin, "findings": [finding.to_json() for finding in findings]}))
+    else:
+        print(read.origin)
+        _print_findings(findings)
+    if any(finding.severity == "error" for finding in findings):
+        raise typer.Exit(3)
+
+
+@app.command()
+@with_read_options
+def convert(
+    paths: Annotated[list[str], typer.Argument(help="One or more sources, then OUT.", metavar="PATH... OUT")],
+    reading: ReadChoice,
+    out: OutOption = None,
+    overwrite: OverwriteOption = False,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Write data of any format as a hashed directory that is mapped into memory; several sources one after the other."""
+    del debug
+    from rl_training.data.dataset_loaders import read_dataset
+    from rl_training.data.store import DatasetWriter
+
+    sources, out = _sources(paths, out, 1, "data convert PATH... OUT")
+    if len(sources) == 1:
+        _save(read_dataset(sources[0], reading.format, reading.options()).dataset(), out, overwrite, as_json)
+        return
+    with DatasetWriter(out, overwrite=overwrite) as writer:
+        for source in sources:
+            writer.append(read_dataset(source, reading.format, reading.options()).dataset())
+    _say_written(out, writer.rows, None, as_json)
+
+
+@app.command()
+@with_read_options
+def mix(
+    paths: Annotated[list[str], typer.Argument(help="Two or more sources, then OUT.", metavar="PATH... OUT")],
+    reading: ReadChoice,
+    weights: Annotated[
+        str | None, typer.Option(help="Share of the rows of each source, such as 1,3; all rows without.")
+    ] = None,
+    seed: SeedOption = 0,
+    out: OutOption = None,
+    overwrite: OverwriteOption = False,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Mix datasets by whole episodes, with weights or all rows of each."""
+    del debug
+    from rl_training.data.offline_mixers import mix_datasets
+
+    sources, out = _sources(paths, out, 2, "data mix PATH PATH... OUT")
+    shares = None if weights is None else _floats(weights, "--weights")
+    if shares is not None and len(shares) != len(sources):
+        raise ConfigError(f"--weights {weights!r}: there are {len(sources)} sources, so {len(sources)} weights are needed")
+    datasets = [_load(source, reading) for source in sources]
+    _save(mix_datasets(datasets, shares, seed=seed), out, overwrite, as_json)
+
+
+@app.command()
+@with_read_options
+def split(
+    path: PathArgument,
+    train: Annotated[str, typer.Argument(help="Where the rest goes.", metavar="TRAIN")],
+    held_out: Annotated[str, typer.Argument(help="Where the held-out episodes go.", metavar="HELD_OUT")],
+    reading: ReadChoice,
+    fraction: Annotated[float, typer.Option(help="Share of the episodes that is held out.")] = 0.1,
+    seed: SeedOption = 0,
+    overwrite: OverwriteOption = False,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Split a dataset by whole episodes into one to learn from and one to check against."""
+    del debug
+    from rl_training.data.subsets import split_dataset
+
+    rest, held = split_dataset(_load(path, reading), fraction, seed=seed)
+    _save(rest, train, overwrite, as_json)
+    _save(held, held_out, overwrite, as_json)
+
+
+@app.command("filter")
+@with_read_options
+def filter_episodes(
+    path: PathArgument,
+    reading: ReadChoice,
+    out: OutArgument = None,
+    out_option: OutOption = None,
+    top: Annotated[str | None, typer.Option(help="Keep the episodes with the highest returns, such as 10%.")] = None,
+    min_return: Annotated[float | None, typer.Option(help="Least return of an episode.")] = None,
+    max_return: Annotated[float | None, typer.Option(help="Largest return of an episode.")] = None,
+    min_length: Annotated[int | None, typer.Option(help="Least length of an episode.")] = None,
+    unique: Annotated[bool, typer.Option("--unique", help="Keep the first of equal episodes.")] = False,
+    overwrite: OverwriteOption = False,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Keep the episodes that pass every condition."""
+    del debug
+    target = _target(out, out_option)
+    from rl_training.data.subsets import filter_dataset
+
+    share = None if top is None else _share(top)
+    if (share, min_return, max_return, min_length, unique) == (None, None, None, None, False):
+        raise ConfigError("give a condition: --top 10%, --min-return, --max-return, --min-length or --unique")
+    kept = filter_dataset(
+        _load(path, reading), top=share, min_return=min_return, max_return=max_return, min_length=min_length, unique=unique
+    )
+    _save(kept, target, overwrite, as_json)
+
+
+@app.command()
+@with_read_options
+def transform(
+    path: PathArgument,
+    reading: ReadChoice,
+    out: OutArgument = None,
+    out_option: OutOption = None,
+    reward_scale: Annotated[float, typer.Option(help="Factor of the rewards.")] = 1.0,
+    reward_shift: Annotated[float, typer.Option(help="Summand of the rewards, after the factor.")] = 0.0,
+    reward_clip: Annotated[str | None, typer.Option(help="Lowest and highest reward afterwards, such as -1,1.")] = None,
+    normalize_actions: Annotated[bool, typer.Option("--normalize-actions", help="Map actions to [-1, 1].")] = False,
+    normalize_observations: Annotated[bool, typer.Option("--normalize-observations", help="Whiten observations.")] = False,
+    next_actions: Annotated[bool, typer.Option("--next-actions", help="Add the action of the following row.")] = False,
+    gamma: Annotated[float | None, typer.Option(help="Discount: adds returns-to-go, or computes them anew.")] = None,
+    tail: Annotated[str, typer.Option(help="How a cut return is closed: last_reward, zero or none.")] = "last_reward",
+    overwrite: OverwriteOption = False,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Transform rewards, actions and observations, and add returns-to-go or next actions."""
+    del debug
+    target = _target(out, out_option)
+    from rl_training.data.subsets import transform_dataset
+
+    clip = None if reward_clip is None else _floats(reward_clip, "--reward-clip")
+    if clip is not None and (len(clip) != 2 or not clip[0] < clip[1]):
+        raise ConfigError(f"--reward-clip {reward_clip!r}: must be two numbers, lowest and highest, such as -1,1")
+    changed = transform_dataset(
+        _load(path, reading),
+        reward_scale=reward_scale,
+        reward_shift=reward_shift,
+        reward_clip=clip,
+        normalize_actions=normalize_actions,
+        normalize_observations=normalize_observations,
+        next_actions=next_actions,
+        gamma=gamma,
+        tail=tail,  # type: ignore[arg-type]
+    )
+    _save(changed, target, overwrite, as_json)
+
+
+def _sources(paths: list[str], out: str | None, fewest: int, usage: str) -> tuple[list[str], str]:
+    """The sources and the place to write to, which is the last path unless --out names it."""
+    sources, target = (paths, out) if out is not None else (paths[:-1], paths[-1])
+    if len(sources) < fewest:
+        raise ConfigError(f"give {'a source' if fewest == 1 else 'two sources'} at least, and where to write: {usage}")
+    return sources, target
+
+
+def _target(first: str | None, second: str | None) -> str:
+    if (first is None) == (second is None):
+        raise ConfigError("say once where to write: as OUT or with --out")
+    return first or second or ""
+
+
+def _load(path: str, reading: ReadChoice) -> "TransitionDataset":
+    from rl_training.data.dataset_loaders import read_dataset
+
+    return read_dataset(path, reading.format, reading.options()).dataset()
+
+
+def _save(dataset: "TransitionDataset", out: str, overwrite: bool, as_json: bool) -> None:
+    from rl_training.data.store import save_dataset
+
+    save_dataset(dataset, out, overwrite=overwrite)
+    _say_written(out, len(dataset), len(dataset.episode_spans[0]), as_json)
+
+
+def _say_written(out: str, rows: int, episodes: int | None, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps({"path": out, "rows": rows, "episodes": episodes}))
+        return
+    counted = "" if episodes is None else f" in {episodes:,} episodes"
+    print(f"{out}: {rows:,} transitions{counted}")
+
+
+def _floats(text: str, option: str) -> list[float]:
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise ConfigError(f"{option} {text!r}: must be numbers, such as 1,3") from None
+
+
+def _share(text: str) -> float:
+    try:
+        number = float(text.strip().removesuffix("%"))
+    except ValueError:
+        raise ConfigError(f"--top {text!r}: must look like 10%") from None
+    return number / 100.0 if text.strip().endswith("%") else number
+
+
+def _print_summary(summary: dict[str, Any]) -> None:
+    ends, returns, lengths = summary["ends"], summary["returns"], summary["lengths"]
+    print(f"{summary['rows']:,} transitions in {summary['episodes']:,} episodes")
+    print(f"{summary['observation_dim']} observations, {summary['action_dim']} actions", end="")
+    print("".join(f", with {name}" for name in summary["optional_fields"]))
+    print(f"ends     {ends['true_ends']:,} true, {ends['time_limits']:,} by time limit")
+    print(f"lengths  {lengths['min']:.0f} to {lengths['max']:.0f}, mean {lengths['mean']:.1f}")
+    print(f"returns  {returns['min']:.4g} to {returns['max']:.4g}, mean {returns['mean']:.4g}, std {returns['std']:.4g}")
+    print(f"         {_blocks(returns['histogram']['counts'])}")
+    for number, column in enumerate(summary["actions"]):
+        spans = f"{column['min']:.4g} to {column['max']:.4g} of {column['low']:.4g} to {column['high']:.4g}"
+        print(f"action {number} {_blocks(column['histogram']['counts'])} {spans}, {column['at_bounds']:.1%} at the bounds")
+
+
+def _blocks(counts: list[int]) -> str:
+    """A histogram in one line of text; plain figures where the terminal cannot show it."""
+    marks = " ▁▂▃▄▅▆▇█" if (sys.stdout.encoding or "").lower().startswith("utf") else " .:-=+*#@"
+    tallest = max(counts, default=1) or 1
+    return "".join(marks[-(-(len(marks) - 1) * count // tallest)] for count in counts)
+
+
+def _print_findings(findings: "list[Finding]") -> None:
+    for finding in findings:
+        print(f"{finding.severity}: {finding.code}: {finding.evidence}")
+        print(f"  fix: {finding.fix}")
+    if not findings:
+        print("doctor: no findings")
