@@ -10,6 +10,14 @@ _TABLE = {
     "load_dataset": "rl_training.data.dataset_loaders",
     "mix_datasets": "rl_training.data.offline_mixers",
     "make_dataset": "rl_training.data.recipes",
+    "split_dataset": "rl_training.data.subsets",
+    "filter_dataset": "rl_training.data.subsets",
+    "transform_dataset": "rl_training.data.subsets",
+    "save_dataset": "rl_training.data.store",
+    "DatasetWriter": "rl_training.data.store",
+    "examine": "rl_training.data.doctor",
+    "read_dataset": "rl_training.data.dataset_loaders",
+    "normalized_score": "rl_training.data.reference_scores",
 }
 __all__ = list(_TABLE)
 

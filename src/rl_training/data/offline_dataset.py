@@ -188,7 +188,7 @@ def _digest(values: NDArray[Any]) -> str:
 
 def joint_fingerprint(digests: Mapping[str, str], fields: Mapping[str, NDArray[Any]]) -> str:
     """Return the fingerprint of a dataset from the digests of its fields."""
-    lines = [f"{name} {fields[name].dtype.str} {fields[name].shape} {digests[name]}\n" for name in fields]
+    lines = [f"{name} {fields[name].dtype.str} {fields[name].shape} {digests[name]}\n" for name in sorted(fields)]
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 

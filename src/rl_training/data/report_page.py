@@ -15,7 +15,7 @@ _STYLE = """
 main{max-width:1080px;margin:0 auto;padding:32px 20px 64px}h1{font-size:24px;margin:0 0 4px;overflow-wrap:anywhere}
 h2{font-size:17px;margin:36px 0 12px}p{margin:0 0 8px;color:var(--soft);overflow-wrap:anywhere}
 .grid{display:grid;gap:12px;grid-template-columns:repeat(auto-fill,minmax(240px,1fr))}
-.figures{grid-template-columns:repeat(auto-fill,minmax(150px,1fr))}
+.figures{grid-template-columns:repeat(auto-fill,minmax(132px,1fr))}
 .card{background:var(--card);border:1px solid var(--line);border-radius:8px;padding:12px 14px;min-width:0}
 .card b{display:block;font-size:22px;font-variant-numeric:tabular-nums}.card span{color:var(--soft);font-size:13px}
 figure{margin:0}figcaption{font-size:13px;color:var(--soft);margin-bottom:6px}figcaption strong{color:var(--ink)}
