@@ -17,10 +17,13 @@ class Rows(Protocol):
 BLOCK = 65_536  # rows; a block of a few dozen columns stays in the processor's cache
 
 
-def blocks(rows: int, size: int = BLOCK) -> Iterator[slice]:
-    """Yield slices that cover `rows` rows in order."""
-    for start in range(0, rows, size):
-        yield slice(start, min(start + size, rows))
+def blocks(rows: int, first: int = 0) -> Iterator[slice]:
+    """Yield slices that cover `rows` rows in order; they end where the row number, counted from `first`, is round."""
+    start = 0
+    while start < rows:
+        stop = min(start + BLOCK - (first + start) % BLOCK, rows)
+        yield slice(start, stop)
+        start = stop
 
 
 def column_range(values: Rows) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -41,6 +44,9 @@ def bad_rows(values: NDArray[Any]) -> NDArray[np.intp]:
     """Return the numbers of the rows that hold NaN or inf."""
     found = []
     for part in blocks(len(values)):
+        flat = values[part].reshape(-1)
+        if np.isfinite(np.dot(flat, flat)):  # the quickest look: only a sum of squares that is not finite asks for more
+            continue
         finite = np.isfinite(values[part])
         if not finite.all():
             found.append(part.start + np.flatnonzero(~finite.reshape(len(finite), -1).all(axis=1)))

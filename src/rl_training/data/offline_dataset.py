@@ -1,6 +1,5 @@
 """Logged transitions: checked once when they enter, sampled deterministically ever after."""
 
-import hashlib
 import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,7 +14,8 @@ from numpy.typing import NDArray
 
 from rl_training import rng
 from rl_training.data.batch import Batch
-from rl_training.data.blocks import bad_rows, blocks, breaks, column_range
+from rl_training.data.blocks import bad_rows, breaks, column_range
+from rl_training.data.fingerprints import Fingerprints
 from rl_training.data.records import RecordFile
 from rl_training.data.spaces import Spaces
 from rl_training.errors import DatasetError, did_you_mean
@@ -160,10 +160,9 @@ class TransitionDataset:
         """SHA-256 over every field and the bounds: equal exactly for equal data, in memory or mapped."""
         if self.records is not None:
             return self.records.fingerprint
-        bounds = {"action_low": self.action_low, "action_high": self.action_high}
-        named = {**self.fields(), **{name: value for name, value in bounds.items() if value is not None}}
-        with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
-            return joint_fingerprint(dict(zip(named, pool.map(_digest, named.values()), strict=True)), named)
+        prints = Fingerprints()
+        prints.add(self.fields())
+        return prints.joint({"action_low": self.action_low, "action_high": self.action_high})
 
     def sample(self, batch_size: int, *, seed: int | Sequence[int] = 0, step: int = 0) -> Batch:
         """Return the batch of (seed, step), the same at every call: (batch, ...), or (members, batch, ...) for many seeds."""
@@ -177,19 +176,6 @@ class TransitionDataset:
         picked = {name: pick(getattr(self, name)) for name in (*REQUIRED, "next_actions", "returns_to_go")}
         picked["terminals"] = torch.from_numpy(self.terminals[rows].astype(np.float32))
         return Batch(**picked)  # type: ignore[arg-type]
-
-
-def _digest(values: NDArray[Any]) -> str:
-    digest = hashlib.sha256()
-    for part in blocks(len(values)):
-        digest.update(np.ascontiguousarray(values[part]).data)
-    return digest.hexdigest()
-
-
-def joint_fingerprint(digests: Mapping[str, str], fields: Mapping[str, NDArray[Any]]) -> str:
-    """Return the fingerprint of a dataset from the digests of its fields."""
-    lines = [f"{name} {fields[name].dtype.str} {fields[name].shape} {digests[name]}\n" for name in sorted(fields)]
-    return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 def with_terminals(data: Mapping[str, Any], source: str) -> dict[str, Any]:
@@ -281,10 +267,12 @@ def _shape_faults(arrays: Mapping[str, NDArray[Any]]) -> list[str]:
 
 def _finite_faults(arrays: Mapping[str, NDArray[Any]]) -> list[str]:
     faults = []
-    for name, array in arrays.items():
-        if array.dtype.kind != "f" or name == "returns_to_go":  # -inf there means: no floor
-            continue
-        bad = bad_rows(array)
+    checked = [
+        name for name, array in arrays.items() if array.dtype.kind == "f" and name != "returns_to_go"
+    ]  # -inf: no floor
+    with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
+        found = zip(checked, pool.map(bad_rows, [arrays[name] for name in checked]), strict=True)
+    for name, bad in found:
         if len(bad):
             rows = ", ".join(str(row) for row in bad[:3])
             faults.append(f"`{name}` is NaN or inf in {len(bad)} rows (first: {rows}); mend them, or set on_bad_rows: drop")

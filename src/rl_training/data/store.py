@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rl_training.data.blocks import blocks
-from rl_training.data.offline_dataset import OPTIONAL, REQUIRED, TransitionDataset, joint_fingerprint
+from rl_training.data.fingerprints import Fingerprints
+from rl_training.data.offline_dataset import OPTIONAL, REQUIRED, TransitionDataset
 from rl_training.data.records import RecordFile
 from rl_training.errors import DatasetError
 from rl_training.storage import MANIFEST, read_manifest, staged_directory, storage_error, sync_directory, write_manifest
@@ -40,6 +41,7 @@ class DatasetWriter:
         self._dtype: np.dtype[Any] | None = None
         self._bounds: dict[str, NDArray[Any]] = {}
         self._origins: list[str] = []
+        self._prints = Fingerprints()
         self._rows_digest = hashlib.sha256()
 
     def __enter__(self) -> Self:
@@ -57,7 +59,6 @@ class DatasetWriter:
         fields = dataset.fields()
         if self._dtype is None:
             self._dtype = record_dtype(fields)
-            self._digests = {name: hashlib.sha256() for name in fields}
             if dataset.action_low is not None and dataset.action_high is not None:
                 self._bounds = {"action_low": dataset.action_low, "action_high": dataset.action_high}
             self._stream.write(_header(self._dtype, 0))
@@ -80,12 +81,12 @@ class DatasetWriter:
             self._bounds["action_high"] = np.maximum(self._bounds["action_high"], dataset.action_high)
 
     def _write(self, fields: Mapping[str, NDArray[Any]]) -> None:
+        self._prints.add(fields)
         try:
             for part in blocks(len(fields["rewards"])):
                 records = np.empty(part.stop - part.start, dtype=self._dtype)
                 for name, values in fields.items():
                     records[name] = values[part]
-                    self._digests[name].update(np.ascontiguousarray(values[part]).data)
                 self._rows_digest.update(records.data)
                 self._stream.write(records.data)
         except OSError as error:
@@ -109,29 +110,18 @@ class DatasetWriter:
         self._stream.write(_header(self._dtype, self.rows))
         self._stream.flush()
         os.fsync(self._stream.fileno())
-        shapes = {name: _Shape(self._dtype[name], self.rows) for name in self._dtype.names or ()}
-        digests = {name: digest.hexdigest() for name, digest in self._digests.items()}
-        for name, bound in self._bounds.items():
-            digests[name], shapes[name] = hashlib.sha256(bound.tobytes()).hexdigest(), _Shape(bound.dtype, None, bound.shape)
         manifest = {
             "kind": KIND,
             "format": FORMAT_VERSION,
             "rows": self.rows,
             "fields": [[name, self._dtype[name].base.str, list(self._dtype[name].shape)] for name in self._dtype.names or ()],
             **{name: self._bounds[name].tolist() if self._bounds else None for name in ("action_low", "action_high")},
-            "fingerprint": joint_fingerprint(digests, shapes),  # type: ignore[arg-type]
+            "fingerprint": self._prints.joint(self._bounds),
             "origin": " | ".join(self._origins)[:4000],
             "rows_sha256": self._rows_digest.hexdigest(),
         }
         write_manifest(self._stage, manifest)
         sync_directory(self._stage)
-
-
-class _Shape:
-    """What a fingerprint wants to know of an array that is not in memory."""
-
-    def __init__(self, dtype: np.dtype[Any], rows: int | None, shape: tuple[int, ...] = ()) -> None:
-        self.dtype, self.shape = dtype.base, shape if rows is None else (rows, *dtype.shape)
 
 
 def save_dataset(dataset: TransitionDataset, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:

@@ -1,0 +1,203 @@
+"""`python -m benchmarks.data`: what reading data costs, as ratios measured side by side in one run.
+
+* Reading D4RL-style HDF5 of 1,000,000 transitions (observations of 17, actions of 6) against reading the raw arrays with
+  h5py: without, and with the fingerprint and the cheap part of the doctor. Contiguous and gzip-compressed files.
+* Training from a dataset directory that is ten times the memory limit against training from memory: updates per second,
+  the time to open it, and the anonymous resident memory of the process (RssAnon of /proc/self/status). `--rows 20000000`
+  is the full size; the page cache is emptied of the file (`posix_fadvise`) for the figures called cold.
+
+Both sides of a ratio are timed in turn, and the best round of each counts. `--json` prints the figures as one object.
+"""
+
+import argparse
+import json
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import torch
+
+from benchmarks.cpu import best_times
+from rl_training.data import DatasetWriter, TransitionDataset, load_dataset
+from rl_training.data.doctor import quick_findings
+from rl_training.experiment.config import make_config
+from rl_training.experiment.registry import get_spec
+from rl_training.runtime.engine import keep_freed_memory
+from rl_training.runtime.offline import OfflineEngine
+from rl_training.runtime.processing import StreamedDataset, process_offline_dataset
+from rl_training.runtime.sources import batch_source
+
+OBSERVATIONS, ACTIONS, LENGTH, BATCH = 11, 3, 1000, 256
+
+
+def arrays(rows: int, seed: int, observations: int = OBSERVATIONS, actions: int = ACTIONS) -> dict[str, Any]:
+    """Return synthetic transitions: a random walk, cut every thousand rows."""
+    draw = np.random.Generator(np.random.Philox(seed))
+    walk = draw.standard_normal((rows + 1, observations), dtype=np.float32)
+    ends = np.arange(1, rows + 1) % LENGTH == 0
+    return {
+        "observations": walk[:-1],
+        "actions": draw.uniform(-1, 1, (rows, actions)).astype(np.float32),
+        "rewards": draw.standard_normal(rows, dtype=np.float32),
+        "next_observations": walk[1:],
+        "terminals": np.zeros(rows, dtype=bool),
+        "timeouts": ends,
+    }
+
+
+def reading(rows: int, rounds: int) -> dict[str, float]:
+    """Return how many times the raw read loading takes, plain and with fingerprint and doctor."""
+    figures: dict[str, float] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for name, options in (("contiguous", {}), ("gzip", {"compression": "gzip", "chunks": True})):
+            path = Path(folder) / f"{name}.hdf5"
+            with h5py.File(path, "w") as file:
+                for field, values in arrays(rows, 0, 17, 6).items():
+                    file.create_dataset(field, data=values, **options)
+
+            def raw(path: Path = path) -> None:
+                with h5py.File(path, "r") as file:
+                    for field in file:
+                        file[field][()]
+
+            def plain(path: Path = path) -> None:
+                load_dataset(path)
+
+            def checked(path: Path = path) -> None:
+                data = load_dataset(path)
+                quick_findings(data)
+                data.fingerprint  # noqa: B018 - computed when it is asked for
+
+            times = best_times((raw, plain, checked), 1 if name == "gzip" else rounds)
+            figures |= {f"{name}/load": times[1] / times[0], f"{name}/checked": times[2] / times[0]}
+    return figures
+
+
+class Memory:
+    """The largest RssAnon seen while it watches."""
+
+    def __init__(self) -> None:
+        self.peak, self._stop = 0, threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def _watch(self) -> None:
+        while not self._stop.wait(0.05):
+            self.peak = max(self.peak, anonymous_bytes())
+
+    def __enter__(self) -> "Memory":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+
+def anonymous_bytes() -> int:
+    """Return the anonymous resident memory of this process."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("RssAnon:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def write_store(path: Path, rows: int) -> None:
+    """Write a synthetic dataset of `rows` rows in parts of a million."""
+    with DatasetWriter(path) as writer:
+        for part in range(0, rows, 1_000_000):
+            count = min(1_000_000, rows - part)
+            writer.append(TransitionDataset.from_dict(arrays(count, 1 + part), action_low=[-1] * 3, action_high=[1] * 3))
+
+
+def forget_pages(path: Path) -> None:
+    """Ask the system to drop the file from the page cache."""
+    handle = os.open(path, os.O_RDONLY)
+    os.fsync(handle)
+    os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
+    os.close(handle)
+
+
+def streaming(rows: int, hidden: int, rounds: int, folder: Path) -> dict[str, float]:
+    """Return speeds, times and memory of training from a store of ten times the memory limit, beside from memory."""
+    store = folder / f"store-{rows}"
+    if not store.exists():
+        write_store(store, rows)
+    size = (store / "rows.npy").stat().st_size
+    forget_pages(store / "rows.npy")
+    figures: dict[str, float] = {"rows": rows, "bytes": size, "limit": size // 10}
+    with Memory() as memory:
+        start = time.perf_counter()
+        data = load_dataset(store)
+        figures["open_seconds_cold"] = time.perf_counter() - start
+        start = time.perf_counter()
+        streamed, run = engine(data, hidden, size // 10)
+        if not isinstance(streamed, StreamedDataset):
+            raise SystemExit("the data fits into memory, so nothing is streamed")
+        figures["process_seconds"] = time.perf_counter() - start
+        forget_pages(store / "rows.npy")
+        start = time.perf_counter()
+        for _ in range(5):
+            run.run(run.learner.step, 100)
+        figures["steps_per_second_cold"] = 500 / (time.perf_counter() - start)
+        run.run(run.learner.step, 100)
+    figures["rss_anon_peak"] = memory.peak
+    start = time.perf_counter()
+    _, whole = engine(load_dataset(store), hidden, 2**40)
+    figures["memory_load_seconds_warm"] = time.perf_counter() - start
+    times = best_times((steps(run), steps(whole)), rounds)
+    run.close()
+    figures |= {"steps_per_second_streamed": 100 / times[0], "steps_per_second_memory": 100 / times[1]}
+    figures["streamed_over_memory"] = times[1] / times[0]
+    figures["cold_over_memory"] = figures["steps_per_second_cold"] / figures["steps_per_second_memory"]
+    return figures
+
+
+def engine(data: TransitionDataset, hidden: int, limit: int) -> tuple[Any, OfflineEngine]:
+    """Return the processed data and IQL's engine on it."""
+    kwargs = {"hidden_sizes": [hidden, hidden], "max_dataset_bytes": limit, "batch_size": BATCH}
+    config = make_config({"algo": "iql", "algo_kwargs": kwargs})
+    processed = process_offline_dataset(data, config)
+    learner = get_spec("iql").build()(processed.spaces, [0], torch.device("cpu"), config.algo_kwargs)
+    source = batch_source(processed, learner.model.seed_tensor, BATCH, torch.device("cpu"))
+    return processed, OfflineEngine(learner, source, {}, 10**9)
+
+
+def steps(run: OfflineEngine) -> Callable[[], None]:
+    """Return a function that takes a chunk of a hundred steps."""
+
+    def chunk() -> None:
+        run.run(run.learner.step, 100)
+
+    return chunk
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--rows", type=int, default=2_000_000)
+    parser.add_argument("--hidden", type=int, default=256)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--folder", type=Path, help="where the store goes and stays; a temporary directory by default")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    keep_freed_memory()
+    figures = {"reading": reading(1_000_000, options.rounds)}
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = options.folder or Path(temporary)
+        figures["streaming"] = streaming(options.rows, options.hidden, options.rounds, folder)
+    if options.json:
+        print(json.dumps(figures))
+        return
+    for group, values in figures.items():
+        for name, value in values.items():
+            print(f"{group:<10} {name:<28} {value:,.3f}")
+
+
+if __name__ == "__main__":
+    main()
