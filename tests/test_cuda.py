@@ -3,8 +3,9 @@
 import pytest
 import torch
 
+from rl_training.data import TransitionDataset, save_dataset
 from rl_training.experiment import registry
-from tests.helpers import Cut, CutAt, assert_same_run, metric_rows, tiny_run
+from tests.helpers import Cut, CutAt, assert_same_run, metric_rows, small_arrays, tiny_run
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
@@ -29,3 +30,13 @@ def test_the_losses_are_those_of_the_cpu(algo, tmp_path):
     for here, there in zip(rows["cpu"], rows["cuda"], strict=True):
         for name in here:
             assert there[name] == pytest.approx(here[name], rel=1e-3, abs=1e-4), (here["step"], name)
+
+
+@pytest.mark.parametrize("seeds", [None, [0, 7]], ids=["solo", "population"])
+def test_streamed_training_is_that_from_memory(seeds, tmp_path):
+    save_dataset(TransitionDataset.from_dict(small_arrays(rows=30_000, length=50, observation_dim=5)), tmp_path / "d")
+    for name, limit in (("memory", "1GiB"), ("streamed", "1MiB")):
+        settings = {"dataset": {"path": str(tmp_path / "d")}, "max_dataset_bytes": limit}
+        changes = {"total_timesteps": 600, "eval_interval": 200, "log_interval": 100}
+        tiny_run(tmp_path / name, env_id=None, device="cuda", seeds=seeds, algo_kwargs=settings, **changes)
+    assert_same_run(tmp_path / "memory", tmp_path / "streamed")

@@ -1,5 +1,6 @@
 """Rows on disk, mapped into memory: one record per transition, so that a random row is one place in the file."""
 
+import mmap
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,12 @@ class RecordFile:
         """Map a file of `rows` records behind a header of `offset` bytes."""
         mapped = np.memmap(path, dtype=dtype, mode="r", offset=offset, shape=(rows,))
         return cls(path, mapped, fingerprint, _stamp(path))
+
+    def expect_random_access(self) -> None:
+        """Tell the system that rows will be asked for in no order, so that reading ahead in the file would be in vain."""
+        mapped = getattr(self.rows, "_mmap", None)
+        if mapped is not None and hasattr(mmap, "MADV_RANDOM"):
+            mapped.madvise(mmap.MADV_RANDOM)
 
     def fetch(self, rows: NDArray[np.int64]) -> NDArray[Any]:
         """Return the records of some rows; a file that was cut or rewritten since it was opened is refused."""

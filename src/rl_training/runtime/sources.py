@@ -20,7 +20,7 @@ from rl_training.runtime.processing import ProcessedDataset, RunData, StreamedDa
 Chunk = Callable[[int], Batch]
 """The batches of some steps by offset from the first."""
 
-_READERS = 4  # threads that wait for the disk at once
+_READERS = 16  # threads that wait for the disk at once
 
 
 class BatchSource(ABC):
@@ -92,6 +92,7 @@ class StreamedSource(BatchSource):
     ) -> None:
         super().__init__(data, seeds, batch_size, prior=prior)
         self.data, self.device = data, device
+        data.records.expect_random_access()
         per_step = len(seeds) * batch_size * data.layout.width * 4
         self.most_steps = max(1, data.limit // (4 * per_step))  # two chunks, and what it takes to make one
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="rows")

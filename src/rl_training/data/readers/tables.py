@@ -70,10 +70,11 @@ class ParquetReader(Reader):
         with parquet.ParquetFile(path) as file:
             stored = file.metadata
             claimed = sum(stored.row_group(i).total_byte_size for i in range(stored.num_row_groups))
-            check_size(str(path), max(claimed, 8 * stored.num_rows), options.max_bytes, path.stat().st_size)
             header = list(file.schema_arrow.names)
 
             def load(names: Sequence[str]) -> Columns:
+                needed = max(claimed, 8 * stored.num_rows * len(names))
+                check_size(str(path), needed, options.max_bytes, path.stat().st_size)
                 table = file.read(columns=list(names))
                 return {name: _arrow_column(table.column(name), f"{path}: `{name}`") for name in names}
 
