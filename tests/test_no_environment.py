@@ -201,3 +201,16 @@ def test_third_party_plant_without_its_environment(algo, tmp_path, capsys):
     action = json.loads(call_cli(capsys, "predict", tmp_path / "run", "--obs", json.dumps(observation)).stdout)
     assert len(action) == 2
     assert all(-1 <= value <= 1 for value in action)
+
+
+def test_arrays_and_frames_in_python():
+    arrays = small_arrays(rows=200, length=20)
+    settings = {"hidden_sizes": [8, 8], "batch_size": 16}
+    by_name = IQL(dataset=arrays, **settings).learn(5)
+    short = {"obs": arrays["observations"], "action": arrays["actions"], "reward": arrays["rewards"]}
+    short |= {"next_obs": arrays["next_observations"], "terminated": arrays["terminals"], "truncated": arrays["timeouts"]}
+    again = IQL(dataset=short, **settings).learn(5)
+    assert np.array_equal(by_name.predict(arrays["observations"])[0], again.predict(arrays["observations"])[0])
+    pandas = pytest.importorskip("pandas")
+    framed = IQL(dataset=pandas.DataFrame(table(TransitionDataset.from_dict(arrays).fields())), **settings).learn(5)
+    assert np.array_equal(by_name.predict(arrays["observations"])[0], framed.predict(arrays["observations"])[0])

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rl_training.api.policy import Policy, evaluation_report
+from rl_training.data.dataset_loaders import load_dataset
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.errors import CheckpointError, ConfigError
 from rl_training.experiment.config import RunConfig, make_config
@@ -20,7 +21,8 @@ from rl_training.runtime.progress import Reporter
 from rl_training.runtime.replay_store import export_checkpoint
 from rl_training.storage import storage_error
 
-DatasetLike = TransitionDataset | str | Path | Mapping[str, Any] | Sequence[Mapping[str, Any]]
+DatasetLike = TransitionDataset | str | Path | Mapping[str, Any] | Sequence[Mapping[str, Any]] | Any
+"""A dataset, the path of a file, a config's dataset block or a list of them, arrays by name, or a DataFrame."""
 
 
 class ManagedAlgorithm:
@@ -28,7 +30,8 @@ class ManagedAlgorithm:
 
     Args:
         env_id: Gymnasium environment to evaluate in and to make recipes from; None when training from data alone.
-        dataset: a TransitionDataset, the path of a file, a recipe such as `{"kind": "random", "size": 50_000}`, or a list.
+        dataset: a TransitionDataset, arrays by name, a DataFrame, the path of a file, a recipe such as
+            `{"kind": "random", "size": 50_000}`, a file block such as `{"path": ..., "columns": ...}`, or a list of blocks.
         seed: seed of the run; `seeds` trains a population.
         device: auto, cpu, cuda or cuda:N.
         run_dir: where config, metrics and checkpoints go; a temporary directory by default.
@@ -53,8 +56,8 @@ class ManagedAlgorithm:
             raise ConfigError(f"{type(self).__name__} learns online, in the environment, and takes no dataset")
         run_keys = set(RunConfig.model_fields) - {"algo", "algo_kwargs"}
         settings = {key: algo_kwargs.pop(key) for key in list(algo_kwargs) if key in run_keys}
-        self._dataset = dataset if isinstance(dataset, TransitionDataset) else None
-        algo_kwargs |= _dataset_setting(dataset)
+        self._dataset, setting = _dataset_and_setting(dataset)
+        algo_kwargs |= setting
         self.config: RunConfig[Any] = make_config(
             {
                 "algo": self.algo,
@@ -182,9 +185,9 @@ class ManagedAlgorithm:
             raise CheckpointError(f"{path}: holds a policy of {policy.config.algo}, not of {cls.algo}")
         model = cls.__new__(cls)
         record = policy.config.record()
-        kwargs = {**record["algo_kwargs"], **_dataset_setting(dataset)}
+        model._dataset, setting = _dataset_and_setting(dataset)
+        kwargs = {**record["algo_kwargs"], **setting}
         model.config = make_config({**record, "device": device, "algo_kwargs": kwargs}, str(path))
-        model._dataset = dataset if isinstance(dataset, TransitionDataset) else None
         model._temporary = model._reporter = None
         model._policy, model._start, model._predictions = policy, checkpoint, 0
         home = locate(path)[0] if member is None else None
@@ -196,8 +199,13 @@ class ManagedAlgorithm:
         return f"{type(self).__name__}(env_id={self.config.env_id!r}, seeds={seeds}, steps={self.num_timesteps})"
 
 
-def _dataset_setting(dataset: DatasetLike | None) -> dict[str, Any]:
-    """The config's `dataset` for what was passed; nothing for data in memory."""
+def _dataset_and_setting(dataset: DatasetLike | None) -> tuple[TransitionDataset | None, dict[str, Any]]:
+    """The dataset in memory, or the config's `dataset`, for what was passed."""
     if dataset is None or isinstance(dataset, TransitionDataset):
-        return {}
-    return {"dataset": {"path": str(dataset)} if isinstance(dataset, str | Path) else dataset}
+        return dataset, {}
+    if isinstance(dataset, str | Path):
+        return None, {"dataset": {"path": str(dataset)}}
+    block = isinstance(dataset, Mapping) and not {"kind", "path"}.isdisjoint(dataset)
+    if block or isinstance(dataset, Sequence):
+        return None, {"dataset": dataset}
+    return load_dataset(dataset), {}

@@ -132,7 +132,8 @@ def evaluate(
     if best and locate(run)[1] is not None:
         raise ConfigError(f"--best asks for the best checkpoint of a run, but {run} is one checkpoint")
     policy = Policy.load(run, device=device or "auto", which="best" if best else "latest")
-    task = reference_of(reference or policy.config.env_id or "") if normalize or reference else None
+    named = reference or (policy.config.env_id if normalize else None)
+    task = reference_of(named) if named else None
     report = evaluation_report(policy.evaluate(episodes, seed), policy.learner.model.seeds, member)
     counters = {"step": policy.learner.step, "env_step": policy.checkpoint.env_step if policy.checkpoint else None}
     report = {"algo": policy.config.algo, "env_id": policy.config.env_id, **counters, **report}

@@ -57,7 +57,7 @@ def reference_of(name: str) -> tuple[str, float, float]:
         if task in REFERENCES:
             return task, *REFERENCES[task]
     known = ", ".join(REFERENCES)
-    raise ConfigError(f"there are no reference returns for {name!r}.{did_you_mean(plain, REFERENCES)} There are: {known}")
+    raise ConfigError(f"there are no reference returns for {name!r}.{did_you_mean(parts[0], REFERENCES)} There are: {known}")
 
 
 def reference_source(task: str) -> str:
