@@ -4,10 +4,10 @@
 """
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,6 +62,11 @@ class Case:
             return [slice(0, rows)]
         starts = np.linspace(0, rows - self.limit // 4, 4).astype(int)
         return [slice(int(start), int(start) + self.limit // 4) for start in starts]
+
+    def per_row(self, measure: Callable[[slice], NDArray[Any]]) -> NDArray[Any]:
+        """Return one number for each row that is looked at, measured in blocks."""
+        parts = [(window.start, part) for window in self.windows for part in blocks(window.stop - window.start)]
+        return np.concatenate([measure(slice(start + part.start, start + part.stop)) for start, part in parts])
 
     @cached_property
     def marked(self) -> NDArray[np.bool_]:
@@ -123,15 +128,20 @@ def examine(reading: Reading, env_id: str | None = None) -> list[Finding]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            healed = {
-                name: np.nan_to_num(array, posinf=0.0, neginf=0.0) if name in bad else array for name, array in arrays.items()
-            }
-            data = Reading(reading.source, reading.format, healed, [], reading.action_low, reading.action_high).dataset()
+            data = _healed(reading, bad).dataset() if bad else reading.dataset()
         ends = {name: as_flags(arrays[name], name, reading.source) for name in ("terminals", "timeouts") if name in arrays}
     except DatasetError as error:
         return [Finding("malformed", "error", str(error), "mend the file")]
     case = Case(data, ends.get("terminals"), ends.get("timeouts"), reading.both_ends, bad, env)
     return _sorted(finding for check in (*QUICK_CHECKS, *THOROUGH_CHECKS) for finding in check(case))
+
+
+def _healed(reading: Reading, bad: Collection[str]) -> Reading:
+    """The reading with 0 for NaN and inf, so that everything else can be looked at."""
+    arrays = {
+        name: np.nan_to_num(array, posinf=0.0, neginf=0.0) if name in bad else array for name, array in reading.arrays.items()
+    }
+    return Reading(reading.source, reading.format, arrays, [], reading.action_low, reading.action_high)
 
 
 def quick_findings(dataset: TransitionDataset, env: EnvironmentSpaces | None = None) -> list[Finding]:
@@ -260,8 +270,8 @@ def _against_bounds(case: Case) -> Iterator[Finding]:
     spaces = case.data.spaces if case.env is None else case.env.spaces
     whose = "the recorded bounds" if case.env is None else f"the bounds of {case.env.env_id}"
     shown = f"{whose} ({spaces.action_low.tolist()} to {spaces.action_high.tolist()})"
-    sizes = np.concatenate([np.abs(spaces.normalize_actions(case.data.actions[part])).max(axis=1) for part in case.windows])
-    rows = np.concatenate([np.arange(part.start, part.stop) for part in case.windows])
+    sizes = case.per_row(lambda part: np.abs(spaces.normalize_actions(case.data.actions[part])).max(axis=1))
+    rows = case.per_row(lambda part: np.arange(part.start, part.stop))
     beyond, largest = rows[sizes > 1.0 + 1e-3], float(sizes.max())
     if len(beyond) > 0.2 * len(rows) or largest > 8.0:
         evidence = f"actions reach {largest:.3g} times {shown} in {_some(beyond)}{_unit(largest)}"
@@ -280,8 +290,8 @@ def _without_bounds(case: Case) -> Iterator[Finding]:
     """No bounds are known: what the data says by itself."""
     fix = "give the bounds with --action-low and --action-high, the unit with --action-scale, or the environment with --env"
     for column in range(case.data.action_dim):
-        sizes = np.concatenate([np.abs(case.data.actions[part, column]) for part in case.windows])
-        rows = np.concatenate([np.arange(part.start, part.stop) for part in case.windows])
+        sizes = case.per_row(lambda part, column=column: np.abs(case.data.actions[part, column]))  # type: ignore[misc]
+        rows = case.per_row(lambda part: np.arange(part.start, part.stop))
         usual = sizes <= 1.5 * np.quantile(sizes, 0.99)
         bound = float(sizes[usual].max())
         beyond = rows[~usual]

@@ -147,6 +147,9 @@ def mended(reading: Reading, options: ReadOptions) -> Reading:
         notes.append(f"actions are multiplied by {options.action_scale:g}")
     if options.on_bad_rows == "drop":
         arrays = _without_bad_rows(arrays, reading.source, notes)
+    stale = options.reward_lag or options.on_bad_rows == "drop" or options.ends != "auto"
+    if stale and arrays.pop("returns_to_go", None) is not None:
+        notes.append("`returns_to_go` belonged to the rows as they were, and are left out")
     low = reading.action_low if options.action_low is None else options.action_low
     high = reading.action_high if options.action_high is None else options.action_high
     return Reading(reading.source, reading.format, arrays, notes, low, high)
