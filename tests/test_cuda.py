@@ -26,7 +26,7 @@ def test_the_losses_are_those_of_the_cpu(algo, tmp_path):
     for device in ("cpu", "cuda"):
         tiny_run(tmp_path / device, algo, device=device, eval_interval=1000, total_timesteps=60)
     rows = {device: [r for r in metric_rows(tmp_path / device) if "train/critic_loss" in r] for device in ("cpu", "cuda")}
-    assert len(rows["cpu"]) == len(rows["cuda"]) == 6
+    assert len(rows["cpu"]) == len(rows["cuda"]) >= 6
     for here, there in zip(rows["cpu"], rows["cuda"], strict=True):
         for name in here:
             assert there[name] == pytest.approx(here[name], rel=1e-3, abs=1e-4), (here["step"], name)

@@ -23,11 +23,11 @@ def memory_limit(limit: int | None) -> int:
     """Return the bytes that data may take in memory: what was set, else 80 % of what is free."""
     if limit is not None:
         return limit
-    return max(int(0.8 * _available_memory()), _LEAST_LIMIT)
+    return max(int(0.8 * available_memory()), _LEAST_LIMIT)
 
 
-def _available_memory() -> int:
-    """Bytes that can be had without swapping: free ones, and those of the page cache that can be given up."""
+def available_memory() -> int:
+    """Return the bytes that can be had without swapping: free ones, and those of the page cache that can be given up."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         for line in Path("/proc/meminfo").read_text().splitlines():
             if line.startswith("MemAvailable:"):

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rl_training.data.file_guards import available_memory
 from rl_training.errors import DatasetError
 
 
@@ -28,9 +29,12 @@ class RecordFile:
         return cls(path, mapped, fingerprint, _stamp(path))
 
     def expect_random_access(self) -> None:
-        """Tell the system that rows will be asked for in no order, so that reading ahead in the file would be in vain."""
+        """Tell the system that rows will be asked for in no order, where reading ahead in the file would be in vain.
+
+        A file that fits into the page cache is soon there as a whole, and reading ahead brings it in the sooner.
+        """
         mapped = getattr(self.rows, "_mmap", None)
-        if mapped is not None and hasattr(mmap, "MADV_RANDOM"):
+        if mapped is not None and hasattr(mmap, "MADV_RANDOM") and self.stamp[0] > available_memory():
             mapped.madvise(mmap.MADV_RANDOM)
 
     def fetch(self, rows: NDArray[np.int64]) -> NDArray[Any]:
