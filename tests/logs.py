@@ -145,3 +145,42 @@ def plant(rows=3000, length=60, seed=0):
         result["timeouts"].append(step == length - 1 or row == rows - 1)
     flags = ("terminals", "timeouts")
     return {name: np.asarray(values, dtype=bool if name in flags else np.float32) for name, values in result.items()}
+
+
+REWARDS = {
+    "dense": lambda s, a, n, last: -(s @ s) - 0.1 * (a @ a),
+    "next state": lambda s, a, n, last: -(n @ n),
+    "effort": lambda s, a, n, last: 1.0 + 0.1 * a[0],
+    "progress": lambda s, a, n, last: (n[0] - s[0]) / 0.05,
+    "sparse": lambda s, a, n, last: float(n @ n < 1.0),
+    "bonus": lambda s, a, n, last: -0.1 + 100.0 * last,
+    "penalty": lambda s, a, n, last: -0.01 * (s @ s) - 100.0 * last,
+}
+
+
+def linear_log(reward, *, same_start=False, varied=False, terminal=False, count=40, length=100, seed=0):
+    """The log of a random linear system under random actions."""
+    draw = generator(seed)
+    system = np.eye(4) * 0.97 + draw.normal(size=(4, 4)) * 0.02
+    control = draw.normal(size=(2, 4)) * 0.3
+    rows = []
+    for number in range(count):
+        state = np.ones(4) if same_start else draw.normal(size=4) * 2.0
+        steps = int(draw.integers(5, length)) if varied else length
+        for step in range(steps):
+            action = np.tanh(draw.normal(size=2))
+            following = system @ state + action @ control + draw.normal(size=4) * 0.02
+            last, truly = step == steps - 1, terminal and number % 2 == 0
+            rows.append(
+                (
+                    state,
+                    action,
+                    REWARDS[reward](state, action, following, last),
+                    following,
+                    last and truly,
+                    last and not truly,
+                )
+            )
+            state = following
+    columns = zip(FIELDS, zip(*rows, strict=True), strict=True)
+    return {name: np.asarray(values, dtype=bool if name in FIELDS[4:] else np.float32) for name, values in columns}

@@ -10,7 +10,7 @@ from rl_training.data.dataset_loaders import read_dataset
 from rl_training.data.doctor import examine
 from rl_training.data.reading import ReadOptions
 from tests.helpers import SHARED, call_cli
-from tests.logs import FIELDS, plant, table, write_csv, write_hdf5
+from tests.logs import FIELDS, REWARDS, linear_log, plant, table, write_csv, write_hdf5
 
 
 class Recipe:
@@ -189,6 +189,29 @@ def test_clean_data_is_called_clean(name, tmp_path, request):
 )
 def test_third_party_data_has_no_errors(name, env_id):
     assert [finding for finding in findings(SHARED / name, env_id) if finding.severity == "error"] == []
+
+
+SHAPES = [{}, {"same_start": True, "varied": True}, {"varied": True, "terminal": True}, {"count": 6}]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("reward", REWARDS)
+def test_no_false_alarm_on_rewards_of_any_kind(reward, shape):
+    found = examine(read_dataset(linear_log(reward, **shape)))
+    assert [finding for finding in found if finding.severity == "error"] == []
+
+
+@pytest.mark.parametrize("shape", SHAPES[:3], ids=str)
+@pytest.mark.parametrize("reward", ["dense", "next state", "effort", "progress"])
+@pytest.mark.parametrize("fault", [rewards_late, rewards_early, rewards_with_arrival])
+def test_shifts_are_found_in_rewards_of_any_kind(fault, reward, shape):
+    values = linear_log(reward, **shape)
+    fault(values)
+    found = examine(read_dataset(values))
+    assert [(finding.code, finding.severity) for finding in found if finding.severity == "error"] == [
+        ("shifted-rewards", "error")
+    ]
+    assert f"--reward-lag {-1 if fault is rewards_early else 1}" in found[0].fix
 
 
 def test_mismatch_with_the_environment(logged, neorl, tmp_path):

@@ -342,12 +342,13 @@ def check_alignment(case: Case) -> Iterator[Finding]:
     data = case.data
     if case.bad or len(case.leaks):  # what the seams would show is no evidence
         return
-    shift = find_shift(data.observations, data.actions, data.rewards, data.next_observations, data.episode_ends)
+    fields = (data.observations, data.actions, data.rewards, data.next_observations, data.terminals)
+    shift = find_shift(*fields, data.episode_ends)
     if shift is not None:
-        side = ("first", "late", "before") if shift.lag > 0 else ("last", "early", "after")
+        side = ("late", "before") if shift.lag > 0 else ("early", "after")
         evidence = (
-            f"rewards are one row {side[1]}: at {shift.seams} seams an episode's {side[0]} reward is off by "
-            f"{shift.own_error:.3g} from its own transition, by {shift.other_error:.3g} from the one {side[2]}"
+            f"rewards are one row {side[0]}: {shift.place} ({shift.rows} rewards) the error is {shift.own_error:.3g} "
+            f"explained by the own transition, {shift.other_error:.3g} by the one {side[1]}"
         )
         yield Finding("shifted-rewards", "error", evidence, f"add --reward-lag {shift.lag}")
 

@@ -1,7 +1,11 @@
-"""Do rewards stand in the rows they belong to? Answered from the data alone, at the seams between episodes.
+"""Do rewards stand in the rows they belong to? Answered from the data alone.
 
-Inside an episode neighbouring rewards are much alike, and a shift by a row hardly shows. At a seam it does: with rewards one
-row late, the first reward of an episode is explained by the last transition of the episode before, and not by its own.
+Two looks, each by a regression of rewards on transitions (observation, action, next observation):
+
+* Inside episodes: the reward of a row is far better explained by the transition before, or after, than by its own.
+* At the seams between episodes. Where neighbouring rewards are much alike a shift hardly shows inside, but it does at a seam:
+  with rewards one row late, the first reward of an episode is explained by the last transition of the episode before, and not
+  by its own; or it is a zero that belongs to no transition.
 """
 
 from collections.abc import Callable
@@ -10,9 +14,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-_FEATURES, _ROWS, _SEAMS, _FEWEST_SEAMS = 300, 8000, 2000, 5
+_FEATURES, _ROWS, _SEAMS = 300, 8000, 2000
+_FEWEST_ROWS, _FEWEST_SEAMS = 200, 8
+_RARE = 0.05  # share of zeros among rewards below which a zero at every seam is no accident
 Numbers = NDArray[np.float64]
-Model = Callable[[NDArray[np.intp]], Numbers]
+Rows = NDArray[np.intp]
+Model = Callable[[Rows], Numbers]
 
 
 @dataclass(frozen=True)
@@ -20,9 +27,10 @@ class Shift:
     """Rewards that are stored `lag` rows after the rows they belong to."""
 
     lag: int
-    own_error: float  # of rewards at the seams, explained by their own rows
-    other_error: float  # explained by the rows they seem to belong to
-    seams: int
+    own_error: float  # of rewards explained by their own transitions
+    other_error: float  # explained by the transitions they seem to belong to
+    rows: int  # how many rewards were looked at
+    place: str
 
 
 def find_shift(
@@ -30,6 +38,7 @@ def find_shift(
     actions: NDArray[np.generic],
     rewards: NDArray[np.generic],
     next_observations: NDArray[np.generic],
+    terminals: NDArray[np.bool_],
     ends: NDArray[np.bool_],
 ) -> Shift | None:
     """Return how rewards are shifted against transitions; None where they are not, or where the data cannot tell."""
@@ -39,30 +48,52 @@ def find_shift(
     inside = np.ones(len(reward), dtype=bool)
     inside[last] = inside[first] = False
     pool = np.flatnonzero(inside)
-    if len(last) <= _FEWEST_SEAMS or len(pool) < 100 or np.ptp(reward[pool]) == 0.0:
+    spread = float(np.median(np.abs(reward - np.median(reward))))
+    if len(pool) < _FEWEST_ROWS or spread == 0.0:  # mostly one value: seams look alike wherever the rewards belong
         return None
     draw = np.random.Generator(np.random.Philox(0))
     chosen = np.sort(draw.permutation(pool)[: 2 * _ROWS])
-    fit = _Regression(observations, actions, next_observations, chosen, draw)
-    train, test = chosen[::2], chosen[1::2]
-    seams = slice(None, _SEAMS)
-    own = fit(train, reward[train])
-    usual = float(np.median(np.abs(own(test) - reward[test])))
-    late_rows, before = first[1:][seams], last[:-1][seams]
-    early_rows, after = last[:-1][seams], first[1:][seams]
-    for lag, rows, explained_by in ((1, late_rows, before), (-1, early_rows, after)):
-        own_error = float(np.median(np.abs(own(rows) - reward[rows])))
-        if own_error <= 2.0 * usual:
-            continue
-        if lag == 1 and not reward[first].any() and own_error > max(4.0 * usual, 0.3 * reward.std()):
-            return Shift(1, own_error, usual, len(rows))  # a zero that belongs to no row stands at the head of each episode
-        if lag == -1 and not reward[last].any() and own_error > max(4.0 * usual, 0.3 * reward.std()):
-            return Shift(-1, own_error, usual, len(rows))
-        other = fit(train - lag, reward[train])
-        other_error = float(np.median(np.abs(other(explained_by) - reward[rows])))
-        if 2.0 * other_error < own_error:
-            return Shift(lag, own_error, other_error, len(rows))
-    return None
+    regression = _Regression(observations, actions, next_observations, chosen, draw)
+    look = _Look(reward, regression, chosen[::2], chosen[1::2], spread)
+    joins = ~terminals[last[:-1]] if (~terminals[last[:-1]]).sum() >= _FEWEST_SEAMS else np.ones(len(last) - 1, dtype=bool)
+    before, after = last[:-1][joins][:_SEAMS], first[1:][joins][:_SEAMS]
+    return look.inside() or look.at_seams(1, after, before) or look.at_seams(-1, before, after)
+
+
+class _Look:
+    """Errors of rewards under the assumption that they belong to the row itself, the one before, or the one after."""
+
+    def __init__(self, reward: Numbers, regression: "_Regression", train: Rows, test: Rows, spread: float) -> None:
+        self._reward, self._test, self._spread = reward, test, spread
+        self._models = {lag: regression(train - lag, reward[train]) for lag in (-1, 0, 1)}
+        self._errors = {lag: self._error(lag, test, test - lag) for lag in self._models}
+
+    def _error(self, lag: int, rows: Rows, explained_by: Rows) -> float:
+        return float(np.median(np.abs(self._models[lag](explained_by) - self._reward[rows])))
+
+    def inside(self) -> Shift | None:
+        """Look at rows inside episodes."""
+        own = self._errors[0]
+        lag = min((1, -1), key=lambda lag: self._errors[lag])
+        other = self._errors[lag]
+        if other < 0.4 * own and other < 0.2 * self._spread and own > 0.02 * self._spread:
+            return Shift(lag, own, other, len(self._test), "inside episodes")
+        return None
+
+    def at_seams(self, lag: int, rows: Rows, neighbours: Rows) -> Shift | None:
+        """Look at the rewards of rows beside a seam, with their neighbours across it."""
+        if len(rows) < _FEWEST_SEAMS:
+            return None
+        own, usual = self._error(0, rows, rows), self._errors[0]
+        if own < 2.0 * usual or own < 0.02 * self._spread:
+            return None
+        if not self._reward[rows].any() and (self._reward[self._test] == 0.0).mean() < _RARE:
+            return Shift(lag, own, usual, len(rows), "at the seams, where it is always 0")
+        other = self._error(lag, rows, neighbours)
+        informed = self._errors[lag] < 0.8 * self._spread  # rewards that are mere noise tell nothing
+        if informed and 2.0 * other < own and other < 1.5 * self._spread and own > 0.5 * self._spread:
+            return Shift(lag, own, other, len(rows), "at the seams between episodes")
+        return None
 
 
 class _Regression:
