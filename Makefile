@@ -40,6 +40,7 @@ test-faults: setup
 
 bench: setup
 	$(BIN)/python -m benchmarks.cpu
+	$(BIN)/python -m benchmarks.data
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
