@@ -272,3 +272,53 @@ def test_command_line(pendulum, tmp_path, capsys):
     assert [one["code"] for one in found] == ["shifted-rewards"]
     assert set(found[0]) == {"code", "severity", "evidence", "fix"}
     assert "no findings" in call_cli(capsys, "data", "doctor", bad, "--reward-lag", "1").stdout
+
+
+def test_shuffled_rows_are_not_called_broken():
+    """The advice to rebuild next observations would ruin them."""
+    values = linear_log("dense")
+    order = np.random.Generator(np.random.Philox(0)).permutation(len(values["rewards"]))
+    found = examine(read_dataset({name: array[order] for name, array in values.items()}))
+    assert [finding.severity for finding in found if finding.code == "next-observation-break"] == ["warning"]
+    assert "shuffled" in found[0].evidence
+
+
+@pytest.mark.parametrize("column", ["clock", "set-point"])
+def test_a_column_that_jumps_by_itself_is_no_end(column):
+    """Continuing data: an hour of the day, or a set-point, among slow columns."""
+    draw = np.random.Generator(np.random.Philox(0))
+    slow = np.cumsum(draw.normal(size=(2000, 3)) * 0.1, axis=0)
+    hours = np.arange(2000) % 24 if column == "clock" else (np.arange(2000) // 150) * 3.0
+    observations = np.concatenate((slow, hours[:, None]), axis=1).astype(np.float32)
+    values = {"observations": observations, "actions": draw.uniform(-1, 1, (2000, 1)).astype(np.float32)}
+    values["rewards"] = -np.abs(observations[:, 0])
+    assert [f for f in examine(read_dataset(values)) if f.severity == "error"] == []
+    cut = {**values, "timeouts": np.append(np.diff(hours) != 0, True), "next_observations": np.roll(observations, -1, axis=0)}
+    cut["next_observations"][-1] = observations[-1]
+    assert [f for f in examine(read_dataset(cut)) if f.severity == "error"] == []
+
+
+def test_time_limits_missing_beside_true_ends():
+    """D4RL's first files: terminals, no timeouts, no next observations."""
+    values = linear_log("dense", terminal=True)
+    rows = {name: values[name] for name in ("observations", "actions", "rewards", "terminals")}
+    assert "missing-ends" in {finding.code for finding in examine(read_dataset(rows))}
+
+
+def test_anything_can_be_examined(pendulum, tmp_path):
+    path = write_hdf5(tmp_path / "d.hdf5", pendulum)
+    assert examine(path) == examine(pendulum) == examine(load_dataset(path)) == []
+
+
+def test_inspect_replaces_nothing_but_its_own_page(pendulum, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = write_hdf5(tmp_path / "d.hdf5", pendulum)
+    before = path.read_bytes()
+    assert "choose another name" in call_cli(capsys, "data", "inspect", path, "--html", path, code=2).stderr
+    assert path.read_bytes() == before
+    for _ in range(2):
+        call_cli(capsys, "data", "inspect", path)
+    values = {field: array.copy() for field, array in pendulum.items()}
+    nan(values)
+    write_hdf5(path, values)
+    assert "not-finite" in call_cli(capsys, "data", "inspect", path, code=3).stdout

@@ -131,7 +131,67 @@ def parquet_bomb(path):
     return path
 
 
+def minari_fifo(path):
+    """A link to a pipe: whoever follows it waits for ever."""
+    import os
+
+    write_minari(path, LOG)
+    os.mkfifo(path / "data" / "pipe.h5")
+    with h5py.File(path / "data" / "main_data.hdf5", "a") as file:
+        del file["episode_0"]["observations"]
+        file["episode_0"]["observations"] = h5py.ExternalLink("pipe.h5", "/x")
+    return path
+
+
+def huge_chunk(path):
+    arrays = small_arrays(rows=10)
+    arrays.pop("observations")
+    write_hdf5(path, arrays)
+    with h5py.File(path, "a") as file:
+        shape = {"shape": (10, 3), "maxshape": (None, 3), "chunks": (30_000_000, 3)}
+        file.create_dataset("observations", dtype="f4", compression="gzip", **shape)[:] = 1.0
+    return path
+
+
+def parquet_of_lists(path):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow.parquet import write_table
+
+    rows = 300_000
+    lists = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(np.zeros(rows * 100, dtype=np.float32)), 100)
+    ones = pyarrow.array(np.ones(rows, dtype=np.float32))
+    write_table(pyarrow.table({"obs_0": lists, "action_0": ones, "reward": ones}), path)
+    return path
+
+
+def wide_cell(path):
+    rows = ["1,0.5,1"] * 5000
+    rows[2] = "x" * 60_000 + ",0.5,1"
+    path.write_text("obs_0,action_0,reward\n" + "\n".join(rows) + "\n")
+    return path
+
+
+def long_header(path):
+    path.write_text("x" * 200_000 + ",obs_0,action_0,reward\n1,2,3,4\n")
+    return path
+
+
+def torn_header(path):
+    with zipfile.ZipFile(path, "w") as archive:
+        text = b"{('descr': '<f4', 'fortran_order': False, 'shape': (8,), }".ljust(117) + b"\n"
+        archive.writestr("rewards.npy", b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text + b"\0" * 32)
+    return path
+
+
 HOSTILE = {
+    "minari pipe": (lambda p: minari_fifo(p / "m"), "link to somewhere else"),
+    "hdf5 chunk": (lambda p: huge_chunk(p / "d.h5"), "no honest file"),
+    "parquet lists": (lambda p: parquet_of_lists(p / "d.parquet"), "no honest file"),
+    "csv cell": (lambda p: wide_cell(p / "d.csv"), "holds text"),
+    "csv header": (lambda p: long_header(p / "d.csv"), "of no format that is known"),
+    "npz header": (lambda p: torn_header(p / "d.npz"), "cannot be read"),
+    "long name": (lambda p: p / ("x" * 5000), "cannot be read"),
+    "pipe": (lambda p: __import__("os").mkfifo(p / "pipe") or p / "pipe", "is no regular file"),
     "npz shape": (lambda p: npz_with_header(p / "d.npz", (10**15,)), "claims the shape"),
     "npz negative": (lambda p: npz_with_header(p / "d.npz", (-5,)), "d.npz"),
     "npz object": (lambda p: npz_with_header(p / "d.npz", (8,), dtype="|O"), "numbers are needed"),
@@ -139,7 +199,7 @@ HOSTILE = {
     "hdf5 shape": (lambda p: hdf5_shape_bomb(p / "d.h5"), "more than 80 %"),
     "hdf5 hollow": (lambda p: hdf5_bomb_under_memory(p / "d.h5"), "no honest file"),
     "hdf5 strings": (lambda p: string_rewards(p / "d.h5"), "numbers are needed"),
-    "hdf5 filter": (lambda p: unknown_filter(p / "d.h5"), "cannot be read as hdf5"),
+    "hdf5 filter": (lambda p: unknown_filter(p / "d.h5"), "cannot be read: "),
     "minari links": (lambda p: minari_with_links(p / "m"), "not a plain group"),
     "minari cycle": (lambda p: minari_cycle(p / "m"), "not a plain array"),
     "d3rlpy link": (lambda p: d3rlpy_external(p / "d.h5"), "link to somewhere else"),
@@ -163,7 +223,7 @@ def test_hostile_files_are_refused_in_one_line(case, tmp_path, capsys):
         assert call_cli(capsys, "data", command, path, code=3).stderr.startswith("error: ")
 
 
-BOMBS = ["npz shape", "npz bomb", "hdf5 shape", "hdf5 hollow", "parquet bomb"]
+BOMBS = ["npz shape", "npz bomb", "hdf5 shape", "hdf5 hollow", "hdf5 chunk", "parquet bomb", "parquet lists", "csv cell"]
 
 
 @pytest.mark.parametrize("case", BOMBS)

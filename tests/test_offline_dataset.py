@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rl_training.data import TransitionDataset, mix_datasets
-from rl_training.errors import DatasetError
+from rl_training.errors import ConfigError, DatasetError
 from tests.helpers import small_arrays, small_dataset
 
 
@@ -199,7 +199,7 @@ def test_mixing_by_weight_gives_the_asked_share():
     mixed = mix_datasets([first, second], [0.5, 0.5])
     assert len(mixed) == pytest.approx(2000, abs=20)
     assert mix_datasets([first, second], [0.5, 0.5]).fingerprint == mixed.fingerprint
-    with pytest.raises(DatasetError, match="weights must be 2 numbers"):
+    with pytest.raises(ConfigError, match="weights must be 2 numbers"):
         mix_datasets([first, second], [0.0, 0.0])
     with pytest.raises(DatasetError, match="differ in shape"):
         mix_datasets([first, small_dataset(observation_dim=4)])

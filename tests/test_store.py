@@ -36,9 +36,9 @@ def test_round_trip_is_mapped_and_equal(data, tmp_path):
 
 
 def test_npz_output(data, tmp_path):
-    save_dataset(replace(data, action_low=None, action_high=None), tmp_path / "d.npz")
-    assert load_dataset(tmp_path / "d.npz").fingerprint == replace(data, action_low=None, action_high=None).fingerprint
-    with pytest.raises(DatasetError, match="already exists"):
+    save_dataset(data, tmp_path / "d.npz")
+    assert load_dataset(tmp_path / "d.npz").fingerprint == data.fingerprint  # bounds and all
+    with pytest.raises(ConfigError, match="already exists"):
         save_dataset(data, tmp_path / "d.npz")
 
 
@@ -67,10 +67,10 @@ def test_a_failed_write_leaves_nothing_and_the_old_one(data, tmp_path):
     with pytest.raises(AttributeError):
         write_parts(tmp_path / "d", data, None, overwrite=True)
     assert (tmp_path / "d" / "rows.npy").read_bytes() == before
-    with pytest.raises(DatasetError, match="already exists; choose another name, or --overwrite"):
+    with pytest.raises(ConfigError, match="already exists; choose another name, or --overwrite"):
         save_dataset(data, tmp_path / "d")
     (tmp_path / "foreign").mkdir()
-    with pytest.raises(DatasetError, match="already exists; choose another name"):
+    with pytest.raises(ConfigError, match="already exists; choose another name"):
         save_dataset(data, tmp_path / "foreign", overwrite=True)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["d", "foreign"]
 
@@ -248,6 +248,49 @@ def test_convert_from_the_shell(tmp_path, capsys):
         np.savez(tmp_path / f"{name}.npz", **small_arrays(seed=ord(name)))
     call_cli(capsys, "data", "convert", tmp_path / "a.npz", tmp_path / "b.npz", tmp_path / "d")
     assert len(load_dataset(tmp_path / "d")) == 120
-    call_cli(capsys, "data", "convert", tmp_path / "a.npz", tmp_path / "d", code=3)
+    call_cli(capsys, "data", "convert", tmp_path / "a.npz", tmp_path / "d", code=2)
     done = call_cli(capsys, "data", "convert", tmp_path / "a.npz", tmp_path / "d", "--overwrite", "--json")
-    assert json.loads(done.stdout)["rows"] == 60
+    assert json.loads(done.stdout) == {"written": [{"path": str(tmp_path / "d"), "rows": 60}]}
+
+
+def test_a_store_with_nan_is_refused(data, tmp_path):
+    """A valid hash is no proof of good numbers."""
+    bad = replace(data, rewards=np.where(np.arange(len(data)) == 7, np.nan, data.rewards).astype(np.float32))
+    save_dataset(bad, tmp_path / "d")
+    with pytest.raises(DatasetError, match="`rewards` is NaN or inf in row 7"):
+        load_dataset(tmp_path / "d")
+
+
+def test_parts_written_one_by_one_have_the_fingerprint_of_the_whole(data, tmp_path):
+    from rl_training.data.row_view import RowView
+
+    with DatasetWriter(tmp_path / "d") as writer:
+        for part in RowView(data).parts(rows=100):
+            writer.append(part.copy())
+    assert load_dataset(tmp_path / "d").fingerprint == data.fingerprint
+    unmarked = TransitionDataset.from_dict({**data.fields(), "timeouts": data.timeouts & (np.arange(len(data)) < 600)})
+    save_dataset(unmarked, tmp_path / "e")
+    assert load_dataset(tmp_path / "e").fingerprint == unmarked.fingerprint
+
+
+def test_bounds_given_for_a_mapped_dataset_leave_it_mapped(data, tmp_path):
+    save_dataset(data, tmp_path / "d")
+    wide = load_dataset(tmp_path / "d", action_low=[-9, -9], action_high=[9, 9])
+    assert wide.records is not None
+    assert wide.spaces.action_high.tolist() == [9, 9]
+    assert wide.fingerprint != data.fingerprint
+    with pytest.raises(DatasetError, match="max_dataset_bytes"):
+        load_dataset(tmp_path / "d", ends="timeouts", max_bytes=1000)
+
+
+def test_what_a_killed_writer_left_is_removed(data, tmp_path):
+    (tmp_path / "d.tmp-999999999").mkdir()
+    (tmp_path / "d.tmp-999999999" / "rows.npy").write_bytes(b"half")
+    save_dataset(data, tmp_path / "d")
+    assert [path.name for path in tmp_path.iterdir()] == ["d"]
+
+
+@pytest.mark.parametrize("name", ["d.h5", "d.csv", "d.parquet"])
+def test_names_of_other_formats_are_refused(data, tmp_path, name):
+    with pytest.raises(ConfigError, match="written as a directory or as .npz"):
+        save_dataset(data, tmp_path / name)

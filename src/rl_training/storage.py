@@ -127,6 +127,8 @@ def staged_directory(path: Path) -> Iterator[Path]:
 def storage_error(path: Path, needed: int, error: OSError) -> StorageError:
     """Return the error that names the path, the cause, and the room that was needed and left."""
     with contextlib.suppress(OSError):
+        if not needed:
+            return StorageError(f"{path}: cannot be written: {error.strerror}")
         free = shutil.disk_usage(next(p for p in path.parents if p.exists())).free
         return StorageError(f"{path}: cannot be written: {error.strerror} ({needed:,} bytes needed, {free:,} free)")
     return StorageError(f"{path}: cannot be written: {error.strerror}")

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rl_training.cli.options import DebugOption, JsonOption, ReadChoice, with_read_options
-from rl_training.errors import ConfigError
+from rl_training.errors import ConfigError, DatasetError
 
 if TYPE_CHECKING:
     from rl_training.data.doctor import Finding
     from rl_training.data.offline_dataset import TransitionDataset
+    from rl_training.data.row_view import RowView
 
 app = typer.Typer(
     name="data", help="Look at logged data, check it, convert and combine it.", no_args_is_help=True, rich_markup_mode=None
@@ -50,12 +51,17 @@ def inspect(
     from rl_training.storage import replace_file
 
     read = read_dataset(path, reading.format, reading.options())
-    dataset, findings = read.dataset(), examine(read, env)
-    summary = summarize_dataset(dataset)
+    findings = examine(read, env)
+    if any(finding.code in ("not-finite", "malformed") for finding in findings):
+        _print_findings(findings)
+        raise DatasetError(f"{path}: cannot be shown before it is mended")
+    summary = summarize_dataset(read.dataset())
     target = None
     if not no_html:
-        target = Path(html or f"{Path(path.split(':')[-1]).name}.html")
-        replace_file(target, report_page(Path(path).name, read.origin, summary, findings).encode())
+        name = Path(path.removeprefix("minari:")).resolve().name
+        target = Path(html or f"{name}.html")
+        _refuse_foreign_file(target)
+        replace_file(target, report_page(name, read.origin, summary, findings).encode())
     if as_json:
         page = str(target) if target else None
         found = [finding.to_json() for finding in findings]
@@ -105,17 +111,18 @@ def convert(
 ) -> None:
     """Write data of any format as a hashed directory that is mapped into memory; several sources one after the other."""
     del debug
-    from rl_training.data.dataset_loaders import read_dataset
     from rl_training.data.store import DatasetWriter
 
     sources, out = _sources(paths, out, 1, "data convert PATH... OUT")
     if len(sources) == 1:
-        _save(read_dataset(sources[0], reading.format, reading.options()).dataset(), out, overwrite, as_json)
+        _save(_load(sources[0], reading), out, overwrite, as_json)
         return
+    if out.endswith(".npz"):
+        raise ConfigError(f"{out}: several sources are written as a directory; choose a name without .npz")
     with DatasetWriter(out, overwrite=overwrite) as writer:
         for source in sources:
-            writer.append(read_dataset(source, reading.format, reading.options()).dataset())
-    _say_written(out, writer.rows, None, as_json)
+            writer.append(_load(source, reading))
+    _say_written([(out, writer.rows)], as_json)
 
 
 @app.command()
@@ -134,14 +141,14 @@ def mix(
 ) -> None:
     """Mix datasets by whole episodes, with weights or all rows of each."""
     del debug
-    from rl_training.data.offline_mixers import mix_datasets
+    from rl_training.data.offline_mixers import mix_views
 
     sources, out = _sources(paths, out, 2, "data mix PATH PATH... OUT")
     shares = None if weights is None else _floats(weights, "--weights")
     if shares is not None and len(shares) != len(sources):
         raise ConfigError(f"--weights {weights!r}: there are {len(sources)} sources, so {len(sources)} weights are needed")
     datasets = [_load(source, reading) for source in sources]
-    _save(mix_datasets(datasets, shares, seed=seed), out, overwrite, as_json)
+    _save(mix_views(datasets, shares, seed=seed), out, overwrite, as_json)
 
 
 @app.command()
@@ -159,11 +166,17 @@ def split(
 ) -> None:
     """Split a dataset by whole episodes into one to learn from and one to check against."""
     del debug
-    from rl_training.data.subsets import split_dataset
+    from rl_training.data.store import free_target, save_dataset
+    from rl_training.data.subsets import split_views
 
-    rest, held = split_dataset(_load(path, reading), fraction, seed=seed)
-    _save(rest, train, overwrite, as_json)
-    _save(held, held_out, overwrite, as_json)
+    if Path(train).resolve() == Path(held_out).resolve():
+        raise ConfigError("TRAIN and HELD_OUT are the same place")
+    for target in (train, held_out):
+        free_target(target, overwrite=overwrite)
+    parts = dict(zip((train, held_out), split_views(_load(path, reading), fraction, seed), strict=True))
+    for target, part in parts.items():
+        save_dataset(part, target, overwrite=overwrite)
+    _say_written([(target, len(part)) for target, part in parts.items()], as_json)
 
 
 @app.command("filter")
@@ -185,12 +198,12 @@ def filter_episodes(
     """Keep the episodes that pass every condition."""
     del debug
     target = _target(out, out_option)
-    from rl_training.data.subsets import filter_dataset
+    from rl_training.data.subsets import filter_view
 
     share = None if top is None else _share(top)
     if (share, min_return, max_return, min_length, unique) == (None, None, None, None, False):
         raise ConfigError("give a condition: --top 10%, --min-return, --max-return, --min-length or --unique")
-    kept = filter_dataset(
+    kept = filter_view(
         _load(path, reading), top=share, min_return=min_return, max_return=max_return, min_length=min_length, unique=unique
     )
     _save(kept, target, overwrite, as_json)
@@ -207,7 +220,6 @@ def transform(
     reward_shift: Annotated[float, typer.Option(help="Summand of the rewards, after the factor.")] = 0.0,
     reward_clip: Annotated[str | None, typer.Option(help="Lowest and highest reward afterwards, such as -1,1.")] = None,
     normalize_actions: Annotated[bool, typer.Option("--normalize-actions", help="Map actions to [-1, 1].")] = False,
-    normalize_observations: Annotated[bool, typer.Option("--normalize-observations", help="Whiten observations.")] = False,
     next_actions: Annotated[bool, typer.Option("--next-actions", help="Add the action of the following row.")] = False,
     gamma: Annotated[float | None, typer.Option(help="Discount: adds returns-to-go, or computes them anew.")] = None,
     tail: Annotated[str, typer.Option(help="How a cut return is closed: last_reward, zero or none.")] = "last_reward",
@@ -215,7 +227,7 @@ def transform(
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Transform rewards, actions and observations, and add returns-to-go or next actions."""
+    """Transform rewards and actions, and add returns-to-go or next actions."""
     del debug
     target = _target(out, out_option)
     from rl_training.data.subsets import transform_dataset
@@ -229,7 +241,6 @@ def transform(
         reward_shift=reward_shift,
         reward_clip=clip,
         normalize_actions=normalize_actions,
-        normalize_observations=normalize_observations,
         next_actions=next_actions,
         gamma=gamma,
         tail=tail,  # type: ignore[arg-type]
@@ -257,19 +268,19 @@ def _load(path: str, reading: ReadChoice) -> "TransitionDataset":
     return read_dataset(path, reading.format, reading.options()).dataset()
 
 
-def _save(dataset: "TransitionDataset", out: str, overwrite: bool, as_json: bool) -> None:
+def _save(data: "TransitionDataset | RowView | list[RowView]", out: str, overwrite: bool, as_json: bool) -> None:
     from rl_training.data.store import save_dataset
 
-    save_dataset(dataset, out, overwrite=overwrite)
-    _say_written(out, len(dataset), len(dataset.episode_spans[0]), as_json)
+    save_dataset(data, out, overwrite=overwrite)
+    _say_written([(out, sum(map(len, data)) if isinstance(data, list) else len(data))], as_json)
 
 
-def _say_written(out: str, rows: int, episodes: int | None, as_json: bool) -> None:
+def _say_written(written: list[tuple[str, int]], as_json: bool) -> None:
     if as_json:
-        print(json.dumps({"path": out, "rows": rows, "episodes": episodes}))
+        print(json.dumps({"written": [{"path": path, "rows": rows} for path, rows in written]}))
         return
-    counted = "" if episodes is None else f" in {episodes:,} episodes"
-    print(f"{out}: {rows:,} transitions{counted}")
+    for path, rows in written:
+        print(f"{path}: {rows:,} transitions")
 
 
 def _floats(text: str, option: str) -> list[float]:
@@ -285,6 +296,14 @@ def _share(text: str) -> float:
     except ValueError:
         raise ConfigError(f"--top {text!r}: must look like 10%") from None
     return number / 100.0 if text.strip().endswith("%") else number
+
+
+def _refuse_foreign_file(target: Path) -> None:
+    """A page may replace an earlier page, and nothing else."""
+    from rl_training.data.report_page import MARK
+
+    if target.exists() and MARK.encode() not in target.read_bytes()[:400]:
+        raise ConfigError(f"{target}: is not a page of this command; choose another name with --html")
 
 
 def _print_summary(summary: dict[str, Any]) -> None:

@@ -1,5 +1,6 @@
 """The command line: parsing and printing only. `--help` and config errors load no torch."""
 
+import errno
 import json
 import os
 import sys
@@ -273,7 +274,8 @@ def run(arguments: Sequence[str]) -> int:
     debug = "--debug" in arguments
     try:
         code = app(list(arguments) or ["--help"], prog_name="rl-training", standalone_mode=False)
-        sys.stdout.flush()
+        if sys.stdout is not None:  # it is None when it was closed before we started
+            sys.stdout.flush()
         return code if isinstance(code, int) else 0  # 130 when the parser caught Ctrl-C
     except RLTrainingError as error:
         if debug:
@@ -289,9 +291,11 @@ def run(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:  # before a run has anything to save
         print("stopped before training began", file=sys.stderr)
         return 130
-    except BrokenPipeError:  # `| head` closed our output: that is not our fault, and not a traceback
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+    except OSError as error:
+        code = _output_fault(error)
+        if code is None:
+            raise
+        return code
     except typer.Exit as leave:
         return leave.exit_code
     except Exception as error:
@@ -299,6 +303,17 @@ def run(arguments: Sequence[str]) -> int:
         if usage is None:
             raise
         return usage
+
+
+def _output_fault(error: OSError) -> int | None:
+    """Return the exit code when standard output was closed (`| head`, not our fault) or is full; None for another error."""
+    if not isinstance(error, BrokenPipeError) and error.errno != errno.ENOSPC:
+        return None
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nothing more can be said there
+    if isinstance(error, BrokenPipeError):
+        return 0
+    print(f"error: output cannot be written: {error.strerror}", file=sys.stderr)
+    return 6
 
 
 def _usage_error(error: Exception) -> int | None:

@@ -30,7 +30,14 @@ _READ: dict[str, tuple[Any, Any]] = {
     ),
     "ends": (Annotated[str, typer.Option(help="`timeouts`: every marked end is a time limit.")], "auto"),
     "next_observations": (Annotated[str, typer.Option(help="`following`: make them from the following row.")], "auto"),
-    "reward_lag": (Annotated[int, typer.Option(help="The reward of a row is stored this many rows later.")], 0),
+    "reward_lag": (
+        Annotated[int, typer.Option(help="The reward of a row is stored this many rows later in its episode.")],
+        0,
+    ),
+    "reward_lag_across": (
+        Annotated[bool, typer.Option("--reward-lag-across", help="The whole column is shifted, across episodes too.")],
+        False,
+    ),
     "on_bad_rows": (Annotated[str, typer.Option(help="`drop`: leave out rows with NaN or inf.")], "error"),
     "action_scale": (Annotated[float, typer.Option(help="Factor from the stored unit of the actions to the real one.")], 1.0),
     "action_low": (Annotated[str | None, typer.Option(help="Real lower bounds of the actions, such as -1,-1.")], None),

@@ -2,7 +2,7 @@
 
 import fnmatch
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -61,18 +61,20 @@ OTHER_NAMES = {
     **dict.fromkeys(("timeouts", "truncated"), "timeout"),
 }
 
+_NUMBERED = r"([_.\[ ]?\d+\]?|[_.].+)"
 _GUESSES: dict[str, str] = {
-    "observations": r"(obs|observation|observations|state|s)([_.\[ ]?\d+\]?|[_.].+)",
-    "actions": r"(act|action|actions|control|u|a)([_.\[ ]?\d+\]?|[_.].+)|action",
-    "next_observations": r"next_(obs|observation|observations|state)([_.\[ ]?\d+\]?|[_.].+)",
-    "next_actions": r"next_(act|action|actions)([_.\[ ]?\d+\]?|[_.].+)",
-    "reward": r"r|rew|reward|rewards",
-    "episode": r"ep|episode|episode_id|episode_index|trajectory|traj|trajectory_id|run_id",
-    "time": r"t|time|timestamp|datetime|frame_index|time_step|timestep",
-    "terminal": r"terminal|terminals|terminated",
-    "done": r"done|dones",
-    "timeout": r"timeout|timeouts|truncated|truncation",
+    "observations": rf"(?i:obs|observation|observations|state){_NUMBERED}|s_?\d+",
+    "actions": rf"(?i:act|action|actions|control){_NUMBERED}|[ua]_?\d+|(?i:action)",
+    "next_observations": rf"(?i:next_(obs|observation|observations|state)){_NUMBERED}",
+    "next_actions": rf"(?i:next_(act|action|actions)){_NUMBERED}",
+    "reward": r"r|(?i:rew|reward|rewards)",
+    "episode": r"ep|(?i:episode|episode_id|episode_index|trajectory|traj|trajectory_id|run_id)",
+    "time": r"t|(?i:time|timestamp|datetime|frame_index|time_step|timestep)",
+    "terminal": r"(?i:terminal|terminals|terminated)",
+    "done": r"(?i:done|dones)",
+    "timeout": r"(?i:timeout|timeouts|truncated|truncation)",
 }
+"""What columns are called; single letters only as they stand here, since `T` may be a temperature."""
 
 
 def column_map(values: ColumnMap | Mapping[str, Any]) -> ColumnMap:
@@ -86,7 +88,7 @@ def guess_columns(found: Sequence[str], source: str) -> ColumnMap:
     """Return the column map that the names of a table suggest, or a DatasetError that shows how to write one."""
     guess: dict[str, Any] = {}
     for role, pattern in _GUESSES.items():
-        names = [name for name in found if re.fullmatch(pattern, name, re.IGNORECASE)]
+        names = [name for name in found if re.fullmatch(pattern, name)]
         if role in ("observations", "actions", "next_observations", "next_actions"):
             guess[role] = _in_number_order(names)
         elif names:
@@ -100,11 +102,12 @@ def guess_columns(found: Sequence[str], source: str) -> ColumnMap:
     return ColumnMap(**guess)
 
 
-def matching(patterns: Sequence[str], found: Sequence[str], source: str) -> list[str]:
-    """Return the columns that names or patterns stand for, each once, in order."""
+def matching(patterns: Sequence[str], found: Sequence[str], source: str, taken: Collection[str] = ()) -> list[str]:
+    """Return the columns that names or patterns stand for, each once, in order; a pattern leaves out what is `taken`."""
     chosen: list[str] = []
+    free = [name for name in found if name not in taken]
     for pattern in patterns:
-        names = [pattern] if pattern in found else _in_number_order([n for n in found if fnmatch.fnmatchcase(n, pattern)])
+        names = [pattern] if pattern in found else _in_number_order([n for n in free if fnmatch.fnmatchcase(n, pattern)])
         if not names:
             raise DatasetError(f"{source}: there is no column `{pattern}`.{did_you_mean(pattern, found)}")
         chosen += [name for name in names if name not in chosen]

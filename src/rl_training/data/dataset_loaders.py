@@ -1,9 +1,8 @@
 """Datasets from anywhere: files and directories of many formats, dictionaries of arrays, DataFrames."""
 
+import contextlib
 import os
-import zipfile
-import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,8 @@ from rl_training.data.readers import READERS
 from rl_training.data.readers.base import Candidate
 from rl_training.data.readers.minari import minari_path
 from rl_training.data.readers.tables import frame_reading
-from rl_training.data.reading import Reading, ReadOptions, mended, reading_of
-from rl_training.errors import ConfigError, DatasetError, did_you_mean
+from rl_training.data.reading import Reading, ReadOptions, reading_of, settle
+from rl_training.errors import ConfigError, DatasetError, RLTrainingError, did_you_mean
 
 Source = str | os.PathLike[str] | Mapping[str, Any] | Any
 """A path, `minari:ID`, a mapping of arrays, or a DataFrame."""
@@ -38,15 +37,16 @@ def load_dataset(
 
 
 def read_dataset(source: Source, format: str = "auto", options: ReadOptions | None = None) -> Reading:
-    """Return the fields of a source under our names with the mends that were asked for, not yet checked."""
+    """Return the transitions of a source under our names with the mends that were asked for, not yet checked."""
     options = options or ReadOptions()
     if isinstance(source, str | os.PathLike):
-        return mended(_read_path(source, format, options), options)
-    if hasattr(source, "columns") and hasattr(source, "__getitem__"):
-        return mended(frame_reading(source, options.columns), options)
-    if isinstance(source, Mapping):
-        return mended(reading_of(source, list(source), "dataset", "a mapping of arrays"), options)
-    raise DatasetError(f"a dataset is a path, a mapping of arrays or a DataFrame, not {type(source).__name__}")
+        return _read_path(source, format, options)
+    if not isinstance(source, Mapping) and not hasattr(source, "columns"):
+        raise DatasetError(f"a dataset is a path, a mapping of arrays or a DataFrame, not {type(source).__name__}")
+    with _foreign("dataset"):
+        if isinstance(source, Mapping):
+            return settle(reading_of(source, list(source), "dataset", "a mapping of arrays"), options)
+        return settle(frame_reading(source, options.columns), options)
 
 
 def _read_path(source: str | os.PathLike[str], format: str, options: ReadOptions) -> Reading:
@@ -54,31 +54,28 @@ def _read_path(source: str | os.PathLike[str], format: str, options: ReadOptions
     path = minari_path(text.removeprefix(_MINARI)) if text.startswith(_MINARI) else Path(text)
     if format != "auto" and format not in READERS:
         raise DatasetError(f"unknown format {format!r}.{did_you_mean(format, READERS)} There are: auto, {', '.join(READERS)}")
-    if not path.is_file() and not path.is_dir():
-        raise DatasetError(f"{path}: there is no such file or directory")
-    name = format
+    with _foreign(str(path)):
+        if not path.is_file() and not path.is_dir():
+            there = path.exists() or path.is_symlink()
+            raise DatasetError(f"{path}: is no regular file" if there else f"{path}: there is no such file or directory")
+        reader = READERS[_recognised(path) if format == "auto" else format]
+        if options.columns is not None and not reader.takes_columns:
+            raise ConfigError(f"{path}: is read as {reader.title}, which has no columns to name; leave out `columns`")
+        return reader.read(path, options).settled(options)
+
+
+@contextlib.contextmanager
+def _foreign(source: str) -> Iterator[None]:
+    """Make one line of whatever goes wrong in foreign bytes: libraries that parse them raise errors of every kind."""
     try:
-        name = _recognised(path) if format == "auto" else format
-        return READERS[name].read(path, options)
-    except (DatasetError, ConfigError):
+        yield
+    except RLTrainingError:
         raise
-    except UnicodeDecodeError as error:
-        raise DatasetError(f"{path}: cannot be read as {name}: it is not UTF-8 text ({error.reason})") from error
-    except (
-        OSError,
-        ValueError,
-        LookupError,
-        TypeError,
-        EOFError,
-        RuntimeError,
-        ArithmeticError,
-        zipfile.BadZipFile,
-    ) as error:
-        raise DatasetError(
-            f"{path}: cannot be read as {name}: {(str(error) or type(error).__name__).splitlines()[0]}"
-        ) from error
-    except (zlib.error, MemoryError) as error:
-        raise DatasetError(f"{path}: cannot be read as {name}: {str(error) or 'out of memory'}") from error
+    except MemoryError:
+        raise DatasetError(f"{source}: does not fit into memory; set max_dataset_bytes, or convert it in parts") from None
+    except Exception as error:
+        cause = (str(error) or type(error).__name__).splitlines()[0]
+        raise DatasetError(f"{source}: cannot be read: {cause[:200]}") from error
 
 
 def _recognised(path: Path) -> str:
@@ -90,4 +87,4 @@ def _recognised(path: Path) -> str:
     if candidate.head.startswith(b"\x1f\x8b"):
         raise DatasetError(f"{path}: is a gzip file; unpack it first")
     inside = "holds no dataset that is known" if path.is_dir() else "is of no format that is known"
-    raise DatasetError(f"{path}: {inside}; name one of {', '.join(READERS)} as its format, or convert it")
+    raise DatasetError(f"{path}: {inside}; name its format if it is one of {', '.join(READERS)}")

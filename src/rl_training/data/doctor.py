@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rl_training.data.blocks import bad_rows, blocks, column_range
+from rl_training.data.dataset_loaders import read_dataset
 from rl_training.data.environments import EnvironmentSpaces, environment_spaces
-from rl_training.data.offline_dataset import TransitionDataset, as_flags
+from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.data.reading import Reading
 from rl_training.data.reward_alignment import find_shift
 from rl_training.data.subsets import episode_digests
@@ -47,8 +48,8 @@ class Case:
     """A dataset on the table: checked arrays, the ends as they were marked, and what is known of the environment."""
 
     data: TransitionDataset
-    terminals: NDArray[np.bool_] | None = None  # as marked; None where nothing was
-    timeouts: NDArray[np.bool_] | None = None
+    terminals: NDArray[np.bool_]  # as marked
+    timeouts: NDArray[np.bool_]
     both_ends: NDArray[np.intp] | None = None  # rows marked as done and as a time limit, where a rule has settled that
     bad: dict[str, NDArray[np.intp]] = field(default_factory=dict)  # rows with NaN or inf, by field
     env: EnvironmentSpaces | None = None
@@ -71,8 +72,7 @@ class Case:
     @cached_property
     def marked(self) -> NDArray[np.bool_]:
         """Ends as they were marked, true or not."""
-        flags = [flag for flag in (self.terminals, self.timeouts) if flag is not None]
-        return np.logical_or.reduce(flags) if flags else np.zeros(len(self.data), dtype=bool)
+        return self.terminals | self.timeouts
 
     @cached_property
     def step_scale(self) -> NDArray[np.float64]:
@@ -114,14 +114,22 @@ class Case:
         return float(np.median(self.jumps(inside))) if len(inside) else np.inf
 
     def jumps(self, rows: NDArray[np.intp]) -> NDArray[np.float64]:
-        """How far the observation moves from a row to the next, in usual steps."""
+        """How far the observation moves from a row to the next, in usual steps: what half of the columns exceed.
+
+        A clock that strikes twelve or a set-point that is moved is one column of several; a new episode moves most.
+        """
         rows = rows[rows < len(self.data) - 1]
-        change = np.abs(self.data.observations[rows + 1] - self.data.observations[rows])
-        return np.asarray((change / self.step_scale).max(axis=1), dtype=np.float64)
+        change = np.abs(self.data.observations[rows + 1] - self.data.observations[rows]) / self.step_scale
+        return np.asarray(np.sort(change, axis=1)[:, change.shape[1] // 2], dtype=np.float64)
 
 
-def examine(reading: Reading, env_id: str | None = None) -> list[Finding]:
-    """Return every finding on a dataset as it was read, errors first; with an environment also what does not fit it."""
+def examine(source: Any, env_id: str | None = None) -> list[Finding]:
+    """Return every finding on data, errors first; with an environment also what does not fit it.
+
+    `source` is a reading (`read_dataset`), a dataset, or anything that `load_dataset` takes. A dataset that has been checked
+    shows less than a reading: some faults have been refused or settled by then.
+    """
+    reading = source if isinstance(source, Reading) else _as_reading(source)
     env = None if env_id is None else environment_spaces(env_id)
     arrays = {name: np.asarray(array) for name, array in reading.arrays.items()}
     bad = {n: r for n, a in arrays.items() if a.dtype.kind == "f" and n != "returns_to_go" and len(r := bad_rows(a))}
@@ -129,11 +137,17 @@ def examine(reading: Reading, env_id: str | None = None) -> list[Finding]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             data = _healed(reading, bad).dataset() if bad else reading.dataset()
-        ends = {name: as_flags(arrays[name], name, reading.source) for name in ("terminals", "timeouts") if name in arrays}
+        marked = arrays["timeouts"] if reading.inferred is None else arrays["timeouts"] & ~reading.inferred
     except DatasetError as error:
         return [Finding("malformed", "error", str(error), "mend the file")]
-    case = Case(data, ends.get("terminals"), ends.get("timeouts"), reading.both_ends, bad, env)
+    case = Case(data, arrays["terminals"], marked, reading.both_ends, bad, env)
     return _sorted(finding for check in (*QUICK_CHECKS, *THOROUGH_CHECKS) for finding in check(case))
+
+
+def _as_reading(source: Any) -> Reading:
+    if isinstance(source, TransitionDataset):
+        return Reading(source.origin or "dataset", "dataset", source.fields(), [], source.action_low, source.action_high)
+    return read_dataset(source)
 
 
 def _healed(reading: Reading, bad: Collection[str]) -> Reading:
@@ -193,7 +207,7 @@ def check_finite(case: Case) -> Iterator[Finding]:
 def check_successors(case: Case) -> Iterator[Finding]:
     """Next observations that are not those of the next row, inside episodes and at their ends."""
     broken, rows = case.broken, sum(part.stop - part.start for part in case.windows)
-    if len(broken) > 0.5 * rows and not case.marked[:-1].any():
+    if len(broken) > 0.5 * rows:
         evidence = f"{len(broken) / rows:.0%} of the next observations are not those of the row after"
         yield Finding(
             "next-observation-break", "warning", f"{evidence}: the rows seem shuffled", "order them by episode and time"
@@ -212,27 +226,24 @@ def _unmarked_ends(case: Case) -> bool:
     """Whether breaks are ends that nobody marked: no time limits anywhere, and the observation itself jumps."""
     if not case.marked[:-1].any():
         return True
-    unmarked = case.timeouts is None or not case.timeouts[:-1].any()
-    return bool(unmarked and len(case.broken) and np.median(case.jumps(case.broken)) > 2.0 * case.usual_jump)
+    return bool(
+        not case.timeouts[:-1].any() and len(case.broken) and np.median(case.jumps(case.broken)) > 2.0 * case.usual_jump
+    )
 
 
 def check_ends(case: Case) -> Iterator[Finding]:
     """Ends that overlap, are missing, or look like time limits."""
-    both, rule = case.both_ends, "they count as time limits; add them as terminals if they are true ends"
-    if both is None and case.terminals is not None and case.timeouts is not None:
-        both, rule = (
-            np.flatnonzero(case.terminals & case.timeouts),
-            "the true end counts; add --ends timeouts if they are limits",
-        )
-    if both is not None and len(both):
-        yield Finding("ends-overlap", "warning", f"a true end and a time limit are both marked in {_some(both)}", rule)
+    if case.both_ends is not None and len(case.both_ends):
+        evidence = f"an end and a time limit are both marked in {_some(case.both_ends)}"
+        rule = "a terminal counts as a true end, a `done` as a time limit; mark them apart, or add --ends timeouts"
+        yield Finding("ends-overlap", "warning", evidence, rule)
     if len(case.broken) and _unmarked_ends(case) and len(case.broken) <= 0.5 * len(case.data):
         evidence = f"no time limits are marked, but observations break off after {_some(case.broken)}"
         yield Finding("missing-ends", "warning", evidence, "they are taken as time limits; mark those that are true ends")
-    elif not case.marked[:-1].any():
+    elif not case.timeouts[:-1].any():
         jumps = _lone_jumps(case)
         if len(jumps) >= 2:
-            evidence = f"no ends are marked, and the observation jumps after {_some(jumps)}{_rhythm(jumps)}"
+            evidence = f"no time limits are marked, and the observation jumps after {_some(jumps)}{_rhythm(jumps)}"
             yield Finding("missing-ends", "error", evidence, "mark the ends, or name the episode column in the column map")
     starts, lengths = case.data.episode_spans
     ended = lengths[np.asarray(case.data.terminals[starts + lengths - 1])]
@@ -244,7 +255,7 @@ def check_ends(case: Case) -> Iterator[Finding]:
 def _lone_jumps(case: Case) -> NDArray[np.intp]:
     """Rows after which the observation moves many times as far as it usually does."""
     part = case.windows[0]
-    rows = np.arange(part.start, part.stop - 1)
+    rows = part.start + np.flatnonzero(~case.marked[part.start : part.stop - 1])
     if len(rows) < 10:
         return np.empty(0, dtype=np.intp)
     sizes = case.jumps(rows)
@@ -279,7 +290,7 @@ def _against_bounds(case: Case) -> Iterator[Finding]:
     if len(beyond) and len(beyond) <= 0.2 * len(rows):
         evidence = f"actions leave {shown} in {_some(beyond)}, up to {largest:.3g} times"
         yield Finding(
-            "actions-out-of-bounds", "error", evidence, "check the environment and the log; clip or drop these rows"
+            "actions-out-of-bounds", "error", evidence, "check the environment and the units; mend these rows in the log"
         )
     if largest < 0.6 and (sizes > 0.999 * largest).mean() > 0.005:
         evidence = f"actions stop at {largest:.3g} of {shown}, as if they were stored scaled"
@@ -350,7 +361,8 @@ def check_alignment(case: Case) -> Iterator[Finding]:
             f"rewards are one row {side[0]}: {shift.place} ({shift.rows} rewards) the error is {shift.own_error:.3g} "
             f"explained by the own transition, {shift.other_error:.3g} by the one {side[1]}"
         )
-        yield Finding("shifted-rewards", "error", evidence, f"add --reward-lag {shift.lag}")
+        across = " --reward-lag-across" if shift.across else ""
+        yield Finding("shifted-rewards", "error", evidence, f"add --reward-lag {shift.lag}{across}")
 
 
 Check = Callable[[Case], Iterator[Finding]]

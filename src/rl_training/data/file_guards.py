@@ -4,7 +4,7 @@ import contextlib
 import math
 import os
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -71,25 +71,32 @@ def hdf5_array(group: Any, name: str, source: str) -> Any:
     return item
 
 
-def hdf5_group(group: Any, name: str, source: str) -> Any:
-    """Return a group inside its file; a link is refused unopened."""
+def is_group(group: Any, name: str) -> bool:
+    """Return whether a name is a group inside the file; a link is not followed."""
     import h5py
 
-    if not isinstance(group.get(name, getlink=True), h5py.HardLink) or not isinstance(group[name], h5py.Group):
+    return isinstance(group.get(name, getlink=True), h5py.HardLink) and isinstance(group[name], h5py.Group)
+
+
+def hdf5_group(group: Any, name: str, source: str) -> Any:
+    """Return a group inside its file; a link is refused unopened."""
+    if not is_group(group, name):
         raise DatasetError(f"{source}: `{name}` is not a plain group inside the file")
     return group[name]
 
 
-def hdf5_bytes(items: Iterator[Any]) -> tuple[int, int]:
-    """Return the bytes that arrays claim, and the bytes they take in the file."""
+def hdf5_bytes(items: Iterable[Any]) -> tuple[int, int]:
+    """Return the bytes that reading arrays takes, by whole chunks, and the bytes they take in the file."""
     claimed = stored = 0
     for item in items:
-        claimed += math.prod(item.shape) * item.dtype.itemsize
+        whole = math.prod(item.shape) * item.dtype.itemsize
+        chunk = math.prod(item.chunks) * item.dtype.itemsize if item.chunks else 0
+        claimed += max(whole, chunk)
         stored += int(item.id.get_storage_size())
     return claimed, stored
 
 
-def read_npz(path: Path, wanted: Mapping[str, str], limit: int | None) -> tuple[dict[str, NDArray[Any]], list[str]]:
+def read_npz(path: Path, wanted: Collection[str], limit: int | None) -> tuple[dict[str, NDArray[Any]], list[str]]:
     """Return the wanted arrays of an npz file and the names of all; headers are checked against the stored sizes first."""
     source = str(path)
     with zipfile.ZipFile(path) as archive:

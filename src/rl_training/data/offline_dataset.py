@@ -1,10 +1,11 @@
 """Logged transitions: checked once when they enter, sampled deterministically ever after."""
 
+import hashlib
 import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self
 
@@ -82,11 +83,20 @@ class TransitionDataset:
         that is both, the true end wins.
         """
         arrays = _checked_arrays(with_terminals(data, source), source)
-        if not arrays.get("timeouts", np.zeros(1)).any():
+        if not arrays.get("timeouts", np.zeros(1))[:-1].any():
             arrays["timeouts"] = np.append(breaks(arrays["observations"], arrays["next_observations"], BREAK), True)
         arrays["timeouts"] = arrays["timeouts"] & ~arrays["terminals"]
-        low, high = (None if b is None else np.asarray(b, dtype=np.float32).reshape(-1) for b in (action_low, action_high))
+        arrays["timeouts"][-1] = not arrays["terminals"][-1]  # the end of the data cuts an episode that goes on
+        low, high = checked_bounds(action_low, action_high, arrays["actions"].shape[1], source)
         return cls(**arrays, action_low=low, action_high=high, origin=origin)  # type: ignore[arg-type]
+
+    def with_bounds(self, low: NDArray[np.float32] | None, high: NDArray[np.float32] | None) -> Self:
+        """Return the same rows with other bounds of the actions."""
+        records = self.records
+        if records is not None:
+            known = hashlib.sha256(f"{records.fingerprint} {low} {high}".encode()).hexdigest()
+            records = replace(records, fingerprint=known)
+        return replace(self, action_low=low, action_high=high, records=records)
 
     def __len__(self) -> int:
         return len(self.rewards)
@@ -182,18 +192,39 @@ def with_terminals(data: Mapping[str, Any], source: str) -> dict[str, Any]:
     """Return the fields with `terminals` in place of `dones`, which mean true ends unless timeouts say otherwise."""
     values = dict(data)
     dones = values.pop("dones", None)
-    if dones is None or values.get("terminals") is not None:
+    if dones is None:
         return values
     ends = as_flags(dones, "dones", source)
+    if values.get("terminals") is not None:
+        if values.get("timeouts") is None:
+            values["timeouts"] = ends & ~as_flags(values["terminals"], "terminals", source)
+        return values
     if values.get("timeouts") is None:
         warnings.warn(f"{source}: `dones` without `timeouts`: every done is taken as a true end", stacklevel=3)
         return {**values, "terminals": ends}
     return {**values, "terminals": ends & ~as_flags(values["timeouts"], "timeouts", source)}
 
 
+def checked_bounds(
+    low: Any, high: Any, width: int, source: str
+) -> tuple[NDArray[np.float32] | None, NDArray[np.float32] | None]:
+    """Return the bounds of `width` actions as arrays, or none; bounds of another shape or order are refused."""
+    if low is None or high is None:
+        return None, None
+    bounds = tuple(np.asarray(bound, dtype=np.float32).reshape(-1) for bound in (low, high))
+    if any(bound.shape != (width,) or not np.isfinite(bound).all() for bound in bounds) or (bounds[0] >= bounds[1]).any():
+        raise DatasetError(
+            f"{source}: the bounds of {width} actions must be as many finite numbers, low below high, "
+            f"got {bounds[0].tolist()} and {bounds[1].tolist()}"
+        )
+    return bounds[0], bounds[1]
+
+
 def as_flags(values: Any, name: str, source: str) -> NDArray[np.bool_]:
     """Return true and false, (rows,), from an array of booleans or of 0 and 1; anything else is refused."""
     array = np.asarray(values)
+    if array.ndim != 1 and not (array.ndim == 2 and array.shape[1] == 1):
+        raise DatasetError(f"{source}: `{name}` has shape {array.shape}; (rows,) is needed")
     if array.dtype.kind not in "biuf" or not _all_flags(array):
         raise DatasetError(f"{source}: `{name}` holds values other than 0 and 1 (dtype {array.dtype})")
     return array.astype(bool).reshape(-1)
@@ -267,9 +298,9 @@ def _shape_faults(arrays: Mapping[str, NDArray[Any]]) -> list[str]:
 
 def _finite_faults(arrays: Mapping[str, NDArray[Any]]) -> list[str]:
     faults = []
-    checked = [
-        name for name, array in arrays.items() if array.dtype.kind == "f" and name != "returns_to_go"
-    ]  # -inf: no floor
+    checked = [name for name, array in arrays.items() if array.dtype.kind == "f" and name != "returns_to_go"]
+    if "returns_to_go" in arrays and (np.isnan(returns := arrays["returns_to_go"]) | (returns == np.inf)).any():
+        faults.append("`returns_to_go` holds NaN or +inf; only -inf has a meaning there, no floor")
     with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
         found = zip(checked, pool.map(bad_rows, [arrays[name] for name in checked]), strict=True)
     for name, bad in found:

@@ -1,14 +1,15 @@
 """Several datasets into one, by whole episodes."""
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rl_training import rng
-from rl_training.data.offline_dataset import OPTIONAL, REQUIRED, TransitionDataset
-from rl_training.errors import DatasetError
+from rl_training.data.offline_dataset import TransitionDataset
+from rl_training.data.row_view import RowView
+from rl_training.errors import ConfigError, DatasetError
 
 
 def mix_datasets(
@@ -20,6 +21,16 @@ def mix_datasets(
     rows (to within an episode): as many rows as possible are kept, episodes chosen by `seed`. An optional field survives
     when every dataset has it.
     """
+    copies = [view.copy() for view in mix_views(datasets, weights, seed=seed)]
+    values = {name: np.concatenate([getattr(d, name) for d in copies]) for name in copies[0].fields()}
+    low, high = copies[0].action_low, copies[0].action_high
+    return TransitionDataset.from_dict(values, action_low=low, action_high=high, source="mixture")
+
+
+def mix_views(
+    datasets: Sequence[TransitionDataset], weights: Sequence[float] | None = None, *, seed: int = 0
+) -> list[RowView]:
+    """Return views of what each dataset contributes to a mixture, with the fields and bounds that all of them share."""
     if not datasets:
         raise DatasetError("there is nothing to mix: give at least one dataset")
     first = datasets[0]
@@ -29,32 +40,26 @@ def mix_datasets(
                 f"datasets 0 and {position} differ in shape: observations {first.observation_dim} and "
                 f"{other.observation_dim}, actions {first.action_dim} and {other.action_dim}"
             )
-    kept = [np.arange(len(dataset)) for dataset in datasets] if weights is None else _rows(datasets, weights, seed)
-    names = [name for name in (*REQUIRED, *OPTIONAL) if all(getattr(d, name) is not None for d in datasets)]
-    values: dict[str, NDArray[Any]] = {
-        name: np.concatenate([getattr(d, name)[rows] for d, rows in zip(datasets, kept, strict=True)]) for name in names
-    }
-    ends = np.cumsum([len(rows) for rows in kept if len(rows)]) - 1
-    values["timeouts"][ends] |= ~values["terminals"][ends]  # a dataset may stop in the middle of an episode
     low = np.min([d.spaces.action_low for d in datasets], axis=0)
     high = np.max([d.spaces.action_high for d in datasets], axis=0)
-    return TransitionDataset.from_dict(values, action_low=low, action_high=high, source="mixture")
+    lost = [name for name in ("next_actions", "returns_to_go") if any(getattr(d, name) is None for d in datasets)]
+    alike = [replace(d.with_bounds(low, high), **dict.fromkeys(lost, None)) for d in datasets]  # type: ignore[arg-type]
+    chosen = [None] * len(datasets) if weights is None else _episodes(datasets, weights, seed)
+    views = [RowView(d, episodes) for d, episodes in zip(alike, chosen, strict=True)]
+    return [view for view in views if len(view)]
 
 
-def _rows(datasets: Sequence[TransitionDataset], weights: Sequence[float], seed: int) -> list[NDArray[np.intp]]:
-    """The rows each dataset contributes, whole episodes in their old order."""
+def _episodes(datasets: Sequence[TransitionDataset], weights: Sequence[float], seed: int) -> list[NDArray[np.intp]]:
+    """The episodes each dataset contributes, in their old order."""
     share = np.asarray(weights, dtype=np.float64)
     if len(share) != len(datasets) or not np.isfinite(share).all() or (share < 0).any() or share.sum() <= 0:
-        raise DatasetError(f"weights must be {len(datasets)} numbers >= 0, not all zero, got {list(weights)}")
+        raise ConfigError(f"weights must be {len(datasets)} numbers >= 0, not all zero, got {list(weights)}")
     share = share / share.sum()
     total = min(len(d) / w for d, w in zip(datasets, share, strict=True) if w > 0)
     kept = []
     for position, (dataset, part) in enumerate(zip(datasets, share, strict=True)):
-        episodes = [episode.rows for episode in dataset.episodes()]
-        order = np.argsort(rng.bits([seed], f"mix/{position}", 0, (len(episodes),))[0].numpy(), kind="stable")
-        sizes = np.cumsum([episodes[i].stop - episodes[i].start for i in order])
-        count = int(np.searchsorted(sizes, round(total * part), side="right")) if part > 0 else 0
-        chosen = sorted(order[: max(count, 1 if part > 0 else 0)])
-        pieces = [np.arange(episodes[i].start, episodes[i].stop) for i in chosen]
-        kept.append(np.concatenate(pieces) if pieces else np.empty(0, dtype=np.intp))
+        lengths = dataset.episode_spans[1]
+        order = np.argsort(rng.bits([seed], f"mix/{position}", 0, (len(lengths),))[0].numpy(), kind="stable")
+        count = int(np.searchsorted(np.cumsum(lengths[order]), round(total * part), side="right")) if part > 0 else 0
+        kept.append(np.sort(order[: max(count, 1 if part > 0 else 0)]))
     return kept

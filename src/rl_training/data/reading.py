@@ -1,206 +1,25 @@
-"""What a reader hands over: fields by our names, not yet checked, with a note of how they were read and what to mend."""
+"""What a reader hands over, and how it is settled: ends, rewards, next observations and drops, in this order.
+
+A reader gives rows as they stand in a file, under our names. `settle` turns them into transitions, with the mends that were
+asked for; the doctor looks at the result before anything is refused.
+"""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rl_training.data.blocks import bad_rows, breaks
 from rl_training.data.columns import ColumnMap
-from rl_training.data.offline_dataset import OPTIONAL, REQUIRED, TransitionDataset, as_flags, with_terminals
-from rl_training.errors import DatasetError, did_you_mean
+from rl_training.data.offline_dataset import BREAK, OPTIONAL, REQUIRED, TransitionDataset, as_flags
+from rl_training.errors import ConfigError, DatasetError, did_you_mean
 
 Arrays = dict[str, NDArray[Any]]
 Ends = Literal["auto", "timeouts"]
 NextObservations = Literal["auto", "following"]
 OnBadRows = Literal["error", "drop"]
-
-
-@dataclass(frozen=True)
-class ReadOptions:
-    """How a file is to be read where its content alone does not say; each is the mend of some finding of the doctor."""
-
-    columns: ColumnMap | None = None  # of a table
-    ends: Ends = "auto"  # `timeouts`: every marked end is a time limit
-    next_observations: NextObservations = "auto"  # `following`: made from the following row, whatever the file holds
-    reward_lag: int = 0  # the reward of a row is stored this many rows later
-    on_bad_rows: OnBadRows = "error"  # `drop`: leave out transitions with NaN or inf, and cut the episode there
-    action_scale: float = 1.0  # factor from the stored unit to the real one
-    action_low: tuple[float, ...] | None = None  # real bounds, where the file has none
-    action_high: tuple[float, ...] | None = None
-    max_bytes: int | None = None  # most memory the arrays may take; by default 80 % of what is free
-
-
-@dataclass
-class Reading:
-    """Fields as they stand in a file, under our names; `next_observations` are always there, ends may be missing."""
-
-    source: str
-    format: str
-    arrays: Arrays
-    notes: list[str] = field(default_factory=list)
-    action_low: Any = None
-    action_high: Any = None
-    both_ends: NDArray[np.intp] | None = None  # rows marked both as done and as a time limit, before a rule settled it
-
-    @property
-    def origin(self) -> str:
-        """One line: what was recognised, and how the ends were read."""
-        return "; ".join([f"{self.source}: read as {self.format}", *self.notes])
-
-    def dataset(self) -> TransitionDataset:
-        """Return the checked dataset, or raise one DatasetError that names every fault."""
-        bounds = {"action_low": self.action_low, "action_high": self.action_high}
-        return TransitionDataset.from_dict(self.arrays, **bounds, source=self.source, origin=self.origin)
-
-
-def reading_of(arrays: Mapping[str, Any], found: list[str], source: str, title: str) -> Reading:
-    """Return arrays under our names with flags for ends and next observations; what a file left open is settled here.
-
-    `masks` (OGBench) are 0 where nothing is to be bootstrapped, and `terminals` beside them mark the end of a trajectory.
-    Without next observations the next row is the next observation.
-    """
-    named: Arrays = {}
-    for name, array in arrays.items():
-        target = ALIASES.get(name, name)
-        if target in named:
-            raise DatasetError(f"{source}: holds `{target}` twice, under two names ({name} is one); remove one")
-        named[target] = np.asarray(array)
-    for name in ("observations", "actions", "rewards"):
-        if name not in named:
-            near = did_you_mean(name, found)
-            goal = " (goal-conditioned files have none: relabel them for one task first)" if name == "rewards" else ""
-            listed = ", ".join(sorted(found)) or "nothing"
-            raise DatasetError(f"{source}: `{name}` is missing{goal}.{near} Found: {listed}")
-    lengths = {name: array.shape[0] if array.ndim else 0 for name, array in named.items()}
-    if len(set(lengths.values())) > 1 or not lengths["rewards"]:
-        raise DatasetError(f"{source}: arrays must share one length above 0, got {lengths}")
-    notes: list[str] = []
-    both = None
-    if "dones" in named and "terminals" not in named and "timeouts" in named:
-        flags = (as_flags(named[name], name, source) for name in ("dones", "timeouts"))
-        both = np.flatnonzero(np.logical_and(*flags))
-    values = _with_ends(named, source, notes)
-    if "next_observations" not in values:
-        return Reading(source, title, following_observations(values, source, notes), notes)
-    return Reading(source, title, values, notes, both_ends=both)
-
-
-def _with_ends(named: Arrays, source: str, notes: list[str]) -> Arrays:
-    """True ends as `terminals`, cuts as `timeouts` where the file tells, and a note of what was taken for what."""
-    if "masks" in named:
-        stop = ~as_flags(named.pop("masks"), "masks", source)
-        last = as_flags(named.get("terminals", np.zeros(len(stop))), "terminals", source)
-        notes.append("ends: masks of 0 are true ends, `terminals` the last rows of trajectories")
-        return {**named, "terminals": stop, "timeouts": last & ~stop}
-    if "terminals" not in named and "dones" not in named:
-        notes.append("ends: no true ends are marked, so none are assumed")
-        named["terminals"] = np.zeros(len(named["rewards"]), dtype=bool)
-    elif "dones" in named and "terminals" not in named:
-        split = "unless a timeout" if "timeouts" in named else "every one of them, since no timeouts are marked"
-        notes.append(f"ends: `dones` are true ends, {split}")
-    else:
-        notes.append("ends: `terminals` are true ends")
-    notes.append("`timeouts` are time limits" if "timeouts" in named else "no time limits are marked")
-    return with_terminals(named, source)
-
-
-def following_observations(values: Arrays, source: str, notes: list[str]) -> Arrays:
-    """Return the fields with the next row as the next observation, unless the episode ends.
-
-    On a true end the next observation does not matter and is the row's own. Where an episode is cut it is unknown: that row
-    is dropped, and the row before it becomes the cut.
-    """
-    terminals = as_flags(values["terminals"], "terminals", source)
-    timeouts = as_flags(values.get("timeouts", np.zeros_like(terminals)), "timeouts", source) & ~terminals
-    timeouts[-1] |= not terminals[-1]
-    observations = values["observations"]
-    following = np.concatenate((observations[1:], observations[-1:]))
-    following[terminals] = observations[terminals]
-    notes.append(f"next observations are the following rows; {int(timeouts.sum())} last rows of cut episodes are dropped")
-    cut_before = np.append(timeouts[1:], False) & ~terminals
-    result = {**values, "next_observations": following, "terminals": terminals, "timeouts": cut_before}
-    return {name: array[~timeouts] for name, array in result.items()}
-
-
-def mended(reading: Reading, options: ReadOptions) -> Reading:
-    """Return a reading with the mends that the options ask for; the reading itself where they ask for none."""
-    if options == replace(ReadOptions(), columns=options.columns, max_bytes=options.max_bytes):
-        return reading
-    arrays, notes = dict(reading.arrays), list(reading.notes)
-    if options.ends == "timeouts":
-        ends = as_flags(arrays["terminals"], "terminals", reading.source)
-        marked = arrays.get("timeouts")
-        cuts = ends if marked is None else ends | as_flags(marked, "timeouts", reading.source)
-        arrays |= {"terminals": np.zeros_like(ends), "timeouts": cuts}
-        notes.append(f"every end is taken as a time limit ({int(ends.sum())} were marked as true ends)")
-    if options.next_observations == "following":
-        arrays.pop("next_observations")
-        arrays = following_observations(arrays, reading.source, notes)
-    if options.reward_lag:
-        arrays = _realigned(arrays, options.reward_lag, reading.source, notes)
-    if options.action_scale != 1.0:
-        for name in ("actions", "next_actions"):
-            if name in arrays:
-                arrays[name] = arrays[name] * arrays[name].dtype.type(options.action_scale)
-        notes.append(f"actions are multiplied by {options.action_scale:g}")
-    if options.on_bad_rows == "drop":
-        arrays = _without_bad_rows(arrays, reading.source, notes)
-    stale = options.reward_lag or options.on_bad_rows == "drop" or options.ends != "auto"
-    if stale and arrays.pop("returns_to_go", None) is not None:
-        notes.append("`returns_to_go` belonged to the rows as they were, and are left out")
-    low = reading.action_low if options.action_low is None else options.action_low
-    high = reading.action_high if options.action_high is None else options.action_high
-    return Reading(reading.source, reading.format, arrays, notes, low, high)
-
-
-def ends_of(arrays: Mapping[str, NDArray[Any]], source: str) -> NDArray[np.bool_]:
-    """Return a flag on the last row of each episode, as far as ends are marked."""
-    marked = [as_flags(arrays[name], name, source) for name in ("terminals", "timeouts") if name in arrays]
-    ends = np.logical_or.reduce(marked) if marked else np.zeros(len(arrays["rewards"]), dtype=bool)
-    ends[-1] = True
-    return ends
-
-
-def _realigned(arrays: Arrays, lag: int, source: str, notes: list[str]) -> Arrays:
-    """Rewards moved to the rows they belong to; rows whose reward is not in the file are dropped, and cut the episode.
-
-    Where every episode begins (or, for a negative lag, ends) with a reward of 0 that belongs to no row, the move stays
-    inside episodes; otherwise the rewards of the whole file are one shifted column.
-    """
-    rewards, ends = arrays["rewards"].reshape(-1), ends_of(arrays, source)
-    rows = np.arange(len(rewards))
-    episode = np.cumsum(np.append(False, ends[:-1]))
-    stored = rows + lag
-    inside = (stored >= 0) & (stored < len(rows))
-    edges = np.append(True, ends[:-1]) if lag > 0 else ends
-    if not rewards[edges].any():
-        inside[inside] &= episode[stored[inside]] == episode[rows[inside]]
-    notes.append(f"rewards are moved by {lag} rows; {int((~inside).sum())} rows without one are dropped")
-    moved = {**arrays, "rewards": rewards[np.clip(stored, 0, len(rows) - 1)]}
-    return _keep(moved, inside, ends)
-
-
-def _without_bad_rows(arrays: Arrays, source: str, notes: list[str]) -> Arrays:
-    """The transitions that are finite; the row before one that is left out becomes a cut."""
-    good = np.ones(len(arrays["rewards"]), dtype=bool)
-    for name, array in arrays.items():
-        if array.dtype.kind == "f" and name != "returns_to_go":
-            good &= np.isfinite(array.reshape(len(array), -1)).all(axis=1)
-    if not good.any():
-        raise DatasetError(f"{source}: every row holds NaN or inf, so nothing is left once they are dropped")
-    notes.append(f"{int((~good).sum())} rows with NaN or inf are dropped")
-    return _keep(arrays, good, ends_of(arrays, source))
-
-
-def _keep(arrays: Arrays, kept: NDArray[np.bool_], ends: NDArray[np.bool_]) -> Arrays:
-    """The kept rows; a kept row whose successor in its episode is gone becomes a cut."""
-    lost_next = np.append(~kept[1:], False) & ~ends
-    terminals = arrays["terminals"].reshape(-1).astype(bool)
-    timeouts = (ends & ~terminals) | lost_next
-    return {name: array[kept] for name, array in {**arrays, "timeouts": timeouts}.items()}
-
 
 ALIASES: dict[str, str] = {
     "obs": "observations",
@@ -216,4 +35,232 @@ ALIASES: dict[str, str] = {
     "truncations": "timeouts",
     "next_action": "next_actions",
 }
+BOUNDS = ("action_low", "action_high")
 FIELDS = (*REQUIRED, *OPTIONAL, "dones", "masks")
+KNOWN_NAMES = (*FIELDS, *ALIASES, *BOUNDS)
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """How a file is to be read where its content alone does not say; each is the mend of some finding of the doctor."""
+
+    columns: ColumnMap | None = None  # of a table
+    ends: Ends = "auto"  # `timeouts`: every marked end is a time limit
+    next_observations: NextObservations = "auto"  # `following`: made from the following row, whatever the file holds
+    reward_lag: int = 0  # the reward of a row is stored this many rows later in its episode
+    reward_lag_across: bool = False  # ... in the file, episodes or not: the whole column is shifted
+    on_bad_rows: OnBadRows = "error"  # `drop`: leave out transitions with NaN or inf, and cut the episode there
+    action_scale: float = 1.0  # factor from the stored unit to the real one
+    action_low: tuple[float, ...] | None = None  # real bounds, where the file has none
+    action_high: tuple[float, ...] | None = None
+    max_bytes: int | None = None  # most memory the arrays may take; by default 80 % of what is free
+
+    def __post_init__(self) -> None:
+        words = {"ends": Ends, "next_observations": NextObservations, "on_bad_rows": OnBadRows}
+        for name, legal in words.items():
+            if (value := getattr(self, name)) not in get_args(legal):
+                raise ConfigError(f"{name} = {value!r} is not legal: must be one of {', '.join(get_args(legal))}")
+        if type(self.reward_lag) is not int:
+            raise ConfigError(f"reward_lag = {self.reward_lag!r} is not legal: must be an integer")
+        if not isinstance(self.action_scale, int | float) or not 0.0 < self.action_scale < np.inf:
+            raise ConfigError(f"action_scale = {self.action_scale!r} is not legal: must be a number above 0")
+        if self.max_bytes is not None and type(self.max_bytes) is not int:
+            raise ConfigError(f"max_bytes = {self.max_bytes!r} is not legal: must be a number of bytes")
+        if (self.action_low is None) != (self.action_high is None):
+            raise ConfigError("give both action_low and action_high, or neither")
+
+    @property
+    def changes_rows(self) -> bool:
+        """Whether anything but the bounds of the actions is to be mended."""
+        mends = (self.ends, self.next_observations, self.on_bad_rows, self.reward_lag, self.action_scale)
+        return mends != ("auto", "auto", "error", 0, 1.0)
+
+
+@dataclass
+class Reading:
+    """Fields under our names; before `settle` as they stand in a file, where ends and next observations may be missing."""
+
+    source: str
+    format: str
+    arrays: Arrays
+    notes: list[str] = field(default_factory=list)
+    action_low: Any = None
+    action_high: Any = None
+    both_ends: NDArray[np.intp] | None = None  # rows marked both as an end and as a time limit, before a rule settled it
+    inferred: NDArray[np.bool_] | None = None  # cuts that nobody marked, put where observations break off
+
+    @property
+    def origin(self) -> str:
+        """One line: what was recognised, and how the ends were read."""
+        return "; ".join([f"{self.source}: read as {self.format}", *self.notes])
+
+    def settled(self, options: ReadOptions) -> "Reading":
+        """Return the transitions of these rows, mended as the options ask."""
+        return settle(self, options)
+
+    def dataset(self) -> TransitionDataset:
+        """Return the checked dataset, or raise one DatasetError that names every fault."""
+        bounds = {"action_low": self.action_low, "action_high": self.action_high}
+        return TransitionDataset.from_dict(self.arrays, **bounds, source=self.source, origin=self.origin)
+
+
+def reading_of(arrays: Mapping[str, Any], found: list[str], source: str, title: str) -> Reading:
+    """Return arrays under our names, of one length, with the flags of ends in their right shape."""
+    named: Arrays = {}
+    for name, array in arrays.items():
+        target = ALIASES.get(name, name)
+        if target in named:
+            raise DatasetError(f"{source}: holds `{target}` twice, under two names ({name} is one); remove one")
+        named[target] = np.asarray(array)
+    low, high = (named.pop(name, None) for name in BOUNDS)
+    for name in ("observations", "actions", "rewards"):
+        if name not in named:
+            near = did_you_mean(name, found)
+            goal = " (goal-conditioned files have none: relabel them for one task first)" if name == "rewards" else ""
+            listed = ", ".join(sorted(found)) or "nothing"
+            raise DatasetError(f"{source}: `{name}` is missing{goal}.{near} Found: {listed}")
+    lengths = {name: array.shape[0] if array.ndim else 0 for name, array in named.items()}
+    if len(set(lengths.values())) > 1 or not lengths["rewards"]:
+        raise DatasetError(f"{source}: arrays must share one length above 0, got {lengths}")
+    for name in ("terminals", "timeouts", "dones", "masks"):
+        if name in named:
+            named[name] = as_flags(named[name], name, source)
+    reading = Reading(source, title, named, [], low, high)
+    _name_ends(reading)
+    return reading
+
+
+def _name_ends(reading: Reading) -> None:
+    """Leave `terminals` as true ends and `timeouts` as cuts where a file tells, and note what was taken for what."""
+    named, notes = reading.arrays, reading.notes
+    marked_cuts = "timeouts" in named
+    if "masks" in named:  # OGBench: 0 where nothing is to be bootstrapped; `terminals` beside it end a trajectory
+        stop = ~named.pop("masks")
+        last = named.get("terminals", np.zeros_like(stop))
+        named |= {"terminals": stop, "timeouts": last & ~stop}
+        notes.append("ends: masks of 0 are true ends, `terminals` the last rows of trajectories")
+        return
+    dones = named.pop("dones", None)
+    if "terminals" in named and dones is not None and not marked_cuts:
+        named["timeouts"] = dones & ~named["terminals"]
+        notes.append("ends: `terminals` are true ends, other `dones` time limits")
+        return
+    if "terminals" not in named and dones is not None:
+        if marked_cuts:
+            reading.both_ends = np.flatnonzero(dones & named["timeouts"])
+        named["terminals"] = dones & ~named["timeouts"] if marked_cuts else dones
+        split = "unless a timeout" if marked_cuts else "every one of them, since no timeouts are marked"
+        notes.append(f"ends: `dones` are true ends, {split}")
+    elif "terminals" not in named:
+        notes.append("ends: no true ends are marked, so none are assumed")
+        named["terminals"] = np.zeros(len(named["rewards"]), dtype=bool)
+    else:
+        notes.append("ends: `terminals` are true ends")
+    notes.append("`timeouts` are time limits" if marked_cuts else "no time limits are marked")
+
+
+def settle(reading: Reading, options: ReadOptions) -> Reading:
+    """Return transitions: every row with its next observation and flags, mended as the options ask, the unknown left out."""
+    return _Settling(reading, options).reading()
+
+
+class _Settling:
+    """Rows on their way to transitions: ends first, then rewards, next observations, units, and what must be left out."""
+
+    def __init__(self, reading: Reading, options: ReadOptions) -> None:
+        self._source, self._options = reading, options
+        self._arrays, self._notes = dict(reading.arrays), list(reading.notes)
+        self._stored = "next_observations" in self._arrays and options.next_observations == "auto"
+        self._settle_ends()
+        self._known = np.ones(len(self._terminals), dtype=bool)
+        self._settle_rewards_and_successors()
+        if options.action_scale != 1.0:
+            for name in {"actions", "next_actions"} & set(self._arrays):
+                values = self._arrays[name]
+                self._arrays[name] = np.asarray(values * np.float64(options.action_scale), dtype=values.dtype)
+            self._notes.append(f"actions are multiplied by {options.action_scale:g}")
+        if options.on_bad_rows == "drop":
+            good = _finite_rows(self._arrays)
+            self._notes.append(f"{int((self._known & ~good).sum())} rows with NaN or inf are left out")
+            self._known &= good
+
+    def _settle_ends(self) -> None:
+        """Time limits where they are marked, where observations break off if none are, and at the end of the data."""
+        arrays = self._arrays
+        terminals, timeouts = arrays["terminals"], arrays.get("timeouts", np.zeros_like(arrays["terminals"]))
+        known_both = self._source.both_ends
+        self._both = np.flatnonzero(terminals & timeouts) if known_both is None else known_both
+        timeouts = timeouts & ~terminals
+        self._inferred = np.zeros_like(terminals)
+        if self._stored and not timeouts[:-1].any() and arrays["observations"].shape == arrays["next_observations"].shape:
+            self._inferred[:-1] = breaks(arrays["observations"], arrays["next_observations"], BREAK) & ~terminals[:-1]
+            timeouts = timeouts | self._inferred
+        timeouts[-1] = not terminals[-1]
+        if self._options.ends == "timeouts":
+            self._notes.append(f"every end is taken as a time limit ({int(terminals.sum())} were marked as true ends)")
+            terminals, timeouts = np.zeros_like(terminals), terminals | timeouts
+        self._terminals, self._timeouts = terminals, timeouts
+
+    def _settle_rewards_and_successors(self) -> None:
+        lag, across = self._options.reward_lag, self._options.reward_lag_across
+        following = None if self._stored else _following(self._arrays["observations"], self._terminals)
+        if lag:
+            place, self._known = _stored_at(self._terminals | self._timeouts, lag, across=across)
+            self._arrays["rewards"] = self._arrays["rewards"].reshape(-1)[place]
+            left_out = int((~self._known).sum())
+            self._notes.append(f"rewards are moved by {lag} rows; {left_out} rows without one are left out")
+        if following is None:
+            return
+        self._arrays["next_observations"] = following
+        if lag > 0 and not across:  # a log of arrivals: a row has the reward and the end that came with its observation
+            last = np.append(~self._known[1:], False) & self._known
+            ended = self._terminals[place] & self._known
+            self._terminals, self._timeouts = ended, last & ~ended
+            self._notes.append("ends came with the rewards and are moved with them; next observations are the following rows")
+        else:
+            cut = f"{int(self._timeouts.sum())} last rows of cut episodes are left out"
+            self._notes.append(f"next observations are the following rows; {cut}")
+            self._known &= ~self._timeouts
+
+    def reading(self) -> Reading:
+        """Return the transitions that are known."""
+        source, options, known, arrays = self._source, self._options, self._known, self._arrays
+        if not known.any():
+            lacking = "each lacks its successor, its reward or a finite number"
+            raise DatasetError(f"{source.source}: no transition is left: {lacking}")
+        changed = options.ends != "auto" or bool(options.reward_lag) or options.on_bad_rows == "drop"
+        if changed and arrays.pop("returns_to_go", None) is not None:
+            self._notes.append("`returns_to_go` belonged to the rows as they were, and is left out")
+        next_is_gone = np.append(~known[1:], False) & ~self._terminals
+        arrays |= {"terminals": self._terminals, "timeouts": self._timeouts | next_is_gone}
+        if not known.all():
+            arrays, self._inferred = {name: array[known] for name, array in arrays.items()}, self._inferred[known]
+        low = source.action_low if options.action_low is None else options.action_low
+        high = source.action_high if options.action_high is None else options.action_high
+        return Reading(source.source, source.format, arrays, self._notes, low, high, self._both, self._inferred)
+
+
+def _following(observations: NDArray[Any], terminals: NDArray[np.bool_]) -> NDArray[Any]:
+    """The next row as the next observation; on a true end, where it does not matter, the row's own."""
+    following = np.concatenate((observations[1:], observations[-1:]))
+    following[terminals] = observations[terminals]
+    return following
+
+
+def _stored_at(ends: NDArray[np.bool_], lag: int, *, across: bool) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
+    """The row in which the reward of each row is stored, and whether there is one, in its episode or anywhere in the file."""
+    rows = np.arange(len(ends))
+    place = np.clip(rows + lag, 0, len(rows) - 1)
+    known = place == rows + lag
+    if not across:
+        episode = np.cumsum(np.append(False, ends[:-1]))
+        known &= episode[place] == episode
+    return place, known
+
+
+def _finite_rows(arrays: Arrays) -> NDArray[np.bool_]:
+    good = np.ones(len(arrays["rewards"]), dtype=bool)
+    for name, array in arrays.items():
+        if array.dtype.kind == "f" and name != "returns_to_go":
+            good[bad_rows(array)] = False
+    return good

@@ -1,6 +1,7 @@
 """Reference returns of benchmark tasks, for normalised scores: 0 is the reference minimum, 100 the reference maximum.
 
-D4RL: `d4rl/infos.py` of D4RL 1.1 (Fu et al., 2020). NeoRL-2: `neorl2/envs/info.py` of NeoRL-2 0.0.1 (Polixir, 2025).
+D4RL: `d4rl/infos.py` of D4RL 1.1 (Fu et al., 2020), and its registration of the first maze2d tasks. NeoRL-2:
+`neorl2/envs/info.py` of NeoRL-2 0.0.1 (Polixir, 2025).
 """
 
 import re
@@ -20,6 +21,12 @@ _D4RL: dict[str, tuple[float, float]] = {
     "relocate": (-6.425911, 4233.877797728884),
     "antmaze": (0.0, 1.0),
     "kitchen": (0.0, 4.0),
+    "maze2d-umaze-v0": (0.94, 62.6),
+    "maze2d-medium-v0": (5.77, 85.14),
+    "maze2d-large-v0": (4.83, 191.99),
+    "maze2d-umaze-dense-v0": (23.249793, 81.78995240126592),
+    "maze2d-medium-dense-v0": (19.47762, 96.03474232952358),
+    "maze2d-large-dense-v0": (27.38831, 215.09965671563742),
     "maze2d-open": (0.01, 20.66),
     "maze2d-umaze": (23.85, 161.86),
     "maze2d-medium": (13.13, 277.39),
@@ -48,9 +55,9 @@ _ADROIT = MappingProxyType({f"adroithand{name}": name for name in ("pen", "hamme
 
 def reference_of(name: str) -> tuple[str, float, float]:
     """Return (task, minimum, maximum) for a task, a dataset (`hopper-medium-v2`) or an environment (`Hopper-v5`)."""
-    plain = re.sub(r"-v\d+$", "", name.strip().lower().removeprefix("d4rl/").replace("/", "-").replace("_", "-"))
+    plain = name.strip().lower().removeprefix("d4rl/").replace("/", "-").replace("_", "-")
     for gymnasium_name, task in _ADROIT.items():
-        plain = re.sub(rf"^{gymnasium_name}(sparse)?\b", task, plain)
+        plain = re.sub(rf"^{gymnasium_name}\b", task, plain)
     parts = plain.split("-")
     for length in range(len(parts), 0, -1):
         task = "-".join(parts[:length])

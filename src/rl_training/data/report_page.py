@@ -26,6 +26,7 @@ border-left:4px solid var(--warn);border-radius:6px;padding:10px 14px;margin-bot
 li.error{border-left-color:var(--bad)}
 li code{font-weight:600}li em{display:block;font-style:normal;color:var(--soft)}.clean{color:var(--good)}
 """
+MARK = "<!-- made by rl-training data inspect -->"
 _WIDTH, _HEIGHT = 240, 84
 
 
@@ -60,7 +61,7 @@ def report_page(title: str, origin: str, summary: Mapping[str, Any], findings: S
     shown, total = len(summary["observations"]), summary["observation_dim"]
     more = f"<p>The first {shown} of {total} columns.</p>" if total > shown else ""
     return (
-        f'<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
+        f'<!doctype html>{MARK}<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
         f"<title>{escape(title)}</title><style>{_STYLE}</style><main><h1>{escape(title)}</h1><p>{escape(origin)}</p>"
         f'<div class="grid figures">{cards}</div><h2>Findings</h2>{_findings(findings)}'
         f"<h2>Episodes and rewards</h2>{_grid(charts)}<h2>Actions</h2>{_grid(actions)}"

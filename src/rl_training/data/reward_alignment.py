@@ -31,6 +31,7 @@ class Shift:
     other_error: float  # explained by the transitions they seem to belong to
     rows: int  # how many rewards were looked at
     place: str
+    across: bool = False  # the shift crosses the seams between episodes
 
 
 def find_shift(
@@ -57,7 +58,7 @@ def find_shift(
     look = _Look(reward, regression, chosen[::2], chosen[1::2], spread)
     joins = ~terminals[last[:-1]] if (~terminals[last[:-1]]).sum() >= _FEWEST_SEAMS else np.ones(len(last) - 1, dtype=bool)
     before, after = last[:-1][joins][:_SEAMS], first[1:][joins][:_SEAMS]
-    return look.inside() or look.at_seams(1, after, before) or look.at_seams(-1, before, after)
+    return look.at_seams(1, after, before) or look.at_seams(-1, before, after) or look.inside()
 
 
 class _Look:
@@ -85,14 +86,14 @@ class _Look:
         if len(rows) < _FEWEST_SEAMS:
             return None
         own, usual = self._error(0, rows, rows), self._errors[0]
-        if own < 2.0 * usual or own < 0.02 * self._spread:
-            return None
+        if own < 2.0 * usual or own < 0.02 * self._spread or self._errors[lag] > 1.5 * usual:
+            return None  # the own transition explains the reward, at the seam or everywhere else
         if not self._reward[rows].any() and (self._reward[self._test] == 0.0).mean() < _RARE:
             return Shift(lag, own, usual, len(rows), "at the seams, where it is always 0")
         other = self._error(lag, rows, neighbours)
         informed = self._errors[lag] < 0.8 * self._spread  # rewards that are mere noise tell nothing
         if informed and 2.0 * other < own and other < 1.5 * self._spread and own > 0.5 * self._spread:
-            return Shift(lag, own, other, len(rows), "at the seams between episodes")
+            return Shift(lag, own, other, len(rows), "at the seams between episodes", across=True)
         return None
 
 

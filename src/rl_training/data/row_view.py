@@ -1,6 +1,6 @@
 """Some episodes of a dataset as if they were all of it: nothing is copied, so it works for data larger than memory."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 
 from rl_training.data.blocks import blocks
 from rl_training.data.offline_dataset import TransitionDataset
+
+PART = 500_000  # rows that are copied at a time when a view is written
 
 
 class Column:
@@ -31,9 +33,10 @@ class RowView:
         self.dataset = dataset
         self._starts: NDArray[np.int64] | None = None
         self._rows = len(dataset)
+        starts, lengths = dataset.episode_spans
+        chosen = np.arange(len(starts)) if episodes is None else np.asarray(episodes, dtype=np.intp)
+        self.episodes = chosen
         if episodes is not None:
-            starts, lengths = dataset.episode_spans
-            chosen = np.asarray(episodes, dtype=np.intp)
             self._starts = starts[chosen]
             self._offsets = np.append(0, np.cumsum(lengths[chosen]))
             self._rows = int(self._offsets[-1])
@@ -74,6 +77,13 @@ class RowView:
         """Return the undiscounted return of each episode."""
         starts = np.append(0, np.flatnonzero(self.ends)[:-1] + 1)
         return np.add.reduceat(self.whole("rewards").astype(np.float64), starts)
+
+    def parts(self, rows: int = PART) -> "Iterator[RowView]":
+        """Yield views of whole episodes in order, of about `rows` rows each."""
+        lengths = self.dataset.episode_spans[1][self.episodes]
+        numbers = np.append(0, np.cumsum(lengths)[:-1]) // rows
+        for group in np.split(self.episodes, np.flatnonzero(np.diff(numbers)) + 1):
+            yield RowView(self.dataset, group)
 
     def copy(self) -> TransitionDataset:
         """Return the rows as a dataset of their own, in memory."""

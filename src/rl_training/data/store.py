@@ -7,7 +7,8 @@ action bounds, the fingerprint and the hash of the rows. A dataset of it is mapp
 import hashlib
 import io
 import os
-from collections.abc import Mapping
+import shutil
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -15,11 +16,12 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from rl_training.data.blocks import blocks
+from rl_training.data.blocks import BLOCK, bad_rows, blocks
 from rl_training.data.fingerprints import Fingerprints
-from rl_training.data.offline_dataset import OPTIONAL, REQUIRED, TransitionDataset
+from rl_training.data.offline_dataset import OPTIONAL, REQUIRED, TransitionDataset, checked_bounds
 from rl_training.data.records import RecordFile
-from rl_training.errors import DatasetError
+from rl_training.data.row_view import RowView
+from rl_training.errors import ConfigError, DatasetError
 from rl_training.storage import MANIFEST, read_manifest, staged_directory, storage_error, sync_directory, write_manifest
 
 KIND = "rl_training dataset"
@@ -33,10 +35,7 @@ class DatasetWriter:
     """Writes a dataset part by part; nothing appears at `path` unless all of it is on disk."""
 
     def __init__(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-        self.path = Path(path)
-        if self.path.exists() and not (overwrite and is_store(self.path)):
-            hint = "choose another name, or --overwrite" if is_store(self.path) else "choose another name"
-            raise DatasetError(f"{self.path}: already exists; {hint}")
+        self.path = free_target(path, overwrite=overwrite)
         self.rows = 0
         self._dtype: np.dtype[Any] | None = None
         self._bounds: dict[str, NDArray[Any]] = {}
@@ -45,10 +44,7 @@ class DatasetWriter:
         self._rows_digest = hashlib.sha256()
 
     def __enter__(self) -> Self:
-        try:
-            self.path.absolute().parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise storage_error(self.path, 0, error) from error
+        _prepare_parent(self.path)
         self._staging = staged_directory(self.path.absolute())
         self._stage = self._staging.__enter__()
         self._stream = (self._stage / ROWS).open("xb")
@@ -124,28 +120,67 @@ class DatasetWriter:
         sync_directory(self._stage)
 
 
-def save_dataset(dataset: TransitionDataset, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
-    """Write a dataset as one directory that `load_dataset` maps, or as an npz file if the name ends so; return its path."""
+def free_target(path: str | os.PathLike[str], *, overwrite: bool) -> Path:
+    """Return the path of a dataset to write; what is there already is refused, unless it may be replaced."""
     target = Path(path)
+    if target.suffix in (".h5", ".hdf5", ".csv", ".parquet"):
+        raise ConfigError(f"{target}: data is written as a directory or as .npz; choose such a name")
+    try:
+        there, ours = target.exists(), target.is_file() if target.suffix == ".npz" else is_store(target)
+    except OSError as error:
+        raise storage_error(target, 0, error) from error
+    if there and not (overwrite and ours):
+        raise ConfigError(f"{target}: already exists; choose another name{', or --overwrite' if ours else ''}")
+    return target
+
+
+def _prepare_parent(path: Path) -> None:
+    """Make the directory that a dataset goes into, and remove what a killed process left of an earlier attempt."""
+    try:
+        path.absolute().parent.mkdir(parents=True, exist_ok=True)
+        for left in (*path.parent.glob(f"{path.name}.tmp-*"), *path.parent.glob(f".{path.name}.tmp-*")):
+            process = left.name.rpartition("-")[2]
+            if process.isdigit() and not Path(f"/proc/{process}").exists():
+                shutil.rmtree(left) if left.is_dir() else left.unlink()
+    except OSError as error:
+        raise storage_error(path, 0, error) from error
+
+
+def save_dataset(
+    data: TransitionDataset | RowView | Sequence[RowView], path: str | os.PathLike[str], *, overwrite: bool = False
+) -> Path:
+    """Write data as one directory that `load_dataset` maps, or as an npz file if the name ends so; return its path.
+
+    Views are written part by part, so that they may be larger than memory; several one after the other.
+    """
+    target = Path(path)
+    views = [RowView(data)] if isinstance(data, TransitionDataset) else [data] if isinstance(data, RowView) else list(data)
     if target.suffix == ".npz":
-        return _save_npz(dataset, target, overwrite=overwrite)
+        whole = data if isinstance(data, TransitionDataset) else views[0].copy()
+        if len(views) > 1:
+            raise DatasetError(f"{target}: several sources are written as a directory; choose a name without .npz")
+        return _save_npz(whole, target, overwrite=overwrite)
     with DatasetWriter(target, overwrite=overwrite) as writer:
-        writer.append(dataset)
+        for view in views:
+            for part in view.parts():
+                writer.append(part.copy())
     return target
 
 
 def _save_npz(dataset: TransitionDataset, path: Path, *, overwrite: bool) -> Path:
-    if path.exists() and not overwrite:
-        raise DatasetError(f"{path}: already exists; choose another name, or --overwrite")
+    free_target(path, overwrite=overwrite)
+    _prepare_parent(path)
     stage = path.with_name(f".{path.name}.tmp-{os.getpid()}")
     try:
-        path.absolute().parent.mkdir(parents=True, exist_ok=True)
         with stage.open("wb") as stream:
-            np.savez(stream, **dataset.fields())  # type: ignore[arg-type]
+            bounds = {"action_low": dataset.action_low, "action_high": dataset.action_high}
+            known = {name: bound for name, bound in bounds.items() if bound is not None}
+            np.savez(stream, **dataset.fields(), **known)  # type: ignore[arg-type]
         stage.replace(path)
     except OSError as error:
-        stage.unlink(missing_ok=True)
         raise storage_error(path, 0, error) from error
+    finally:
+        stage.unlink(missing_ok=True)
     return path
 
 
@@ -168,12 +203,12 @@ def is_store(path: Path) -> bool:
     return (path / MANIFEST).is_file() and (path / ROWS).is_file()
 
 
-def open_store(path: Path, *, verify: bool = True) -> TransitionDataset:
-    """Return the mapped dataset of a directory, every byte of it verified in one pass unless told otherwise."""
+def open_store(path: Path) -> TransitionDataset:
+    """Return the mapped dataset of a directory, every byte of it verified and every number found finite in one pass."""
     manifest = read_manifest(path, KIND, FORMAT_VERSION, DatasetError)
     try:
         dtype, rows = _stored_dtype(manifest["fields"]), int(manifest["rows"])
-        low, high = (_stored_bound(manifest[name], dtype["actions"].shape[0]) for name in ("action_low", "action_high"))
+        low, high = checked_bounds(manifest["action_low"], manifest["action_high"], dtype["actions"].shape[0], str(path))
         fingerprint, expected, origin = (str(manifest[name]) for name in ("fingerprint", "rows_sha256", "origin"))
     except (KeyError, TypeError, ValueError) as error:
         raise DatasetError(f"{path / MANIFEST}: does not describe a dataset ({error})") from None
@@ -183,8 +218,7 @@ def open_store(path: Path, *, verify: bool = True) -> TransitionDataset:
     with file.open("rb") as stream:
         if stream.read(len(header)) != header:
             raise DatasetError(f"{file}: is damaged (its header is not what the manifest says)")
-        if verify and _rest_digest(stream) != expected:
-            raise DatasetError(f"{file}: is damaged (its hash does not match the manifest)")
+        _verify(stream, dtype, expected, file)
     records = RecordFile.open(file, dtype, len(header), rows, fingerprint)
     fields = {name: records.rows[name] for name in dtype.names or ()}
     return TransitionDataset(**fields, action_low=low, action_high=high, origin=origin, records=records)
@@ -198,20 +232,30 @@ def _stored_dtype(fields: Any) -> np.dtype[Any]:
         legal = name in known and kind in _DTYPES and (kind == "|b1") == (name in _FLAGS)
         if not legal or len(shape) != int(wide) or not all(type(n) is int and 0 < n < 2**31 for n in shape):
             raise ValueError(f"field {name!r} of type {kind!r} and shape {shape!r}")
-    if not {*REQUIRED, "timeouts"} <= {name for name, _, _ in fields}:
-        raise ValueError("a field is missing")
+    shapes = {name: tuple(shape) for name, _, shape in fields}
+    if not {*REQUIRED, "timeouts"} <= set(shapes) or len(shapes) != len(fields):
+        raise ValueError("a field is missing or there twice")
+    if (
+        shapes["observations"] != shapes["next_observations"]
+        or shapes.get("next_actions", shapes["actions"]) != shapes["actions"]
+    ):
+        raise ValueError("fields differ in shape")
     return np.dtype([(name, kind, tuple(shape)) for name, kind, shape in fields])
 
 
-def _stored_bound(values: Any, width: int) -> NDArray[np.float32] | None:
-    bound = None if values is None else np.asarray(values, dtype=np.float32)
-    if bound is not None and (bound.shape != (width,) or not np.isfinite(bound).all()):
-        raise ValueError(f"action bounds {values!r}")
-    return bound
-
-
-def _rest_digest(stream: io.BufferedReader) -> str:
+def _verify(stream: io.BufferedReader, dtype: np.dtype[Any], expected: str, file: Path) -> None:
+    """Refuse records that have another hash than expected, or hold NaN or inf."""
     digest = hashlib.sha256()
-    while block := stream.read(2**22):
+    numbers = [name for name in dtype.names or () if name not in (*_FLAGS, "returns_to_go")]
+    first, fault = 0, ""
+    while block := stream.read(BLOCK * dtype.itemsize):
         digest.update(block)
-    return digest.hexdigest()
+        records = np.frombuffer(block[: len(block) // dtype.itemsize * dtype.itemsize], dtype=dtype)
+        for name in numbers:
+            if not fault and len(bad := bad_rows(records[name])):
+                fault = f"{file}: `{name}` is NaN or inf in row {first + int(bad[0])}; write it anew from good data"
+        first += len(records)
+    if digest.hexdigest() != expected:
+        raise DatasetError(f"{file}: is damaged (its hash does not match the manifest)")
+    if fault:
+        raise DatasetError(fault)

@@ -3,12 +3,12 @@
 import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rl_training import rng
-from rl_training.data.blocks import column_moments
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.data.returns import Tail, compute_returns_to_go
 from rl_training.data.row_view import RowView
@@ -41,7 +41,12 @@ def split_dataset(
     return rest.copy(), held.copy()
 
 
-def filter_dataset(
+def filter_dataset(dataset: TransitionDataset, **conditions: Any) -> TransitionDataset:
+    """Return the episodes that pass every condition of `filter_view` as a dataset of their own."""
+    return filter_view(dataset, **conditions).copy()
+
+
+def filter_view(
     dataset: TransitionDataset,
     *,
     top: float | None = None,
@@ -49,8 +54,8 @@ def filter_dataset(
     max_return: float | None = None,
     min_length: int | None = None,
     unique: bool = False,
-) -> TransitionDataset:
-    """Return the episodes that pass every condition, in their old order.
+) -> RowView:
+    """Return a view of the episodes that pass every condition, in their old order.
 
     `top` keeps the share of episodes with the highest returns (0.1: the best tenth, at least one); `unique` keeps the first
     of equal episodes.
@@ -73,7 +78,7 @@ def filter_dataset(
     if not keep.any():
         seen = f"returns are {returns.min():.4g} to {returns.max():.4g}, lengths {lengths.min()} to {lengths.max()}"
         raise DatasetError(f"no episode passes: {seen}")
-    return RowView(dataset, np.flatnonzero(keep)).copy()
+    return RowView(dataset, np.flatnonzero(keep))
 
 
 def episode_digests(dataset: TransitionDataset) -> list[bytes]:
@@ -100,19 +105,19 @@ def transform_dataset(
     reward_shift: float = 0.0,
     reward_clip: Sequence[float] | None = None,
     normalize_actions: bool = False,
-    normalize_observations: bool = False,
     next_actions: bool = False,
     gamma: float | None = None,
     tail: Tail = "last_reward",
 ) -> TransitionDataset:
-    """Return a copy with rewards `clip(scale * r + shift)` and, where asked, actions in [-1, 1] and whitened observations.
+    """Return a copy with rewards `clip(scale * r + shift)` and, where asked, actions mapped to [-1, 1] by their bounds.
 
     `next_actions` goes through the map of the actions, and is made from the following row where it is asked for and missing.
     `returns_to_go` is computed anew from the new rewards with `gamma` and `tail`, never carried along: a dataset that has it
     needs `gamma` as soon as its rewards change.
     """
     low, high = (-np.inf, np.inf) if reward_clip is None else (float(reward_clip[0]), float(reward_clip[1]))
-    rewards = np.clip(dataset.rewards * reward_scale + reward_shift, low, high).astype(dataset.rewards.dtype)
+    with np.errstate(over="ignore"):
+        rewards = np.clip(dataset.rewards * reward_scale + reward_shift, low, high).astype(dataset.rewards.dtype)
     if not np.isfinite(rewards).all():
         raise DatasetError("rewards overflow to inf once transformed; check the factor")
     changed = replace(dataset, rewards=rewards, records=None, timeouts=dataset.episode_ends & ~dataset.terminals)
@@ -123,16 +128,15 @@ def transform_dataset(
         changed = replace(changed, next_actions=np.where(dataset.episode_ends[:, None], dataset.actions, following))
     if normalize_actions:
         changed = _with_normalized_actions(changed)
-    if normalize_observations:
-        mean, std = column_moments(dataset.observations)
-        mean, std = mean.astype(np.float32), (std + 1e-3).astype(np.float32)
-        pair = ((values - mean) / std for values in (dataset.observations, dataset.next_observations))
-        observations, following = (values.astype(dataset.observations.dtype) for values in pair)
-        changed = replace(changed, observations=observations, next_observations=following)
     if gamma is not None:
         returns = compute_returns_to_go(changed.rewards, changed.terminals, changed.timeouts, gamma, tail)
         changed = replace(changed, returns_to_go=returns)
-    return changed
+    done = {"reward_scale": reward_scale, "reward_shift": reward_shift, "reward_clip": reward_clip, "gamma": gamma}
+    done |= {"normalize_actions": normalize_actions, "next_actions": next_actions}
+    told = ", ".join(
+        f"{name} {value}" for name, value in done.items() if value not in (None, False, 1.0, 0.0) or value is True
+    )
+    return replace(changed, origin=f"{changed.origin}; transformed: {told or 'nothing'}")
 
 
 def _with_normalized_actions(dataset: TransitionDataset) -> TransitionDataset:

@@ -82,7 +82,9 @@ class FileConfig(StrictModel):
     next_observations: Literal["auto", "following"] = "auto"
     """`following`: next observations are made from the following row, whatever the file holds."""
     reward_lag: int = Field(0, ge=-100, le=100)
-    """The reward of a row is stored this many rows later."""
+    """The reward of a row is stored this many rows later in its episode; rows without one are left out."""
+    reward_lag_across: bool = False
+    """The whole column of rewards is shifted by `reward_lag`, across episodes too."""
     on_bad_rows: Literal["error", "drop"] = "error"
     """`drop`: leave out transitions with NaN or inf, and cut the episode there."""
     action_scale: float = Field(1.0, gt=0.0)

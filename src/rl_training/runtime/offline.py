@@ -5,6 +5,7 @@ from typing import Any
 
 from rl_training.algorithms.learner import Learner, Metrics
 from rl_training.data.dataset_loaders import read_dataset
+from rl_training.data.file_guards import check_size
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.data.offline_mixers import mix_datasets
 from rl_training.data.reading import ReadOptions
@@ -21,16 +22,17 @@ def build_offline_dataset(settings: RunSettings, check: Callable[[], None] = lam
     parts = settings.algo_kwargs.dataset
     if not parts:
         raise ConfigError("there is no dataset: set algo_kwargs.dataset (a recipe `kind` or a file `path`), or pass one")
-    datasets = []
+    datasets, limit = [], settings.algo_kwargs.max_dataset_bytes
     for part in parts:
         if part.path is not None:
-            datasets.append(load_file(part, settings.algo_kwargs.max_dataset_bytes))
+            datasets.append(load_file(part, limit))
         elif settings.env_id is None:
             raise ConfigError(f"the recipe `{part.kind}` needs an environment: set env_id, or give a file as dataset.path")
         else:
             datasets.append(make_dataset(settings.env_id, part, check))
     if len(datasets) == 1:
         return datasets[0]
+    check_size("the mixture", 2 * sum(values.nbytes for d in datasets for values in d.fields().values()), limit)
     weights = None if parts[0].weight is None else [part.weight for part in parts]
     return mix_datasets(datasets, weights, seed=parts[0].seed)
 
@@ -42,6 +44,7 @@ def load_file(file: FileSettings, max_bytes: int | None) -> TransitionDataset:
         ends=file.ends,
         next_observations=file.next_observations,
         reward_lag=file.reward_lag,
+        reward_lag_across=file.reward_lag_across,
         on_bad_rows=file.on_bad_rows,
         action_scale=file.action_scale,
         action_low=file.action_low,
@@ -62,8 +65,7 @@ class OfflineEngine(Engine):
         total: int,
         span: int | None = None,
     ) -> None:
-        chunk = min(chunk_length(learner, source.batch_size), source.most_steps or total)
-        super().__init__(learner, schedules, total, chunk, span)
+        super().__init__(learner, schedules, total, chunk_length(learner, source.batch_size), span)
         self.source = source
         self._ready: tuple[int, int, Chunk] | None = None
 

@@ -2,12 +2,15 @@
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from rl_training.data.doctor import quick_findings
 from rl_training.data.environments import environment_spaces
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.data.row_view import RowView
+from rl_training.data.spaces import Spaces
 from rl_training.data.subsets import split_views
 from rl_training.runtime.offline import build_offline_dataset, load_file
 from rl_training.runtime.processing import RunData, process_offline_dataset
@@ -52,9 +55,11 @@ def offline_data(
         other = load_file(wish, settings.algo_kwargs.max_dataset_bytes)
         fingerprint = hashlib.sha256(f"{fingerprint} validation {other.fingerprint}".encode()).hexdigest()
         held = RowView(other)
+        if other.fingerprint == dataset.fingerprint:
+            reporter.warn("the validation data is the training data itself, so its losses say nothing")
     elif fraction and (wish is not None or (settings.env_id is None and len(dataset.episode_spans[0]) > 1)):
         train, held = split_views(dataset, fraction, 0 if wish is None else wish.seed)
-    data = process_offline_dataset(train, settings, returns_to_go=returns_to_go)
+    data = process_offline_dataset(train, settings, returns_to_go=returns_to_go, spaces=_joint_spaces(dataset, held))
     validation = None
     if held is not None:
         other_data = process_offline_dataset(held, settings, returns_to_go=returns_to_go, like=data)
@@ -62,6 +67,21 @@ def offline_data(
         validation = Validation(other_data, settings.algo_kwargs.batch_size, rows)
     _say_what_is_held_out(settings, reporter, held, train)
     return OfflineData(dataset, data, validation, fingerprint)
+
+
+def _joint_spaces(dataset: TransitionDataset, held: RowView | None) -> Spaces:
+    """The dataset's spaces; where no bounds are recorded, wide enough for the held-out data too."""
+    spaces = dataset.spaces
+    if (
+        held is None
+        or held.dataset is dataset
+        or dataset.action_low is not None
+        or held.dataset.action_dim != spaces.action_dim
+    ):
+        return spaces
+    other = held.dataset.spaces
+    low, high = np.minimum(spaces.action_low, other.action_low), np.maximum(spaces.action_high, other.action_high)
+    return replace(spaces, action_low=low, action_high=high)
 
 
 def _look_over(dataset: TransitionDataset, settings: RunSettings, reporter: Reporter) -> None:

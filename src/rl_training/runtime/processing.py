@@ -79,7 +79,7 @@ class StreamedDataset:
     records: RecordFile
     processing: Processing
     returns: NDArray[np.float32] | None
-    limit: int  # bytes of memory that batches may take
+    limit: int  # bytes beyond which the data stays on disk
 
     def __len__(self) -> int:
         return len(self.view)
@@ -115,18 +115,20 @@ def process_offline_dataset(
     *,
     returns_to_go: bool = False,
     like: RunData | None = None,
+    spaces: Spaces | None = None,
 ) -> RunData:
     """Return the data normalised and packed; actions go to [-1, 1] by the environment's bounds, or the recorded ones.
 
     With `returns_to_go` the Monte-Carlo returns are derived from the processed rewards, with the run's `gamma`, `tail` and
     `failure_reward`; what the dataset itself may hold of them belongs to other rewards and is not used. `like` takes spaces
-    and transforms of data that were processed before. Mapped data that would take more memory than `max_dataset_bytes` stay
+    and transforms of data that were processed before, `spaces` stands for the dataset's own. Mapped data that would take
+    more memory than `max_dataset_bytes` stay
     on disk and give the same rows.
     """
     view = data if isinstance(data, RowView) else RowView(data)
     kwargs, dataset = settings.algo_kwargs, view.dataset
     if like is None:
-        spaces = _spaces(dataset, settings)
+        spaces = _spaces(dataset, settings, spaces or dataset.spaces)
         transforms = Transforms.fit(view, normalize_observations=kwargs.normalize_observations, reward=kwargs.reward)
     else:
         spaces, transforms = like.spaces, like.transforms
@@ -175,10 +177,10 @@ def _layout(dataset: TransitionDataset, *, returns_to_go: bool) -> RowLayout:
     return RowLayout(tuple((name, wide.get(name, 1)) for name in names))
 
 
-def _spaces(dataset: TransitionDataset, settings: RunSettings) -> Spaces:
+def _spaces(dataset: TransitionDataset, settings: RunSettings, own: Spaces) -> Spaces:
     """The environment's spaces, or the dataset's own where there is no environment."""
     if settings.env_id is None:
-        return dataset.spaces
+        return own
     spaces = infer_env_spaces(settings.env_id)
     if (spaces.observation_dim, spaces.action_dim) != (dataset.observation_dim, dataset.action_dim):
         raise DatasetError(

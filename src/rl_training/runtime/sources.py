@@ -26,8 +26,6 @@ _READERS = 16  # threads that wait for the disk at once
 class BatchSource(ABC):
     """Batches of a fixed dataset for every member."""
 
-    most_steps: int | None = None  # steps that one chunk may hold
-
     def __init__(self, data: RunData, seeds: Tensor, batch_size: int, *, prior: bool) -> None:
         self.layout, self.seeds, self.batch_size, self.rows_available = data.layout, seeds, batch_size, len(data)
         self._prior = torch.ones(len(seeds), batch_size, device=seeds.device) if prior else None
@@ -93,8 +91,6 @@ class StreamedSource(BatchSource):
         super().__init__(data, seeds, batch_size, prior=prior)
         self.data, self.device = data, device
         data.records.expect_random_access()
-        per_step = len(seeds) * batch_size * data.layout.width * 4
-        self.most_steps = max(1, data.limit // (4 * per_step))  # two chunks, and what it takes to make one
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="rows")
         self._packer = ThreadPoolExecutor(1, thread_name_prefix="pack")
         self._ahead: _Ahead | None = None

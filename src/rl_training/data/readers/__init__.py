@@ -5,12 +5,13 @@ from types import MappingProxyType
 from typing import Final
 
 from rl_training.data.readers.base import Reader
+from rl_training.data.readers.csv_files import CSVReader
 from rl_training.data.readers.d3rlpy import D3rlpyReader
 from rl_training.data.readers.hdf5 import HDF5Reader
 from rl_training.data.readers.minari import MinariReader
 from rl_training.data.readers.npz import NpzReader
 from rl_training.data.readers.store import StoreReader
-from rl_training.data.readers.tables import CSVReader, ParquetReader
+from rl_training.data.readers.tables import ParquetReader
 
 _ALL: tuple[Reader, ...] = (
     StoreReader(),

@@ -40,6 +40,7 @@ class Reader(ABC):
 
     name: ClassVar[str]  # as `format:` names it
     title: ClassVar[str]  # what it is, for people
+    takes_columns: ClassVar[bool] = False  # whether a column map applies
 
     @abstractmethod
     def recognises(self, candidate: Candidate) -> bool:

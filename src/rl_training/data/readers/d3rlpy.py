@@ -1,4 +1,4 @@
-"""d3rlpy's HDF5: the old layout, whose rewards are shifted by a row, and the current one, one set of arrays per episode."""
+"""d3rlpy's HDF5: flat before 2.0 (rewards shifted by a row before 1.0), one set of arrays per episode since."""
 
 import re
 from pathlib import Path
@@ -10,11 +10,12 @@ from rl_training.data.file_guards import check_size, hdf5_array, hdf5_bytes, ope
 from rl_training.data.offline_dataset import as_flags
 from rl_training.data.readers.base import Candidate, Reader
 from rl_training.data.readers.hdf5 import flat_arrays
-from rl_training.data.reading import Arrays, Reading, ReadOptions, following_observations
+from rl_training.data.reading import Arrays, Reading, ReadOptions
 from rl_training.errors import DatasetError
 
 _OLD = ("observations", "actions", "rewards", "terminals", "episode_terminals")
 _CURRENT = ("observations", "actions", "rewards", "terminated")
+_UNSHIFTED = "version"  # a flat file that has this key is of 1.x
 
 
 class D3rlpyReader(Reader):
@@ -38,7 +39,7 @@ def _is_current(names: frozenset[str]) -> bool:
 
 
 def _read_old(path: Path, options: ReadOptions) -> Reading:
-    """The reward of row t + 1 belongs to row t, and an episode's last row is only an observation."""
+    """Before 1.0 the reward of row t + 1 belongs to row t, and an episode's last row is only an observation."""
     arrays, found = flat_arrays(path, _OLD, options.max_bytes)
     if missing := [name for name in _OLD if name not in arrays]:
         raise DatasetError(f"{path}: `{missing[0]}` is missing. Found: {', '.join(sorted(found))}")
@@ -46,6 +47,11 @@ def _read_old(path: Path, options: ReadOptions) -> Reading:
     if len(set(lengths.values())) > 1 or not lengths["rewards"]:
         raise DatasetError(f"{path}: arrays must share one length above 0, got {lengths}")
     ends = as_flags(arrays["episode_terminals"], "episode_terminals", str(path))
+    if _UNSHIFTED in found:
+        terminals = as_flags(arrays["terminals"], "terminals", str(path))
+        values = {name: arrays[name] for name in _OLD[:3]} | {"terminals": terminals, "timeouts": ends & ~terminals}
+        notes = ["ends: `terminals` are true ends, other `episode_terminals` time limits"]
+        return Reading(str(path), "d3rlpy HDF5, layout of 1.x", values, notes)
     ends[-1] = True
     rows = np.flatnonzero(~ends)  # every row that has a successor in its episode
     if not len(rows):
@@ -75,7 +81,7 @@ def _read_current(path: Path, options: ReadOptions) -> Reading:
         if numbers != list(range(len(numbers))):
             raise DatasetError(f"{path}: its episodes are not numbered from 0 without a gap")
         claimed, stored = hdf5_bytes(item for episode in episodes for item in episode.values())
-        check_size(source, claimed, options.max_bytes, stored)
+        check_size(source, 3 * claimed, options.max_bytes, stored)
         ended = np.array([bool(np.asarray(episode["terminated"][()]).any()) for episode in episodes])
         values: Arrays = {name: np.concatenate([episode[name][()] for episode in episodes]) for name in _CURRENT[:3]}
     last = np.cumsum([episode["rewards"].shape[0] for episode in episodes]) - 1
@@ -83,7 +89,7 @@ def _read_current(path: Path, options: ReadOptions) -> Reading:
     values["terminals"], values["timeouts"] = np.zeros((2, len(values["rewards"])), dtype=bool)
     values["terminals"][last[ended]] = values["timeouts"][last[~ended]] = True
     notes = ["ends: `terminated` episodes end truly, others by a time limit"]
-    return Reading(source, "d3rlpy HDF5", following_observations(values, source, notes), notes)
+    return Reading(source, "d3rlpy HDF5", values, notes)
 
 
 def _episode(archive: Any, number: int, source: str) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from rl_training.data.file_guards import check_size, hdf5_array, hdf5_bytes, open_hdf5
 from rl_training.data.readers.base import HDF5_MAGIC, Candidate, Reader
-from rl_training.data.reading import ALIASES, FIELDS, Arrays, Reading, ReadOptions, reading_of
+from rl_training.data.reading import KNOWN_NAMES, Arrays, Reading, ReadOptions, reading_of
 
 
 class HDF5Reader(Reader):
@@ -21,7 +21,7 @@ class HDF5Reader(Reader):
 
     def read(self, path: Path, options: ReadOptions) -> Reading:
         """Return the top-level arrays that have a name we know."""
-        arrays, found = flat_arrays(path, (*FIELDS, *ALIASES), options.max_bytes)
+        arrays, found = flat_arrays(path, KNOWN_NAMES, options.max_bytes)
         return reading_of(arrays, found, str(path), self.title)
 
 
@@ -30,10 +30,7 @@ def flat_arrays(path: Path, wanted: Collection[str], limit: int | None) -> tuple
     with open_hdf5(path) as archive:
         found = list(archive)
         items: dict[str, Any] = {name: hdf5_array(archive, name, str(path)) for name in found if name in wanted}
-        check_size(str(path), *_sizes(items, limit))
+        claimed, stored = hdf5_bytes(items.values())
+        copies = 1 if {"next_observations", "next_obs"} & set(items) else 2  # made from the following rows
+        check_size(str(path), copies * claimed, limit, stored)
         return {name: item[()] for name, item in items.items()}, found
-
-
-def _sizes(items: dict[str, Any], limit: int | None) -> tuple[int, int | None, int]:
-    claimed, stored = hdf5_bytes(iter(items.values()))
-    return claimed, limit, stored

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from rl_training.data.file_guards import check_size, hdf5_array, hdf5_bytes, hdf5_group, open_hdf5
+from rl_training.data.file_guards import check_size, hdf5_array, hdf5_bytes, hdf5_group, is_group, open_hdf5
 from rl_training.data.readers.base import Candidate, Reader
 from rl_training.data.reading import Arrays, Reading, ReadOptions
 from rl_training.errors import DatasetError
@@ -42,7 +42,7 @@ class MinariReader(Reader):
                 raise DatasetError(f"{path}: holds no episodes")
             items = [_episode(group, source) for group in groups]
             claimed, stored = hdf5_bytes(item for episode in items for item in episode.values())
-            check_size(source, claimed, options.max_bytes, stored)
+            check_size(source, 3 * claimed, options.max_bytes, stored)
             values = _joined([{name: item[()] for name, item in episode.items()} for episode in items])
             attributes = dict(archive.attrs)
         low, high = _action_bounds(file, attributes)
@@ -59,8 +59,8 @@ def _episode(group: Any, source: str) -> dict[str, Any]:
     """The arrays of an episode, unread, with matching lengths."""
     if missing := [name for name in _FIELDS if name not in group]:
         raise DatasetError(f"{source}: `{missing[0]}` is missing from {group.name}. Found: {', '.join(sorted(group))}")
-    if (observations := group.get("observations", getclass=True)).__name__ == "Group":
-        raise DatasetError(f"{source}: {group.name} has Dict observations ({observations.__name__}); only flat vectors work")
+    if is_group(group, "observations"):
+        raise DatasetError(f"{source}: {group.name} has Dict observations; only flat vectors are supported")
     items = {name: hdf5_array(group, name, source) for name in _FIELDS}
     length = items["rewards"].shape[0] if items["rewards"].ndim else 0
     lengths = {name: item.shape[0] if item.ndim else 0 for name, item in items.items()}

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from rl_training.data.file_guards import read_npz
 from rl_training.data.readers.base import Candidate, Reader
-from rl_training.data.reading import ALIASES, FIELDS, Reading, ReadOptions, reading_of
+from rl_training.data.reading import KNOWN_NAMES, Reading, ReadOptions, reading_of
 
 
 class NpzReader(Reader):
@@ -19,7 +19,6 @@ class NpzReader(Reader):
 
     def read(self, path: Path, options: ReadOptions) -> Reading:
         """Return the arrays that have a name we know."""
-        wanted = dict.fromkeys((*FIELDS, *ALIASES), "")
-        arrays, found = read_npz(path, wanted, options.max_bytes)
+        arrays, found = read_npz(path, KNOWN_NAMES, options.max_bytes)
         layout = "OGBench npz" if "masks" in arrays else "NeoRL-2 npz" if {"obs", "action"} <= set(arrays) else self.title
         return reading_of(arrays, found, str(path), layout)

@@ -1,9 +1,10 @@
 """Our own directory format, mapped instead of read."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rl_training.data.offline_dataset import TransitionDataset
+from rl_training.data.file_guards import check_size
+from rl_training.data.offline_dataset import TransitionDataset, checked_bounds
 from rl_training.data.readers.base import Candidate, Reader
 from rl_training.data.reading import Reading, ReadOptions
 from rl_training.data.store import is_store, open_store
@@ -14,6 +15,16 @@ class MappedReading(Reading):
     """A reading whose dataset stays on disk."""
 
     mapped: TransitionDataset | None = None
+
+    def settled(self, options: ReadOptions) -> Reading:
+        """Return the reading still mapped, with other bounds where they are given; a mend of rows reads them all."""
+        if self.mapped is None or options.changes_rows:
+            check_size(self.source, 2 * sum(array.nbytes for array in self.arrays.values()), options.max_bytes)
+            return super().settled(options)
+        if options.action_low is None:
+            return self
+        low, high = checked_bounds(options.action_low, options.action_high, self.mapped.action_dim, self.source)
+        return replace(self, action_low=low, action_high=high, mapped=self.mapped.with_bounds(low, high))
 
     def dataset(self) -> TransitionDataset:
         """Return the mapped dataset, which was checked when it was written and verified when it was opened."""

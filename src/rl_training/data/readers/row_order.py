@@ -1,0 +1,120 @@
+"""The rows of a table in the order of episode and time, and where one episode stops and the next begins."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rl_training.errors import DatasetError
+
+GAP = 5.0  # a time step this many times the usual one of its episode cuts the episode
+_SHUFFLED = 1 / 3  # share of rows that lie before the row above them in time: more than this, and the rows are in no order
+_ENOUGH_STEPS = 5  # to know the usual time step of an episode from itself
+
+Named = tuple[str, NDArray[Any]]
+
+
+def row_order(
+    rows: int, episode: Named | None, time: Named | None, source: str, notes: list[str]
+) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
+    """Return row numbers in order, and a flag on the last of them before each break.
+
+    Without a time the rows stand in order, and a new value of the episode column is a new episode. With both, rows of one
+    value belong together, ordered by time. With a time alone, a step back in time is a new episode, unless there are so many
+    that the rows are in no order at all.
+    """
+    moments = None if time is None else _moments(*time, source)
+    ids = None if episode is None else _identifiers(*episode, source)
+    order = np.arange(rows)
+    if ids is None:
+        ids = np.zeros(rows, dtype=np.int64)
+        falls = np.zeros(rows, dtype=bool) if moments is None else np.append(False, np.diff(moments) <= 0)
+        if 0 < falls.sum() <= _SHUFFLED * rows:
+            ids = np.cumsum(falls)
+            notes.append(f"`{time[0] if time else ''}` steps back {int(falls.sum())} times, where a new episode begins")
+    if moments is not None:
+        order = np.lexsort((moments, ids))
+        if (order != np.arange(rows)).any():
+            named = " and ".join(f"`{column[0]}`" for column in (episode, time) if column is not None)
+            notes.append(f"rows are put in the order of {named}")
+    ids = ids[order]
+    cuts = np.append(ids[1:] != ids[:-1], True)
+    if moments is not None and time is not None:
+        cuts = cuts | _gaps(moments[order], cuts, order, time[0], source, notes)
+    return order, cuts
+
+
+def _identifiers(name: str, values: NDArray[Any], source: str) -> NDArray[np.int64]:
+    """Episodes numbered as they first appear."""
+    empty = np.isnan(values) if values.dtype.kind == "f" else np.array([_is_empty(value) for value in values.tolist()])
+    if empty.any():
+        first = int(np.flatnonzero(empty)[0])
+        raise DatasetError(
+            f"{source}: column `{name}` is empty in {int(empty.sum())} rows (first: {first}); give each an episode"
+        )
+    words = values if values.dtype.kind in "fiub" else values.astype(str)
+    _, first_rows, inverse = np.unique(words, return_index=True, return_inverse=True)
+    return np.asarray(np.argsort(np.argsort(first_rows))[inverse.reshape(-1)], dtype=np.int64)
+
+
+def _gaps(
+    moments: NDArray[np.float64], cuts: NDArray[np.bool_], order: NDArray[np.intp], name: str, source: str, notes: list[str]
+) -> NDArray[np.bool_]:
+    """Rows after which time leaps, by the usual step of their own episode."""
+    steps = np.diff(moments, append=moments[-1])
+    if (repeated := np.flatnonzero((steps <= 0) & ~cuts)).size:
+        raise DatasetError(
+            f"{source}: `{name}` repeats inside an episode in {repeated.size} rows (first: row {int(order[repeated[0]])}); "
+            "is an `episode` column missing from the column map?"
+        )
+    if not (~cuts).any():
+        return np.zeros_like(cuts)
+    overall = float(np.median(steps[~cuts]))
+    last = np.flatnonzero(cuts)
+    usual = np.empty(len(moments))
+    for start, stop in zip(np.append(0, last[:-1] + 1), last + 1, strict=True):
+        inside = steps[start : stop - 1]
+        own = float(np.median(inside)) if len(inside) else overall
+        usual[start:stop] = own if len(inside) >= _ENOUGH_STEPS else max(own, overall)
+    gaps = (steps > GAP * usual) & ~cuts
+    if gaps.any():
+        notes.append(f"{int(gaps.sum())} gaps of more than {GAP:g} usual time steps cut the episode")
+    return gaps
+
+
+def _moments(name: str, values: NDArray[Any], source: str) -> NDArray[np.float64]:
+    """Times as numbers: numbers themselves, dates in seconds."""
+    if values.dtype.kind in "fiub":
+        moments = values.astype(np.float64)
+    else:
+        try:
+            moments = np.array([float(str(value).replace(",", ".")) for value in values.tolist()])
+        except (TypeError, ValueError):
+            moments = _dates(name, values, source)
+    if not np.isfinite(moments).all():
+        first = int(np.flatnonzero(~np.isfinite(moments))[0])
+        raise DatasetError(f"{source}: column `{name}` is empty in row {first}, so its rows have no order")
+    return moments
+
+
+def _dates(name: str, values: NDArray[Any], source: str) -> NDArray[np.float64]:
+    """ISO dates in seconds, any zone taken into account; NaN where there is none."""
+    if values.dtype.kind == "M":
+        dates = values.astype("datetime64[ns]")
+        return np.where(np.isnat(dates), np.nan, dates.astype(np.int64) / 1e9)
+    try:
+        return np.array([_seconds(value) for value in values.tolist()])
+    except (TypeError, ValueError) as error:
+        raise DatasetError(f"{source}: column `{name}` holds neither numbers nor ISO dates ({str(error)[:80]})") from None
+
+
+def _is_empty(value: Any) -> bool:
+    return value is None or str(value) in ("", "nan", "NaN", "NaT", "None", "<NA>")
+
+
+def _seconds(value: Any) -> float:
+    if _is_empty(value):
+        return float("nan")
+    moment = value if isinstance(value, datetime) else datetime.fromisoformat(str(value).replace(" UTC", "+00:00"))
+    return moment.replace(tzinfo=moment.tzinfo or UTC).timestamp()
