@@ -274,6 +274,14 @@ def test_command_line(pendulum, tmp_path, capsys):
     assert "no findings" in call_cli(capsys, "data", "doctor", bad, "--reward-lag", "1").stdout
 
 
+def test_a_number_that_stands_for_nothing(pendulum):
+    values = {field: array.copy() for field, array in pendulum.items()}
+    rows = seeded_rows(values)
+    values["observations"][rows, 2] = values["next_observations"][rows - 1, 2] = -9999.0
+    found = {finding.code: finding for finding in examine(values)}
+    assert "column 2 is -9999" in found["outlier-rows"].evidence
+
+
 def test_shuffled_rows_are_not_called_broken():
     """The advice to rebuild next observations would ruin them."""
     values = linear_log("dense")

@@ -282,6 +282,8 @@ def _find_model(model: type[BaseModel], path: tuple[int | str, ...]) -> type[Bas
     for key in path[:-1]:
         if current is None:
             return None
+        if isinstance(key, int):  # a place in a list of models
+            continue
         field = current.model_fields.get(str(key))
         annotation = field.annotation if field else None
         options = [annotation, *getattr(annotation, "__args__", ())]

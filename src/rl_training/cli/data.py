@@ -11,7 +11,7 @@ from rl_training.cli.options import DebugOption, JsonOption, ReadChoice, with_re
 from rl_training.errors import ConfigError, DatasetError
 
 if TYPE_CHECKING:
-    from rl_training.data.doctor import Finding
+    from rl_training.data.findings import Finding
     from rl_training.data.offline_dataset import TransitionDataset
     from rl_training.data.row_view import RowView
 
