@@ -33,7 +33,8 @@ def test_every_offline_algorithm_reports_held_out_losses(algo, log, tmp_path):
     assert not any(name.startswith("eval/") for row in metric_rows(tmp_path / "run") for name in row)
 
 
-def test_training_from_the_shell(log, tmp_path):
+def test_training_from_the_shell(log, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     config = tmp_path / "c.yaml"
     config.write_text(
         "algo: iql\nenv_id: null\ntotal_timesteps: 60\neval_interval: 30\n"
@@ -46,10 +47,10 @@ def test_training_from_the_shell(log, tmp_path):
     assert "held out: " in done.stderr
     assert "not evaluated" in done.stdout
     assert "rl-training predict" in done.stdout
-    action = json.loads(run_cli("predict", "run", "--obs", "[20, 0, 5]", cwd=tmp_path).stdout)
+    action = json.loads(call_cli(capsys, "predict", "run", "--obs", "[20, 0, 5]").stdout)
     assert len(action) == 1
-    assert "env_id is null" in run_cli("evaluate", "run", cwd=tmp_path, code=2).stderr
-    resumed = run_cli("resume", "run", "--total-timesteps", "90", "--json", cwd=tmp_path)
+    assert "env_id is null" in call_cli(capsys, "evaluate", "run", code=2).stderr
+    resumed = call_cli(capsys, "resume", "run", "--total-timesteps", "90", "--json")
     assert json.loads(resumed.stdout)["step"] == 90
 
 

@@ -45,7 +45,9 @@ def bad_rows(values: NDArray[Any]) -> NDArray[np.intp]:
     found = []
     for part in blocks(len(values)):
         flat = values[part].reshape(-1)
-        if np.isfinite(np.dot(flat, flat)):  # the quickest look: only a sum of squares that is not finite asks for more
+        with np.errstate(over="ignore", invalid="ignore"):
+            squares = np.dot(flat, flat)
+        if np.isfinite(squares):  # the quickest look: only a sum of squares that is not finite asks for more
             continue
         finite = np.isfinite(values[part])
         if not finite.all():
