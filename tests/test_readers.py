@@ -1,5 +1,6 @@
 """Every reader against files written by other code: round trips, and the traps of each layout."""
 
+import h5py
 import numpy as np
 import pytest
 
@@ -400,8 +401,10 @@ def test_mends_keep_cuts_that_nobody_marked():
 def test_returns_do_not_survive_a_mend_that_changes_them():
     values = {**WHOLE, "returns_to_go": WHOLE["rewards"]}
     assert load_dataset(values).returns_to_go is not None
-    for options in ({"on_bad_rows": "drop"}, {"ends": "timeouts"}, {"reward_lag": 1}):
-        mended = load_dataset(values, **options)
+    assert load_dataset(values, on_bad_rows="drop").returns_to_go is not None  # nothing was dropped
+    values["actions"] = np.where(np.arange(len(WHOLE["rewards"]))[:, None] == 3, np.nan, WHOLE["actions"]).astype(np.float32)
+    for options in ({}, {"ends": "timeouts"}, {"reward_lag": 1}):
+        mended = load_dataset(values, on_bad_rows="drop", **options)
         assert mended.returns_to_go is None
         assert "`returns_to_go` belonged" in mended.origin
     with pytest.raises(DatasetError, match="`returns_to_go` holds NaN"):
@@ -466,3 +469,75 @@ def test_columns_are_for_tables(tmp_path):
     np.savez(tmp_path / "d.npz", **WHOLE)
     with pytest.raises(ConfigError, match="has no columns to name"):
         load_dataset(tmp_path / "d.npz", columns={"observations": "a", "actions": "b", "reward": "c"})
+
+
+def small(observations, following=None, **more):
+    """Rows with one observation, an action of 0 and rewards 1, 2, 3, ..."""
+    column = np.array(observations, dtype=np.float32)[:, None]
+    values = {"observations": column, "actions": np.zeros((len(column), 1), dtype=np.float32)}
+    values["rewards"] = np.arange(1, len(column) + 1, dtype=np.float32)
+    if following is not None:
+        values["next_observations"] = np.array(following, dtype=np.float32)[:, None]
+    return values | {name: np.array(value) for name, value in more.items()}
+
+
+def shown(data):
+    """Transitions as (observation, reward, next observation, end)."""
+    ends = np.where(data.terminals, "T", np.where(data.timeouts, "c", "-"))
+    return list(zip(data.observations[:, 0], data.rewards, data.next_observations[:, 0], ends, strict=True))
+
+
+@pytest.mark.parametrize("marks", [{"timeouts": [0, 1, 0, 0, 0]}, {"dones": [0, 1, 0, 0, 1]}, {"terminals": [0, 1, 0, 0, 1]}])
+def test_masks_beside_other_marks(marks):
+    data = load_dataset(small([0, 1, 10, 11, 12], masks=[1, 1, 1, 1, 0], **marks))
+    assert shown(data) == [(0, 1, 1, "c"), (10, 3, 11, "-"), (11, 4, 12, "-"), (12, 5, 12, "T")]
+
+
+def test_following_rows_do_not_cross_a_break():
+    values = small([0, 1, 10, 11], [1, 2, 11, 12], terminals=[0, 0, 0, 1])
+    assert shown(load_dataset(values, next_observations="following")) == [(0, 1, 1, "c"), (10, 3, 11, "-"), (11, 4, 11, "T")]
+
+
+def test_nan_is_no_bridge_between_episodes():
+    values = small([0, 1, np.nan, 11], [1, 2, 11, 12], terminals=[0, 0, 0, 1])
+    assert shown(load_dataset(values, reward_lag=1, on_bad_rows="drop")) == [(0, 2, 1, "c")]
+
+
+def test_a_done_that_is_neither_terminal_nor_timeout_is_a_cut():
+    values = small([0, 1, 10, 11], terminals=[0, 0, 0, 1], timeouts=[0, 0, 0, 0], dones=[0, 1, 0, 1])
+    assert shown(load_dataset(values)) == [(0, 1, 1, "c"), (10, 3, 11, "-"), (11, 4, 11, "T")]
+
+
+def test_the_successor_of_a_true_end_does_not_matter():
+    values = small([0, 1, 2], [1, 2, np.nan], terminals=[0, 0, 1], timeouts=[0, 0, 0])
+    with pytest.raises(DatasetError, match="`next_observations` is NaN"):
+        load_dataset(values)
+    assert shown(load_dataset(values, on_bad_rows="drop")) == [(0, 1, 1, "-"), (1, 2, 2, "-"), (2, 3, 2, "T")]
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.int64])
+def test_minari_with_integer_flags(kind, tmp_path):
+    path = write_minari(tmp_path / "m", LOG)
+    with h5py.File(path / "data" / "main_data.hdf5", "a") as file:
+        for group in file.values():
+            for name in ("terminations", "truncations"):
+                flags = group[name][()].astype(kind)
+                del group[name]
+                group[name] = flags
+    data = load_dataset(path, next_observations="following")
+    assert np.array_equal(data.terminals, KNOWN["terminals"])
+    assert np.array_equal(data.observations, KNOWN["observations"])
+
+
+def test_breaks_are_judged_by_the_size_of_the_numbers():
+    tiny = small([0, 1e-7, 5e-7, 6e-7], [1e-7, 2e-7, 6e-7, 7e-7], terminals=[0, 0, 0, 1])
+    assert np.flatnonzero(load_dataset(tiny).timeouts).tolist() == [1]
+    mixed = small([0, 0, 0], [200.2, 300.3, 400.4], terminals=[0, 0, 1])
+    mixed["observations"] = np.array([[100.1], [200.2], [300.3]])
+    assert not load_dataset(mixed).timeouts.any()
+
+
+def test_observations_of_whole_numbers_and_truth_values():
+    flags = small([0, 1, 0], [1, 0, 1], terminals=[0, 0, 1])
+    flags |= {name: flags[name].astype(bool) for name in ("observations", "next_observations")}
+    assert load_dataset(flags).observations.dtype == np.float32

@@ -279,6 +279,9 @@ def test_bounds_given_for_a_mapped_dataset_leave_it_mapped(data, tmp_path):
     assert wide.records is not None
     assert wide.spaces.action_high.tolist() == [9, 9]
     assert wide.fingerprint != data.fingerprint
+    assert wide.fingerprint == replace(data, action_low=wide.action_low, action_high=wide.action_high).fingerprint
+    near = [load_dataset(tmp_path / "d", action_low=[-1, -1], action_high=[1, high]).fingerprint for high in (1.0, 1.0000001)]
+    assert near[0] != near[1]
     with pytest.raises(DatasetError, match="max_dataset_bytes"):
         load_dataset(tmp_path / "d", ends="timeouts", max_bytes=1000)
 

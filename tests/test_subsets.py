@@ -189,3 +189,23 @@ def test_inspect_page(tmp_path, capsys, monkeypatch):
     assert page.count("<svg") == 5 + 2 + 3
     assert "<script" not in page
     assert "http" not in page
+
+
+def test_episodes_that_end_in_another_way_are_not_equal():
+    arrays = small_arrays(rows=20, length=10)
+    for name in ("observations", "actions", "rewards", "next_observations"):
+        arrays[name][10:] = arrays[name][:10]
+    data = TransitionDataset.from_dict(arrays)  # one ends truly, the other is cut
+    assert len(filter_dataset(data, unique=True)) == 20
+
+
+def test_ends_are_found_once(tmp_path):
+    """What is known to be one episode stays one, whatever its observations look like."""
+    from rl_training.data.row_view import RowView
+
+    arrays = small_arrays(rows=30, length=10)
+    arrays["next_observations"][3] += 1.0  # a break inside an episode that ends truly
+    first = RowView(TransitionDataset.from_dict(arrays), [0]).copy()
+    assert mix_datasets([first]).episode_spans[1].tolist() == [10]
+    save_dataset(first, tmp_path / "d")
+    assert load_dataset(tmp_path / "d", action_scale=2.0).episode_spans[1].tolist() == [10]

@@ -84,6 +84,14 @@ def test_time_that_starts_again_is_a_new_episode(tmp_path):
     assert "steps back" in data.origin
 
 
+def test_rows_in_no_order_need_a_word(tmp_path):
+    bare = {name: column for name, column in ROWS.items() if name not in ("episode", "timeout", "terminal")}
+    order = np.random.Generator(np.random.Philox(0)).permutation(len(ROWS["time"]))
+    path = write_csv(tmp_path / "d.csv", {name: np.asarray(column)[order] for name, column in bare.items()})
+    with pytest.raises(DatasetError, match="the rows are out of order, or episodes very short"):
+        load_dataset(path)
+
+
 def test_slow_episodes_are_not_gaps(tmp_path):
     rows = 28
     time = np.concatenate((np.arange(20.0), np.arange(8.0) * 10))

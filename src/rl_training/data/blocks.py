@@ -55,10 +55,17 @@ def bad_rows(values: NDArray[Any]) -> NDArray[np.intp]:
     return np.concatenate(found) if found else np.empty(0, dtype=np.intp)
 
 
-def breaks(observations: NDArray[Any], next_observations: NDArray[Any], tolerance: float) -> NDArray[np.bool_]:
-    """Return, for each row but the last, whether its next observation is not the observation of the row after it."""
+def breaks(observations: NDArray[Any], next_observations: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return, for each row but the last, whether its next observation is not the observation of the row after it.
+
+    Numbers count as equal that differ by no more than their storage in single precision explains; NaN is equal to nothing.
+    """
+    with np.errstate(invalid="ignore"):
+        largest = np.max(np.abs([column_range(values) for values in (observations, next_observations)]), axis=(0, 1))
+    tolerance = 4e-7 * np.nan_to_num(largest, nan=0.0, posinf=0.0)
     result = np.empty(len(observations) - 1, dtype=bool)
     for part in blocks(len(result)):
         after = observations[part.start + 1 : part.stop + 1]
-        result[part] = (np.abs(after - next_observations[part]) > tolerance).any(axis=1)
+        with np.errstate(invalid="ignore"):
+            result[part] = ~(np.abs(after - next_observations[part]) <= tolerance).all(axis=1)
     return result

@@ -61,12 +61,17 @@ class Fingerprints:
             self._digests[_SUCCESSORS[0]].update((rows + part.start + self._rows).astype("<i8").data)
             self._digests[_SUCCESSORS[1]].update(np.ascontiguousarray(following[part][rows]).data)
 
-    def joint(self, bounds: Mapping[str, NDArray[Any] | None]) -> str:
-        """Return the fingerprint of everything taken in, and of the bounds of the actions."""
+    def content(self) -> str:
+        """Return the fingerprint of everything taken in."""
         lines = [f"{name} {digest.hexdigest()}" for name, digest in self._digests.items()]
         lines += [f"{name} {kind} {(self._rows, *shape)}" for name, (kind, shape) in self._shapes.items()]
-        lines += [f"{name} {bound.dtype.str} {bound.tolist()}" for name, bound in bounds.items() if bound is not None]
         return hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest()
+
+
+def with_bounds(content: str, bounds: Mapping[str, NDArray[Any] | None]) -> str:
+    """Return the fingerprint of a dataset: of its content, and of the bounds of its actions."""
+    known = [f"{name} {bound.astype('<f4').tobytes().hex()}" for name, bound in bounds.items() if bound is not None]
+    return hashlib.sha256("\n".join([content, *known]).encode()).hexdigest()
 
 
 def _different(first: NDArray[Any], second: NDArray[Any]) -> NDArray[np.intp]:

@@ -1,6 +1,5 @@
 """Logged transitions: checked once when they enter, sampled deterministically ever after."""
 
-import hashlib
 import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,14 +15,13 @@ from numpy.typing import NDArray
 from rl_training import rng
 from rl_training.data.batch import Batch
 from rl_training.data.blocks import bad_rows, breaks, column_range
-from rl_training.data.fingerprints import Fingerprints
+from rl_training.data.fingerprints import Fingerprints, with_bounds
 from rl_training.data.records import RecordFile
 from rl_training.data.spaces import Spaces
 from rl_training.errors import DatasetError, did_you_mean
 
 REQUIRED = ("observations", "actions", "rewards", "next_observations", "terminals")
 OPTIONAL = ("timeouts", "next_actions", "returns_to_go")
-BREAK = 1e-6  # a larger jump between next_observations[t] and observations[t + 1] is a boundary
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,16 +73,17 @@ class TransitionDataset:
         action_high: Any = None,
         source: str = "dataset",
         origin: str = "",
+        find_cuts: bool = True,
     ) -> Self:
         """Return a checked dataset, or raise one DatasetError that names every fault.
 
         `dones` may stand for terminals: without timeouts each done counts as a true end (one warning), with them a done row
-        is a true end unless it is a timeout. Where no timeout is marked, cuts are found where observations break. On a row
-        that is both, the true end wins.
+        is a true end unless it is a timeout. Where no timeout is marked, cuts are found where observations break, unless
+        `find_cuts` is false: then every end is marked. On a row that is both, the true end wins.
         """
         arrays = _checked_arrays(with_terminals(data, source), source)
-        if not arrays.get("timeouts", np.zeros(1))[:-1].any():
-            arrays["timeouts"] = np.append(breaks(arrays["observations"], arrays["next_observations"], BREAK), True)
+        if "timeouts" not in arrays or (find_cuts and not arrays["timeouts"][:-1].any()):
+            arrays["timeouts"] = np.append(breaks(arrays["observations"], arrays["next_observations"]), True)
         arrays["timeouts"] = arrays["timeouts"] & ~arrays["terminals"]
         arrays["timeouts"][-1] = not arrays["terminals"][-1]  # the end of the data cuts an episode that goes on
         low, high = checked_bounds(action_low, action_high, arrays["actions"].shape[1], source)
@@ -92,11 +91,7 @@ class TransitionDataset:
 
     def with_bounds(self, low: NDArray[np.float32] | None, high: NDArray[np.float32] | None) -> Self:
         """Return the same rows with other bounds of the actions."""
-        records = self.records
-        if records is not None:
-            known = hashlib.sha256(f"{records.fingerprint} {low} {high}".encode()).hexdigest()
-            records = replace(records, fingerprint=known)
-        return replace(self, action_low=low, action_high=high, records=records)
+        return replace(self, action_low=low, action_high=high)
 
     def __len__(self) -> int:
         return len(self.rewards)
@@ -169,10 +164,12 @@ class TransitionDataset:
     def fingerprint(self) -> str:
         """SHA-256 over every field and the bounds: equal exactly for equal data, in memory or mapped."""
         if self.records is not None:
-            return self.records.fingerprint
-        prints = Fingerprints()
-        prints.add(self.fields())
-        return prints.joint({"action_low": self.action_low, "action_high": self.action_high})
+            content = self.records.content
+        else:
+            prints = Fingerprints()
+            prints.add(self.fields())
+            content = prints.content()
+        return with_bounds(content, {"action_low": self.action_low, "action_high": self.action_high})
 
     def sample(self, batch_size: int, *, seed: int | Sequence[int] = 0, step: int = 0) -> Batch:
         """Return the batch of (seed, step), the same at every call: (batch, ...), or (members, batch, ...) for many seeds."""
@@ -196,9 +193,9 @@ def with_terminals(data: Mapping[str, Any], source: str) -> dict[str, Any]:
         return values
     ends = as_flags(dones, "dones", source)
     if values.get("terminals") is not None:
-        if values.get("timeouts") is None:
-            values["timeouts"] = ends & ~as_flags(values["terminals"], "terminals", source)
-        return values
+        known = values.get("timeouts")
+        cuts = np.zeros_like(ends) if known is None else as_flags(known, "timeouts", source)
+        return {**values, "timeouts": cuts | (ends & ~as_flags(values["terminals"], "terminals", source))}
     if values.get("timeouts") is None:
         warnings.warn(f"{source}: `dones` without `timeouts`: every done is taken as a true end", stacklevel=3)
         return {**values, "terminals": ends}

@@ -24,7 +24,7 @@ def mix_datasets(
     copies = [view.copy() for view in mix_views(datasets, weights, seed=seed)]
     values = {name: np.concatenate([getattr(d, name) for d in copies]) for name in copies[0].fields()}
     low, high = copies[0].action_low, copies[0].action_high
-    return TransitionDataset.from_dict(values, action_low=low, action_high=high, source="mixture")
+    return TransitionDataset.from_dict(values, action_low=low, action_high=high, source="mixture", find_cuts=False)
 
 
 def mix_views(

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from rl_training.data.blocks import bad_rows, breaks
 from rl_training.data.columns import ColumnMap
-from rl_training.data.offline_dataset import BREAK, OPTIONAL, REQUIRED, TransitionDataset, as_flags
+from rl_training.data.offline_dataset import OPTIONAL, REQUIRED, TransitionDataset, as_flags
 from rl_training.errors import ConfigError, DatasetError, did_you_mean
 
 Arrays = dict[str, NDArray[Any]]
@@ -88,6 +88,7 @@ class Reading:
     action_high: Any = None
     both_ends: NDArray[np.intp] | None = None  # rows marked both as an end and as a time limit, before a rule settled it
     inferred: NDArray[np.bool_] | None = None  # cuts that nobody marked, put where observations break off
+    ends_known: bool = False  # every end is marked, so that none is looked for
 
     @property
     def origin(self) -> str:
@@ -101,7 +102,8 @@ class Reading:
     def dataset(self) -> TransitionDataset:
         """Return the checked dataset, or raise one DatasetError that names every fault."""
         bounds = {"action_low": self.action_low, "action_high": self.action_high}
-        return TransitionDataset.from_dict(self.arrays, **bounds, source=self.source, origin=self.origin)
+        values = {**bounds, "source": self.source, "origin": self.origin, "find_cuts": not self.ends_known}
+        return TransitionDataset.from_dict(self.arrays, **values)
 
 
 def reading_of(arrays: Mapping[str, Any], found: list[str], source: str, title: str) -> Reading:
@@ -125,6 +127,9 @@ def reading_of(arrays: Mapping[str, Any], found: list[str], source: str, title: 
     for name in ("terminals", "timeouts", "dones", "masks"):
         if name in named:
             named[name] = as_flags(named[name], name, source)
+    for name in {"observations", "next_observations"} & set(named):
+        if named[name].dtype.kind in "biu":
+            named[name] = named[name].astype(np.float32)
     reading = Reading(source, title, named, [], low, high)
     _name_ends(reading)
     return reading
@@ -136,13 +141,13 @@ def _name_ends(reading: Reading) -> None:
     marked_cuts = "timeouts" in named
     if "masks" in named:  # OGBench: 0 where nothing is to be bootstrapped; `terminals` beside it end a trajectory
         stop = ~named.pop("masks")
-        last = named.get("terminals", np.zeros_like(stop))
-        named |= {"terminals": stop, "timeouts": last & ~stop}
+        last = [named.pop(name) for name in ("terminals", "timeouts", "dones") if name in named]
+        named |= {"terminals": stop, "timeouts": np.logical_or.reduce([np.zeros_like(stop), *last]) & ~stop}
         notes.append("ends: masks of 0 are true ends, `terminals` the last rows of trajectories")
         return
     dones = named.pop("dones", None)
-    if "terminals" in named and dones is not None and not marked_cuts:
-        named["timeouts"] = dones & ~named["terminals"]
+    if "terminals" in named and dones is not None:
+        named["timeouts"] = named.get("timeouts", np.zeros_like(dones)) | (dones & ~named["terminals"])
         notes.append("ends: `terminals` are true ends, other `dones` time limits")
         return
     if "terminals" not in named and dones is not None:
@@ -179,10 +184,9 @@ class _Settling:
                 values = self._arrays[name]
                 self._arrays[name] = np.asarray(values * np.float64(options.action_scale), dtype=values.dtype)
             self._notes.append(f"actions are multiplied by {options.action_scale:g}")
+        self._dropped = 0
         if options.on_bad_rows == "drop":
-            good = _finite_rows(self._arrays)
-            self._notes.append(f"{int((self._known & ~good).sum())} rows with NaN or inf are left out")
-            self._known &= good
+            self._leave_out_bad_rows()
 
     def _settle_ends(self) -> None:
         """Time limits where they are marked, where observations break off if none are, and at the end of the data."""
@@ -192,8 +196,10 @@ class _Settling:
         self._both = np.flatnonzero(terminals & timeouts) if known_both is None else known_both
         timeouts = timeouts & ~terminals
         self._inferred = np.zeros_like(terminals)
-        if self._stored and not timeouts[:-1].any() and arrays["observations"].shape == arrays["next_observations"].shape:
-            self._inferred[:-1] = breaks(arrays["observations"], arrays["next_observations"], BREAK) & ~terminals[:-1]
+        here, after = arrays["observations"], arrays.get("next_observations")
+        search = not self._source.ends_known and not timeouts[:-1].any()
+        if search and after is not None and here.ndim == 2 and here.shape == after.shape:
+            self._inferred[:-1] = breaks(here, after) & ~terminals[:-1]
             timeouts = timeouts | self._inferred
         timeouts[-1] = not terminals[-1]
         if self._options.ends == "timeouts":
@@ -222,13 +228,23 @@ class _Settling:
             self._notes.append(f"next observations are the following rows; {cut}")
             self._known &= ~self._timeouts
 
+    def _leave_out_bad_rows(self) -> None:
+        """Leave out transitions with NaN or inf; the successor of a true end does not matter, whatever it is."""
+        after = self._arrays["next_observations"]
+        if after.shape == self._arrays["observations"].shape:
+            self._arrays["next_observations"] = np.where(self._terminals[:, None], self._arrays["observations"], after)
+        good = _finite_rows(self._arrays)
+        self._dropped = int((self._known & ~good).sum())
+        self._notes.append(f"{self._dropped} rows with NaN or inf are left out")
+        self._known &= good
+
     def reading(self) -> Reading:
         """Return the transitions that are known."""
         source, options, known, arrays = self._source, self._options, self._known, self._arrays
         if not known.any():
             lacking = "each lacks its successor, its reward or a finite number"
             raise DatasetError(f"{source.source}: no transition is left: {lacking}")
-        changed = options.ends != "auto" or bool(options.reward_lag) or options.on_bad_rows == "drop"
+        changed = options.ends != "auto" or options.reward_lag or self._dropped
         if changed and arrays.pop("returns_to_go", None) is not None:
             self._notes.append("`returns_to_go` belonged to the rows as they were, and is left out")
         next_is_gone = np.append(~known[1:], False) & ~self._terminals
@@ -237,7 +253,9 @@ class _Settling:
             arrays, self._inferred = {name: array[known] for name, array in arrays.items()}, self._inferred[known]
         low = source.action_low if options.action_low is None else options.action_low
         high = source.action_high if options.action_high is None else options.action_high
-        return Reading(source.source, source.format, arrays, self._notes, low, high, self._both, self._inferred)
+        return Reading(
+            source.source, source.format, arrays, self._notes, low, high, self._both, self._inferred, ends_known=True
+        )
 
 
 def _following(observations: NDArray[Any], terminals: NDArray[np.bool_]) -> NDArray[Any]:

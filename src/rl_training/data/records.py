@@ -19,14 +19,14 @@ class RecordFile:
 
     path: Path
     rows: NDArray[Any]  # structured, mapped read-only
-    fingerprint: str
+    content: str  # fingerprint of the rows
     stamp: tuple[int, int]  # bytes and time of the last change when it was opened
 
     @classmethod
-    def open(cls, path: Path, dtype: np.dtype[Any], offset: int, rows: int, fingerprint: str) -> "RecordFile":
+    def open(cls, path: Path, dtype: np.dtype[Any], offset: int, rows: int, content: str) -> "RecordFile":
         """Map a file of `rows` records behind a header of `offset` bytes."""
         mapped = np.memmap(path, dtype=dtype, mode="r", offset=offset, shape=(rows,))
-        return cls(path, mapped, fingerprint, _stamp(path))
+        return cls(path, mapped, content, _stamp(path))
 
     def expect_random_access(self) -> None:
         """Tell the system that rows will be asked for in no order, where reading ahead in the file would be in vain.

@@ -112,7 +112,7 @@ class DatasetWriter:
             "rows": self.rows,
             "fields": [[name, self._dtype[name].base.str, list(self._dtype[name].shape)] for name in self._dtype.names or ()],
             **{name: self._bounds[name].tolist() if self._bounds else None for name in ("action_low", "action_high")},
-            "fingerprint": self._prints.joint(self._bounds),
+            "content": self._prints.content(),
             "origin": " | ".join(self._origins)[:4000],
             "rows_sha256": self._rows_digest.hexdigest(),
         }
@@ -209,7 +209,7 @@ def open_store(path: Path) -> TransitionDataset:
     try:
         dtype, rows = _stored_dtype(manifest["fields"]), int(manifest["rows"])
         low, high = checked_bounds(manifest["action_low"], manifest["action_high"], dtype["actions"].shape[0], str(path))
-        fingerprint, expected, origin = (str(manifest[name]) for name in ("fingerprint", "rows_sha256", "origin"))
+        content, expected, origin = (str(manifest[name]) for name in ("content", "rows_sha256", "origin"))
     except (KeyError, TypeError, ValueError) as error:
         raise DatasetError(f"{path / MANIFEST}: does not describe a dataset ({error})") from None
     file, header = path / ROWS, _header(dtype, rows)
@@ -219,7 +219,7 @@ def open_store(path: Path) -> TransitionDataset:
         if stream.read(len(header)) != header:
             raise DatasetError(f"{file}: is damaged (its header is not what the manifest says)")
         _verify(stream, dtype, expected, file)
-    records = RecordFile.open(file, dtype, len(header), rows, fingerprint)
+    records = RecordFile.open(file, dtype, len(header), rows, content)
     fields = {name: records.rows[name] for name in dtype.names or ()}
     return TransitionDataset(**fields, action_low=low, action_high=high, origin=origin, records=records)
 

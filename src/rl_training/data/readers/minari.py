@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from rl_training.data.file_guards import check_size, hdf5_array, hdf5_bytes, hdf5_group, is_group, open_hdf5
+from rl_training.data.offline_dataset import as_flags
 from rl_training.data.readers.base import Candidate, Reader
 from rl_training.data.reading import Arrays, Reading, ReadOptions
 from rl_training.errors import DatasetError
@@ -43,7 +44,7 @@ class MinariReader(Reader):
             items = [_episode(group, source) for group in groups]
             claimed, stored = hdf5_bytes(item for episode in items for item in episode.values())
             check_size(source, 3 * claimed, options.max_bytes, stored)
-            values = _joined([{name: item[()] for name, item in episode.items()} for episode in items])
+            values = _joined([{name: item[()] for name, item in episode.items()} for episode in items], source)
             attributes = dict(archive.attrs)
         low, high = _action_bounds(file, attributes)
         notes = ["ends: `terminations` are true ends, `truncations` time limits", f"{len(items)} episodes"]
@@ -69,7 +70,7 @@ def _episode(group: Any, source: str) -> dict[str, Any]:
     return items
 
 
-def _joined(episodes: list[dict[str, Any]]) -> Arrays:
+def _joined(episodes: list[dict[str, Any]], source: str) -> Arrays:
     def join(name: str, rows: slice = slice(None)) -> Any:
         return np.concatenate([np.asarray(episode[name])[rows] for episode in episodes])
 
@@ -78,12 +79,11 @@ def _joined(episodes: list[dict[str, Any]]) -> Arrays:
         "actions": join("actions"),
         "rewards": join("rewards"),
         "next_observations": join("observations", slice(1, None)),
-        "terminals": join("terminations"),
-        "timeouts": join("truncations"),
+        "terminals": as_flags(join("terminations"), "terminations", source),
+        "timeouts": as_flags(join("truncations"), "truncations", source),
     }
     last = np.cumsum([len(episode["rewards"]) for episode in episodes]) - 1
-    values["timeouts"] = values["timeouts"].astype(bool)
-    values["timeouts"][last] |= ~values["terminals"].astype(bool)[last]  # an episode may have been cut by the recorder
+    values["timeouts"][last] |= ~values["terminals"][last]  # an episode may have been cut by the recorder
     return values
 
 

@@ -21,8 +21,8 @@ def row_order(
     """Return row numbers in order, and a flag on the last of them before each break.
 
     Without a time the rows stand in order, and a new value of the episode column is a new episode. With both, rows of one
-    value belong together, ordered by time. With a time alone, a step back in time is a new episode, unless there are so many
-    that the rows are in no order at all.
+    value belong together, ordered by time. With a time alone, a step back in time is a new episode; with very many of them
+    the rows may be in no order at all, which nobody but the user can tell.
     """
     moments = None if time is None else _moments(*time, source)
     ids = None if episode is None else _identifiers(*episode, source)
@@ -30,7 +30,12 @@ def row_order(
     if ids is None:
         ids = np.zeros(rows, dtype=np.int64)
         falls = np.zeros(rows, dtype=bool) if moments is None else np.append(False, np.diff(moments) <= 0)
-        if 0 < falls.sum() <= _SHUFFLED * rows:
+        if falls.sum() > _SHUFFLED * rows and time is not None:
+            raise DatasetError(
+                f"{source}: `{time[0]}` steps back in {int(falls.sum())} of {rows} rows: the rows are out of order, or "
+                "episodes very short; sort them, or name an `episode` column"
+            )
+        if falls.any():
             ids = np.cumsum(falls)
             notes.append(f"`{time[0] if time else ''}` steps back {int(falls.sum())} times, where a new episode begins")
     if moments is not None:

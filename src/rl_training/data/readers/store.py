@@ -46,4 +46,6 @@ class StoreReader(Reader):
         del options
         data = open_store(path)
         notes = ["ends: `terminals` are true ends, `timeouts` time limits"]
-        return MappedReading(str(path), self.title, data.fields(), notes, data.action_low, data.action_high, mapped=data)
+        return MappedReading(
+            str(path), self.title, data.fields(), notes, data.action_low, data.action_high, ends_known=True, mapped=data
+        )
