@@ -282,6 +282,21 @@ def test_a_number_that_stands_for_nothing(pendulum):
     assert "column 2 is -9999" in found["outlier-rows"].evidence
 
 
+def test_several_faults_at_once_and_their_mends(pendulum, tmp_path):
+    values = {field: array.copy() for field, array in pendulum.items()}
+    rewards_late(values)
+    limits_as_terminals(values)
+    values["observations"][50, 1] = np.nan
+    path = DATASETS["pendulum"][0](tmp_path, values)
+    assert {finding.code for finding in findings(path)} == {
+        "not-finite",
+        "ends-at-one-length",
+    }  # the rest after the first mend
+    dropped = {"on_bad_rows": "drop"}
+    assert {finding.code for finding in findings(path, **dropped)} == {"shifted-rewards", "ends-at-one-length"}
+    assert findings(path, **dropped, ends="timeouts", reward_lag=1, reward_lag_across=True) == []
+
+
 def test_shuffled_rows_are_not_called_broken():
     """The advice to rebuild next observations would ruin them."""
     values = linear_log("dense")

@@ -230,9 +230,12 @@ class _Settling:
 
     def _leave_out_bad_rows(self) -> None:
         """Leave out transitions with NaN or inf; the successor of a true end does not matter, whatever it is."""
-        after = self._arrays["next_observations"]
-        if after.shape == self._arrays["observations"].shape:
-            self._arrays["next_observations"] = np.where(self._terminals[:, None], self._arrays["observations"], after)
+        here, after = self._arrays["observations"], self._arrays["next_observations"].copy()
+        if here.shape == after.shape and here.ndim == 2:
+            rows = bad_rows(after)
+            rows = rows[self._terminals[rows]]
+            after[rows] = here[rows]
+            self._arrays["next_observations"] = after
         good = _finite_rows(self._arrays)
         self._dropped = int((self._known & ~good).sum())
         self._notes.append(f"{self._dropped} rows with NaN or inf are left out")
@@ -249,6 +252,7 @@ class _Settling:
             self._notes.append("`returns_to_go` belonged to the rows as they were, and is left out")
         next_is_gone = np.append(~known[1:], False) & ~self._terminals
         arrays |= {"terminals": self._terminals, "timeouts": self._timeouts | next_is_gone}
+        self._inferred &= ~next_is_gone
         if not known.all():
             arrays, self._inferred = {name: array[known] for name, array in arrays.items()}, self._inferred[known]
         low = source.action_low if options.action_low is None else options.action_low
