@@ -27,11 +27,11 @@ import torch
 from benchmarks.cpu import best_times
 from rl_training.data import DatasetWriter, TransitionDataset, load_dataset
 from rl_training.data.doctor import quick_findings
-from rl_training.experiment.config import make_config
+from rl_training.experiment.config import RunConfig, make_config
 from rl_training.experiment.registry import get_spec
 from rl_training.runtime.engine import keep_freed_memory
 from rl_training.runtime.offline import OfflineEngine
-from rl_training.runtime.processing import StreamedDataset, process_offline_dataset
+from rl_training.runtime.processing import RunData, StreamedDataset, process_offline_dataset
 from rl_training.runtime.sources import batch_source
 
 OBSERVATIONS, ACTIONS, LENGTH, BATCH = 11, 3, 1000, 256
@@ -139,38 +139,48 @@ def streaming(rows: int, hidden: int, rounds: int, folder: Path, device: torch.d
         data = load_dataset(store)
         figures["open_seconds_cold"] = time.perf_counter() - start
         start = time.perf_counter()
-        streamed, run = engine(data, hidden, size // 10, device)
-        if not isinstance(streamed, StreamedDataset):
+        config, processed = prepared(data, hidden, size // 10)
+        if not isinstance(processed, StreamedDataset):
             raise SystemExit("the data fits into memory, so nothing is streamed")
         figures["process_seconds"] = time.perf_counter() - start
-        forget_pages(store / "rows.npy", data)
-        start = time.perf_counter()
-        run.run(run.learner.step, 100)
-        figures["steps_per_second_first_100_cold"] = 100 / (time.perf_counter() - start)
-        start = time.perf_counter()
-        for _ in range(10):
-            run.run(run.learner.step, 100)
-        figures["steps_per_second_next_1000_cold"] = 1000 / (time.perf_counter() - start)
+        run = engine(config, processed, device)
+        for _ in range(6):
+            steps(run)()
+        run.close()
     figures["rss_anon_peak"] = memory.peak
     start = time.perf_counter()
-    _, whole = engine(load_dataset(store), hidden, 2**40, device)
+    whole = engine(*prepared(load_dataset(store), hidden, 2**40), device)
     figures["memory_load_seconds_warm"] = time.perf_counter() - start
+    forget_pages(store / "rows.npy", data)
+    run = engine(config, processed, device)
+    figures["steps_per_second_first_100_cold"] = 100 / timed(steps(run))
+    pairs = [(timed(steps(run)), timed(steps(whole))) for _ in range(10)]
+    figures["cold_over_memory"] = sum(pair[1] for pair in pairs) / sum(pair[0] for pair in pairs)
     times = best_times((steps(run), steps(whole)), rounds)
     run.close()
     figures |= {"steps_per_second_streamed": 100 / times[0], "steps_per_second_memory": 100 / times[1]}
     figures["streamed_over_memory"] = times[1] / times[0]
-    figures["cold_over_memory"] = figures["steps_per_second_next_1000_cold"] / figures["steps_per_second_memory"]
     return figures
 
 
-def engine(data: TransitionDataset, hidden: int, limit: int, device: torch.device) -> tuple[Any, OfflineEngine]:
-    """Return the processed data and IQL's engine on it."""
+def timed(function: Callable[[], None]) -> float:
+    """Return the seconds that a call takes."""
+    start = time.perf_counter()
+    function()
+    return time.perf_counter() - start
+
+
+def prepared(data: TransitionDataset, hidden: int, limit: int) -> tuple[RunConfig[Any], RunData]:
+    """Return IQL's settings and the data as it sees it."""
     kwargs = {"hidden_sizes": [hidden, hidden], "max_dataset_bytes": limit, "batch_size": BATCH}
     config = make_config({"algo": "iql", "algo_kwargs": kwargs})
-    processed = process_offline_dataset(data, config)
-    learner = get_spec("iql").build()(processed.spaces, [0], device, config.algo_kwargs)
-    source = batch_source(processed, learner.model.seed_tensor, BATCH, device)
-    return processed, OfflineEngine(learner, source, {}, 10**9)
+    return config, process_offline_dataset(data, config)
+
+
+def engine(config: RunConfig[Any], data: RunData, device: torch.device) -> OfflineEngine:
+    """Return IQL's engine on the data."""
+    learner = get_spec("iql").build()(data.spaces, [0], device, config.algo_kwargs)
+    return OfflineEngine(learner, batch_source(data, learner.model.seed_tensor, BATCH, device), {}, 10**9)
 
 
 def steps(run: OfflineEngine) -> Callable[[], None]:

@@ -29,13 +29,14 @@ class RecordFile:
         return cls(path, mapped, content, _stamp(path))
 
     def expect_random_access(self) -> None:
-        """Tell the system that rows will be asked for in no order, where reading ahead in the file would be in vain.
+        """Tell the system that rows will be asked for in no order.
 
-        A file that fits into the page cache is soon there as a whole, and reading ahead brings it in the sooner.
+        A file that fits into the page cache is brought there as a whole, in the order of the disk; of a larger one only the
+        pages that are asked for are read, since reading ahead would be in vain.
         """
         mapped = getattr(self.rows, "_mmap", None)
-        if mapped is not None and hasattr(mmap, "MADV_RANDOM") and self.stamp[0] > available_memory():
-            mapped.madvise(mmap.MADV_RANDOM)
+        if mapped is not None and hasattr(mmap, "MADV_RANDOM"):
+            mapped.madvise(mmap.MADV_RANDOM if self.stamp[0] > available_memory() else mmap.MADV_WILLNEED)
 
     def fetch(self, rows: NDArray[np.int64]) -> NDArray[Any]:
         """Return the records of some rows; a file that was cut or rewritten since it was opened is refused."""
