@@ -201,7 +201,7 @@ def test_no_false_alarm_on_rewards_of_any_kind(reward, shape):
     assert [finding for finding in found if finding.severity == "error"] == []
 
 
-@pytest.mark.parametrize("shape", SHAPES[:3], ids=str)
+@pytest.mark.parametrize("shape", SHAPES[1:3], ids=str)
 @pytest.mark.parametrize("reward", ["dense", "next state", "effort", "progress"])
 @pytest.mark.parametrize("fault", [rewards_late, rewards_early, rewards_with_arrival])
 def test_shifts_are_found_in_rewards_of_any_kind(fault, reward, shape):
