@@ -339,9 +339,13 @@ def test_inspect_replaces_nothing_but_its_own_page(pendulum, tmp_path, capsys, m
     before = path.read_bytes()
     assert "choose another name" in call_cli(capsys, "data", "inspect", path, "--html", path, code=2).stderr
     assert path.read_bytes() == before
+    (tmp_path / "folder").mkdir()
+    call_cli(capsys, "data", "inspect", path, "--html", tmp_path / "folder", code=2)
     for _ in range(2):
         call_cli(capsys, "data", "inspect", path)
     values = {field: array.copy() for field, array in pendulum.items()}
     nan(values)
     write_hdf5(path, values)
     assert "not-finite" in call_cli(capsys, "data", "inspect", path, code=3).stdout
+    found = json.loads(call_cli(capsys, "data", "inspect", path, "--json", code=3).stdout)["findings"]
+    assert "not-finite" in {finding["code"] for finding in found}

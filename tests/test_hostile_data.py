@@ -354,7 +354,7 @@ def test_bad_numbers_everywhere(field, row, value, tmp_path):
 @pytest.mark.parametrize("rows", [1, 2, 5])
 def test_very_small_data_trains(rows, tmp_path):
     data = TransitionDataset.from_dict(small_arrays(rows=rows, length=rows))
-    tiny_run(tmp_path / "run", env_id=None, dataset=data)
+    assert tiny_run(tmp_path / "run", env_id=None, dataset=data).step == 120
 
 
 @pytest.mark.parametrize("ends", ["all", "none"])

@@ -268,6 +268,8 @@ def test_parts_written_one_by_one_have_the_fingerprint_of_the_whole(data, tmp_pa
         for part in RowView(data).parts(rows=100):
             writer.append(part.copy())
     assert load_dataset(tmp_path / "d").fingerprint == data.fingerprint
+    save_dataset(RowView(replace(data, origin="one place")), tmp_path / "named")
+    assert load_dataset(tmp_path / "named").origin == "one place"
     unmarked = TransitionDataset.from_dict({**data.fields(), "timeouts": data.timeouts & (np.arange(len(data)) < 600)})
     save_dataset(unmarked, tmp_path / "e")
     assert load_dataset(tmp_path / "e").fingerprint == unmarked.fingerprint

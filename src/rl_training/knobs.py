@@ -48,6 +48,7 @@ class StrictModel(BaseModel):
 
 
 HUBER_DELTA = 20.0
+VALIDATION_ROWS = 25_600  # held-out rows that one look takes
 
 PositiveRate = Annotated[float, Field(gt=0.0, le=1.0)]
 

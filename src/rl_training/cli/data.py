@@ -53,7 +53,7 @@ def inspect(
     read = read_dataset(path, reading.format, reading.options())
     findings = examine(read, env)
     if any(finding.code in ("not-finite", "malformed") for finding in findings):
-        _print_findings(findings)
+        _show_findings(path, read.origin, findings, as_json)
         raise DatasetError(f"{path}: cannot be shown before it is mended")
     summary = summarize_dataset(read.dataset())
     target = None
@@ -90,11 +90,7 @@ def doctor(
 
     read = read_dataset(path, reading.format, reading.options())
     findings = examine(read, env)
-    if as_json:
-        print(json.dumps({"path": path, "origin": read.origin, "findings": [finding.to_json() for finding in findings]}))
-    else:
-        print(read.origin)
-        _print_findings(findings)
+    _show_findings(path, read.origin, findings, as_json)
     if any(finding.severity == "error" for finding in findings):
         raise typer.Exit(3)
 
@@ -302,7 +298,7 @@ def _refuse_foreign_file(target: Path) -> None:
     """A page may replace an earlier page, and nothing else."""
     from rl_training.data.report_page import MARK
 
-    if target.exists() and MARK.encode() not in target.read_bytes()[:400]:
+    if target.exists() and (not target.is_file() or MARK.encode() not in target.read_bytes()[:400]):
         raise ConfigError(f"{target}: is not a page of this command; choose another name with --html")
 
 
@@ -325,6 +321,14 @@ def _blocks(counts: list[int]) -> str:
     marks = " ▁▂▃▄▅▆▇█" if (sys.stdout.encoding or "").lower().startswith("utf") else " .:-=+*#@"
     tallest = max(counts, default=1) or 1
     return "".join(marks[-(-(len(marks) - 1) * count // tallest)] for count in counts)
+
+
+def _show_findings(path: str, origin: str, findings: "list[Finding]", as_json: bool) -> None:
+    if as_json:
+        print(json.dumps({"path": path, "origin": origin, "findings": [finding.to_json() for finding in findings]}))
+        return
+    print(origin)
+    _print_findings(findings)
 
 
 def _print_findings(findings: "list[Finding]") -> None:

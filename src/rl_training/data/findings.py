@@ -72,15 +72,19 @@ class Case:
         return np.asarray(np.median(change, axis=0) + 1e-3 * change.mean(axis=0) + 1e-12)
 
     @cached_property
+    def tolerance(self) -> NDArray[np.float64]:
+        """How far apart two observations may be in each column to count as the same."""
+        return 1e-3 * self.step_scale + 1e-6
+
+    @cached_property
     def broken(self) -> NDArray[np.intp]:
         """Rows whose next observation is not the observation of the row after, wherever no end is marked."""
         found = []
-        tolerance = 1e-3 * self.step_scale + 1e-6
         for window in self.windows:
             for part in blocks(window.stop - window.start - 1):
                 rows = slice(window.start + part.start, window.start + part.stop)
                 after = self.data.observations[rows.start + 1 : rows.stop + 1]
-                apart = (np.abs(after - self.data.next_observations[rows]) > tolerance).any(axis=1)
+                apart = (np.abs(after - self.data.next_observations[rows]) > self.tolerance).any(axis=1)
                 found.append(rows.start + np.flatnonzero(apart & ~self.marked[rows]))
         rows_found = np.concatenate(found) if found else np.empty(0, dtype=np.intp)
         unsure = [near for rows in self.bad.values() for near in (rows, rows - 1)]  # NaN has no successor
@@ -90,8 +94,8 @@ class Case:
     def leaks(self) -> NDArray[np.intp]:
         """Cut rows whose next observation is the first of the following episode, a jump away."""
         cuts = np.flatnonzero(self.marked[:-1] & ~self.data.terminals[:-1])[:5000]
-        tolerance = 1e-3 * self.step_scale + 1e-6
-        same = (np.abs(self.data.observations[cuts + 1] - self.data.next_observations[cuts]) <= tolerance).all(axis=1)
+        apart = np.abs(self.data.observations[cuts + 1] - self.data.next_observations[cuts])
+        same = (apart <= self.tolerance).all(axis=1)
         rows: NDArray[np.intp] = cuts[same]
         real = len(rows) >= 3 and 2 * len(rows) > len(cuts) and np.median(self.jumps(rows)) > 2.0 * self.usual_jump
         return rows if real else rows[:0]

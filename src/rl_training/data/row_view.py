@@ -75,8 +75,7 @@ class RowView:
 
     def episode_returns(self) -> NDArray[np.float64]:
         """Return the undiscounted return of each episode."""
-        starts = np.append(0, np.flatnonzero(self.ends)[:-1] + 1)
-        return np.add.reduceat(self.whole("rewards").astype(np.float64), starts)
+        return self.dataset.episode_returns()[self.episodes]
 
     def parts(self, rows: int = PART) -> "Iterator[RowView]":
         """Yield views of whole episodes in order, of about `rows` rows each."""

@@ -66,7 +66,8 @@ class DatasetWriter:
         timeouts[-1] |= not fields["terminals"][-1]
         self._write({**fields, "timeouts": timeouts})
         self.rows += len(dataset)
-        self._origins += [dataset.origin] if dataset.origin else []
+        if dataset.origin and dataset.origin not in self._origins:  # the parts of one view have one origin
+            self._origins.append(dataset.origin)
 
     def _widen_bounds(self, dataset: TransitionDataset) -> None:
         """Keep bounds that hold for every part; none when a part has none."""

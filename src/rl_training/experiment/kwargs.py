@@ -9,6 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, Strict, field_valid
 
 from rl_training.data.columns import ColumnMap
 from rl_training.knobs import (
+    VALIDATION_ROWS,
     CalQLKnobs,
     CQLKnobs,
     IQLKnobs,
@@ -135,7 +136,7 @@ class ValidationConfig(FileConfig):
     """Share of the episodes that is never trained on; 0 holds out nothing."""
     seed: Seed = 0
     """Seed of the choice of episodes, independent of the training seeds."""
-    max_rows: int = Field(25_600, ge=1, le=10_000_000)
+    max_rows: int = Field(VALIDATION_ROWS, ge=1, le=10_000_000)
     """Most rows that a look takes, spread evenly over the held-out data."""
 
     @model_validator(mode="after")

@@ -12,6 +12,7 @@ from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.data.row_view import RowView
 from rl_training.data.spaces import Spaces
 from rl_training.data.subsets import split_views
+from rl_training.knobs import VALIDATION_ROWS
 from rl_training.runtime.offline import build_offline_dataset, load_file
 from rl_training.runtime.processing import RunData, process_offline_dataset
 from rl_training.runtime.progress import Reporter
@@ -19,7 +20,6 @@ from rl_training.runtime.settings import RunSettings, ValidationSettings
 from rl_training.runtime.validation import Validation
 
 DEFAULT_FRACTION = 0.1  # of the episodes, where a run has no environment to be judged in
-DEFAULT_ROWS = 25_600  # of the held-out ones, looked at each time
 _MOST_WARNINGS = 6
 
 
@@ -63,7 +63,7 @@ def offline_data(
     validation = None
     if held is not None:
         other_data = process_offline_dataset(held, settings, returns_to_go=returns_to_go, like=data)
-        rows = DEFAULT_ROWS if wish is None else wish.max_rows
+        rows = VALIDATION_ROWS if wish is None else wish.max_rows
         validation = Validation(other_data, settings.algo_kwargs.batch_size, rows)
     _say_what_is_held_out(settings, reporter, held, train)
     return OfflineData(dataset, data, validation, fingerprint)
