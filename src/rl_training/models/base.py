@@ -76,11 +76,10 @@ class StackedModel(ABC):
         (members, critics, samples, batch).
         """
         if actions.ndim == 3:
-            return self._critic(parameters["critic"], torch.cat((observations, actions), dim=-1))
+            return self._critic(parameters["critic"], observations, actions)
         members, samples, batch, _ = actions.shape
-        repeated = observations.unsqueeze(1).expand(-1, samples, -1, -1)
-        inputs = torch.cat((repeated, actions), dim=-1).flatten(1, 2)
-        return self._critic(parameters["critic"], inputs).view(members, -1, samples, batch)
+        values = self._critic(parameters["critic"], observations, actions.flatten(1, 2))
+        return values.view(members, -1, samples, batch)
 
     @abstractmethod
     def act(self, observations: Tensor, noise: Tensor | None = None) -> Tensor:
