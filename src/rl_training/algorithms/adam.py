@@ -46,14 +46,22 @@ class GroupedAdam:
         return [*rows, [*self.counts[name][:, 0].unbind(0)] * len(self._segments[name])]
 
     @torch.no_grad()
+    def clipped(self, gradients: dict[str, Tensor], due: Collection[str]) -> dict[str, Tensor]:
+        """Return the gradients with the norm of each due group, per member, cut to its `max_grad_norm`."""
+        for name in due:
+            largest = self.options[name].max_grad_norm
+            if largest is not None:
+                slopes = [gradients[segment] for segment in self._segments[name]]
+                factor = (largest / (torch.cat(slopes, dim=1).norm(dim=1, keepdim=True) + 1e-6)).clamp(max=1.0)
+                gradients |= {segment: gradients[segment] * factor for segment in self._segments[name]}
+        return gradients
+
+    @torch.no_grad()
     def step(self, gradients: Mapping[str, Tensor], due: Collection[str], rates: Mapping[str, float]) -> None:
         """Apply one Adam step to the due groups; `rates` scales each group's learning rate (its schedule)."""
         for name in due:
             options = self.options[name]
             slopes = [gradients[segment] for segment in self._segments[name]]
-            if options.max_grad_norm is not None:
-                norm = torch.cat(slopes, dim=1).norm(dim=1, keepdim=True)
-                slopes = [slope * (options.max_grad_norm / (norm + 1e-6)).clamp(max=1.0) for slope in slopes]
             rate = options.learning_rate * rates[name]
             if options.weight_decay:
                 columns = self.bank.groups[name]

@@ -95,12 +95,19 @@ class Learner(ABC, Generic[ModelT, KnobsT]):
         """Take one gradient step on a batch with a members axis; return metrics (members, ...)."""
         due = self.due_groups(self.step)
         loss, metrics = self.loss(batch, Step(draws, due, report))
-        gradients = self.model.gradients(loss, due)
-        self.optimizer.step(gradients, due, rates if rates is not None else dict.fromkeys(due, 1.0))
+        self.apply(self.gradients(loss, due), due, rates if rates is not None else dict.fromkeys(due, 1.0))
+        return metrics
+
+    def gradients(self, loss: Tensor, due: Collection[str]) -> dict[str, Tensor]:
+        """Return the gradient of each segment of the due groups, (members, segment size), clipped where asked for."""
+        return self.optimizer.clipped(self.model.gradients(loss, due), due)
+
+    def apply(self, gradients: Mapping[str, Tensor], due: Collection[str], rates: Mapping[str, float]) -> None:
+        """Move the due groups by their gradients, and the targets where they are due."""
+        self.optimizer.step(gradients, due, rates)
         if self.targets_due(self.step):
             self.model.update_targets(self.knobs.tau)
         self.step += 1
-        return metrics
 
     def update(self, batch: Batch) -> UpdateResult:
         """Take one gradient step; a solo learner takes and gives shapes without the members axis."""

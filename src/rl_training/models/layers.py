@@ -99,7 +99,7 @@ class StackedMLP:
             second = parts[-1]
             if trained:
                 return _FusedMLPFunction.apply(values.columns, parts[0], second, len(parts), layout, precision)  # type: ignore[no-any-return,no-untyped-call]
-            return _fused_forward(values.columns, parts[0], second, len(parts), layout, precision)[0]
+            return _fused_forward(values.columns, parts[0], second, len(parts), layout, precision, trained=False)[0]
         stacks = values.stacks or _stacks(layout, values)
         if trained:
             return _StackedMLPFunction.apply(values.columns, layout, stacks, *parts)  # type: ignore[no-any-return,no-untyped-call]
@@ -152,10 +152,10 @@ class _StackedMLPFunction(torch.autograd.Function):
 
 
 def _fused_forward(
-    columns: Tensor, first: Tensor, second: Tensor, parts: int, layout: MLPLayout, precision: str
+    columns: Tensor, first: Tensor, second: Tensor, parts: int, layout: MLPLayout, precision: str, *, trained: bool
 ) -> list[Tensor]:
     width = second.shape[-1] if parts == 2 else 0
-    return mlp_ops.mlp_forward([columns.detach()], [first], [second], [width], layout.encode(), precision)
+    return mlp_ops.mlp_forward([columns.detach()], [first], [second], [width], [int(trained)], layout.encode(), precision)
 
 
 class _FusedMLPFunction(torch.autograd.Function):
@@ -165,7 +165,7 @@ class _FusedMLPFunction(torch.autograd.Function):
     def forward(
         ctx: Any, columns: Tensor, first: Tensor, second: Tensor, parts: int, layout: MLPLayout, precision: str
     ) -> Tensor:
-        outputs, saved = _fused_forward(columns, first, second, parts, layout, precision)
+        outputs, saved = _fused_forward(columns, first, second, parts, layout, precision, trained=True)
         ctx.parts, ctx.layout, ctx.precision = parts, layout, precision
         ctx.save_for_backward(columns, first, second, saved)
         return outputs

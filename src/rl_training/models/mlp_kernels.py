@@ -172,7 +172,8 @@ def forward_kernel(
         tl.debug_barrier()  # other threads of this program wrote what is read next
         total = _times_weight(kept, weight, line, live, WIDTHS[layer - 1], WIDTHS[layer], ROWS, STEP, PRECISION)
         kept += stacks.to(tl.int64) * rows * WIDTHS[layer - 1]
-        hidden = _activate(total, bias, kept, line, live, WIDTHS[layer])
+        kept_rows = live & ((layer < LAYERS - 1) | (ROWS > 32) | (_pick(job, META, 14, JOBS) > 0))
+        hidden = _activate(total, bias, kept, line, kept_rows, WIDTHS[layer])
 
     out_width = _pick(job, META, 12, JOBS)
     out = tl.arange(0, OUT)
@@ -289,12 +290,11 @@ def hidden_slopes_kernel(
 
 
 @triton.jit
-def _store_gradient(weight, bias, total, sums, k, n, fan_in, fan_out, ALIGN: tl.constexpr):
-    """Write a tile of a weight's gradient and, from the first row of tiles, the bias's with the zeros that pad it."""
+def _store_gradient(weight, bias, total, sums, k, n, fan_in, fan_out, filled):
+    """Write a tile of a weight's gradient and, from the first row of tiles, the bias's, with zeros up to `filled`."""
     mask = (k < fan_in)[:, None] & (n < fan_out)[None, :]
     tl.store(weight + k[:, None] * fan_out + n[None, :], total, mask=mask)
-    padded = (fan_out + ALIGN - 1) // ALIGN * ALIGN
-    tl.store(bias + n, sums, mask=(n < padded) & (tl.min(k, 0) == 0))
+    tl.store(bias + n, sums, mask=(n < filled) & (tl.min(k, 0) == 0))
 
 
 @triton.jit
@@ -308,16 +308,16 @@ def _hidden_gradient(
     rows,
     FAN_IN: tl.constexpr,
     FAN_OUT: tl.constexpr,
-    TILE: tl.constexpr,
+    TILE_IN: tl.constexpr,
+    TILE_OUT: tl.constexpr,
     STEP: tl.constexpr,
-    ALIGN: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
     """One tile of the gradient of a layer between two hidden ones."""
-    across = tl.cdiv(FAN_OUT, TILE)
-    k, n = (tile // across) * TILE + tl.arange(0, TILE), (tile % across) * TILE + tl.arange(0, TILE)
-    total = tl.zeros((TILE, TILE), dtype=tl.float32)
-    sums = tl.zeros((TILE,), dtype=tl.float32)
+    across = tl.cdiv(FAN_OUT, TILE_OUT)
+    k, n = (tile // across) * TILE_IN + tl.arange(0, TILE_IN), (tile % across) * TILE_OUT + tl.arange(0, TILE_OUT)
+    total = tl.zeros((TILE_IN, TILE_OUT), dtype=tl.float32)
+    sums = tl.zeros((TILE_OUT,), dtype=tl.float32)
     for start in range(0, rows, STEP):
         row = start + tl.arange(0, STEP)
         live = row < rows
@@ -327,7 +327,7 @@ def _hidden_gradient(
         g = tl.load(above + (before + row)[:, None] * FAN_OUT + n[None, :], mask=g_mask, other=0.0)
         total = _product(x, g, total, PRECISION)
         sums += tl.sum(g.to(tl.float32), 0)
-    _store_gradient(weight, bias, total, sums, k, n, FAN_IN, FAN_OUT, ALIGN)
+    _store_gradient(weight, bias, total, sums, k, n, FAN_IN, FAN_OUT, FAN_OUT)
 
 
 @triton.jit
@@ -343,10 +343,10 @@ def parameter_gradients_kernel(
     WIDTHS: tl.constexpr,
     JOBS: tl.constexpr,
     LAYERS: tl.constexpr,
-    TILE: tl.constexpr,
+    TILE_IN: tl.constexpr,
+    TILE_OUT: tl.constexpr,
     SMALL: tl.constexpr,
     STEP: tl.constexpr,
-    ALIGN: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
     """Gradients of weights and biases, in the layout of the parameters; a program makes one tile of one layer."""
@@ -366,19 +366,20 @@ def parameter_gradients_kernel(
         above = slope + stacks.to(tl.int64) * rows * WIDTHS[layer - 1]
         weight = result + _pick(job, PLACES, 4 * layer, JOBS) + critic * _pick(job, PLACES, 4 * layer + 1, JOBS)
         bias = result + _pick(job, PLACES, 4 * layer + 2, JOBS) + critic * _pick(job, PLACES, 4 * layer + 3, JOBS)
-        if (tile >= 0) & (tile < tl.cdiv(WIDTHS[layer], TILE) * tl.cdiv(WIDTHS[layer - 1], TILE)):
+        tiles = tl.cdiv(WIDTHS[layer], TILE_OUT) * tl.cdiv(WIDTHS[layer - 1], TILE_IN)
+        if (tile >= 0) & (tile < tiles):
             _hidden_gradient(
                 *(kept, above, weight, bias, tile, before, rows),
-                *(WIDTHS[layer - 1], WIDTHS[layer], TILE, STEP, ALIGN, PRECISION),
+                *(WIDTHS[layer - 1], WIDTHS[layer], TILE_IN, TILE_OUT, STEP, PRECISION),
             )
-        tile -= tl.cdiv(WIDTHS[layer], TILE) * tl.cdiv(WIDTHS[layer - 1], TILE)
+        tile -= tiles
         kept += stacks.to(tl.int64) * rows * WIDTHS[layer - 1]
         slope = above
 
     HIGHEST: tl.constexpr = WIDTHS[LAYERS - 1]
-    if (tile >= 0) & (tile < tl.cdiv(HIGHEST, TILE)):  # the last layer: `kept` is that of the last hidden one
-        k, n = tile * TILE + tl.arange(0, TILE), tl.arange(0, SMALL)
-        total = tl.zeros((TILE, SMALL), dtype=tl.float32)
+    if (tile >= 0) & (tile < tl.cdiv(HIGHEST, TILE_IN)):  # the last layer: `kept` is that of the last hidden one
+        k, n = tile * TILE_IN + tl.arange(0, TILE_IN), tl.arange(0, SMALL)
+        total = tl.zeros((TILE_IN, SMALL), dtype=tl.float32)
         sums = tl.zeros((SMALL,), dtype=tl.float32)
         gradient = _pick_pointer(job, gradients, JOBS)
         for start in range(0, rows, STEP):
@@ -392,18 +393,20 @@ def parameter_gradients_kernel(
             sums += tl.sum(g, 0)
         weight = result + _pick(job, PLACES, 4 * LAYERS, JOBS) + critic * _pick(job, PLACES, 4 * LAYERS + 1, JOBS)
         bias = result + _pick(job, PLACES, 4 * LAYERS + 2, JOBS) + critic * _pick(job, PLACES, 4 * LAYERS + 3, JOBS)
-        _store_gradient(weight, bias, total, sums, k, n, HIGHEST, out_width, ALIGN)
-    tile -= tl.cdiv(HIGHEST, TILE)
+        # behind the bias of the last critic comes padding
+        filled = tl.where(critic == ensemble - 1, _pick(job, META, 13, JOBS), out_width)
+        _store_gradient(weight, bias, total, sums, k, n, HIGHEST, out_width, filled)
+    tile -= tl.cdiv(HIGHEST, TILE_IN)
 
     LOWEST: tl.constexpr = WIDTHS[0]
     if tile >= 0:  # the first layer
         first = _pick_pointer(job, firsts, JOBS) + member.to(tl.int64) * _pick(job, META, 6, JOBS)
         second = _pick_pointer(job, seconds, JOBS) + member.to(tl.int64) * _pick(job, META, 9, JOBS)
         lowest = _pick_pointer(job, slopes, JOBS)
-        across = tl.cdiv(LOWEST, TILE)
-        k, n = (tile // across) * SMALL + tl.arange(0, SMALL), (tile % across) * TILE + tl.arange(0, TILE)
-        total = tl.zeros((SMALL, TILE), dtype=tl.float32)
-        sums = tl.zeros((TILE,), dtype=tl.float32)
+        across = tl.cdiv(LOWEST, TILE_OUT)
+        k, n = (tile // across) * SMALL + tl.arange(0, SMALL), (tile % across) * TILE_OUT + tl.arange(0, TILE_OUT)
+        total = tl.zeros((SMALL, TILE_OUT), dtype=tl.float32)
+        sums = tl.zeros((TILE_OUT,), dtype=tl.float32)
         for start in range(0, rows, STEP):
             row = start + tl.arange(0, STEP)
             live = row < rows
@@ -419,7 +422,7 @@ def parameter_gradients_kernel(
             sums += tl.sum(g.to(tl.float32), 0)
         weight = result + _pick(job, PLACES, 0, JOBS) + critic * _pick(job, PLACES, 1, JOBS)
         bias = result + _pick(job, PLACES, 2, JOBS) + critic * _pick(job, PLACES, 3, JOBS)
-        _store_gradient(weight, bias, total, sums, k, n, width, LOWEST, ALIGN)
+        _store_gradient(weight, bias, total, sums, k, n, width, LOWEST, LOWEST)
 
 
 @triton.jit

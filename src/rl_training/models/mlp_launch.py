@@ -24,6 +24,19 @@ def _tiles(rows_in_all: int) -> dict[str, int]:
     return {"ROWS": 64, "STEP": 32, "num_warps": 8, "num_stages": 3}
 
 
+def _gradient_tiles(stacks: int, precision: str) -> dict[str, int]:
+    """Tiles of the gradient of a weight. In TF32 few rows keep to instructions that read both factors as they lie."""
+    if stacks <= 32:
+        return {"TILE_IN": 32 if precision == "tf32" else 64, "TILE_OUT": 64, "STEP": 64, "num_warps": 4, "num_stages": 3}
+    if precision == "tf32":
+        return {"TILE_IN": 32, "TILE_OUT": 256, "STEP": 32, "num_warps": 4, "num_stages": 3}
+    return {"TILE_IN": 128, "TILE_OUT": 128, "STEP": 64, "num_warps": 4, "num_stages": 3}
+
+
+def _padded(size: int) -> int:
+    return size + -size % ALIGNMENT
+
+
 def _places(layouts: Sequence[MLPLayout]) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(number for place in layout.places for number in place) for layout in layouts)
 
@@ -66,6 +79,7 @@ def forward(
     firsts: Sequence[Tensor],
     seconds: Sequence[Tensor],
     second_widths: Sequence[int],
+    trained: Sequence[int],
     layouts: Sequence[MLPLayout],
     precision: str,
     **tiles: Any,
@@ -79,7 +93,8 @@ def forward(
     options = _tiles(sum(s * r for s, r in zip(stacks, rows, strict=True))) | tiles
     programs = [s * triton.cdiv(r, options["ROWS"]) for s, r in zip(stacks, rows, strict=True)]
     fields = [_input_fields(*parts) for parts in zip(firsts, seconds, second_widths, strict=True)]
-    table = _jobs(layouts, members, rows, programs, [own.stride(0) for own in columns], fields)
+    kept = [number for flag in trained for number in (0, flag)]
+    table = _jobs(layouts, members, rows, programs, [own.stride(0) for own in columns], fields, kept)
     mlp_kernels.forward_kernel[(sum(programs),)](
         *(tuple(columns), tuple(firsts), tuple(seconds), tuple(outputs), tuple(saved)),
         META=table,
@@ -142,23 +157,21 @@ def parameter_gradients(
     gradients = [gradient.contiguous() for gradient in gradients]
     results = empty_gradients(gradients, layouts)
     members, rows = gradients[0].shape[0], [gradient.shape[2] for gradient in gradients]
-    many = members * sum(layout.ensemble for layout in layouts) > 32
-    options: dict[str, int] = {"TILE": 128, "STEP": 32, "num_warps": 8, "num_stages": 3}
-    if not many:
-        options = {"TILE": 64, "STEP": 64, "num_warps": 4, "num_stages": 3}
-    options |= tiles
-    small = 16
-    tile = options["TILE"]
+    options = _gradient_tiles(members * sum(layout.ensemble for layout in layouts), precision) | tiles
+    filled = [_padded(layout.ensemble * layout.widths[-1]) - (layout.ensemble - 1) * layout.widths[-1] for layout in layouts]
+    small = _power(max(filled))
     programs = []
     for layout in layouts:
-        small = max(small, _power(layout.widths[-1]))
-    for layout in layouts:
-        hidden = [triton.cdiv(width, tile) for width in layout.hidden]
-        count = sum(a * b for a, b in zip(hidden, hidden[1:], strict=False))
-        count += hidden[-1] + hidden[0] * triton.cdiv(layout.widths[0], small)
+        down = [triton.cdiv(width, options["TILE_IN"]) for width in layout.hidden]
+        across = [triton.cdiv(width, options["TILE_OUT"]) for width in layout.hidden]
+        hidden = sum(a * b for a, b in zip(down, across[1:], strict=False))
+        count = hidden + down[-1] + across[0] * triton.cdiv(layout.widths[0], small)
         programs.append(members * layout.ensemble * count)
     fields = [_input_fields(*parts) for parts in zip(firsts, seconds, second_widths, strict=True)]
-    table = _jobs(layouts, members, rows, programs, [0] * len(layouts), fields)
+    unused = [0] * len(layouts)
+    table = _jobs(
+        layouts, members, rows, programs, unused, fields, [n for pair in zip(filled, unused, strict=True) for n in pair]
+    )
     mlp_kernels.parameter_gradients_kernel[(sum(programs),)](
         *(tuple(firsts), tuple(seconds), tuple(gradients), tuple(saved), tuple(slopes), tuple(results)),
         META=table,
@@ -167,7 +180,6 @@ def parameter_gradients(
         JOBS=len(layouts),
         LAYERS=len(layouts[0].hidden),
         SMALL=small,
-        ALIGN=ALIGNMENT,
         PRECISION=_PRECISIONS[precision],
         **options,
     )

@@ -173,7 +173,9 @@ def _normalised(values: Tensor, scale: Tensor, offset: Tensor, layer: Sequence[T
     return torch.addcmul(offset, norm, scale, out=layer[0]).relu_()
 
 
-def slope_below(layout: MLPLayout, kept: Sequence[Tensor], stacks: Sequence[Tensor], layer: int, above: Tensor) -> list[Tensor]:
+def slope_below(
+    layout: MLPLayout, kept: Sequence[Tensor], stacks: Sequence[Tensor], layer: int, above: Tensor
+) -> list[Tensor]:
     """Return the slopes at a hidden layer from those above it: before its bias; with LayerNorm also behind the norm."""
     weight = stacks[(layer + 1) * layout.parameters_per_layer]
     slope = product(above, weight.transpose(1, 2))

@@ -73,12 +73,16 @@ def mlp_forward(
     firsts: Sequence[Tensor],
     seconds: Sequence[Tensor],
     second_widths: Sequence[int],
+    trained: Sequence[int],
     layouts: Sequence[int],
     precision: str,
 ) -> list[Tensor]:
-    """Return for each job its outputs (members, critics, rows, out) and what its backward pass needs."""
+    """Return for each job its outputs (members, critics, rows, out) and what its backward pass needs.
+
+    `trained` says which jobs will have a backward pass; what is saved for the others is not to be read.
+    """
     if columns[0].is_cuda:
-        return _launched().forward(columns, firsts, seconds, second_widths, MLPLayout.decode(layouts), precision)
+        return _launched().forward(columns, firsts, seconds, second_widths, trained, MLPLayout.decode(layouts), precision)
     results = []
     for own, first, second, width, layout in zip(
         columns, firsts, seconds, second_widths, MLPLayout.decode(layouts), strict=True
@@ -96,9 +100,11 @@ def _(
     firsts: Sequence[Tensor],
     seconds: Sequence[Tensor],
     second_widths: Sequence[int],
+    trained: Sequence[int],
     layouts: Sequence[int],
     precision: str,
 ) -> list[Tensor]:
+    del trained
     return empty_outputs(columns, firsts, seconds, second_widths, MLPLayout.decode(layouts), precision)
 
 
@@ -236,4 +242,3 @@ def _launched() -> Any:
 def first_programs(programs: Sequence[int]) -> list[int]:
     """Return the first program of each job in a launch that gives the jobs these many."""
     return [0, *accumulate(programs[:-1])]
-
