@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Generic, TypeVar
 
+import torch
 from torch import Tensor
 
 from rl_training.algorithms.adam import GroupedAdam, GroupOptions
@@ -66,6 +67,11 @@ class Learner(ABC, Generic[ModelT, KnobsT]):
     def optimizer(self) -> GroupedAdam:
         """Adam over the groups of the model; its moments are allocated when first used."""
         return GroupedAdam(self.model.trained, {name: self._options(name) for name in self.model.trained.groups})
+
+    @cached_property
+    def tau(self) -> Tensor:
+        """The share of the online networks that targets take over, (members,), on the model's device."""
+        return torch.full((self.model.members,), self.knobs.tau, device=self.model.device)
 
     def _options(self, group: str) -> GroupOptions:
         """How a group is trained: its learning rate is the knob of its name."""

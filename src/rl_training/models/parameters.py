@@ -94,8 +94,10 @@ class ParameterBank:
         self.segments = tuple(segments)
         self.members = members
         self.groups: dict[str, slice] = {}
+        self.places: dict[str, int] = {}  # column at which each segment starts
         end = 0
         for segment in self.segments:
+            self.places[segment.name] = end
             known = self.groups.get(segment.group)
             if known is not None and known.stop != end:
                 raise ValueError(f"segments of group {segment.group!r} must follow one another")

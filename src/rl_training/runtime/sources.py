@@ -49,6 +49,10 @@ class BatchSource(ABC):
     def chunk(self, first_step: int, count: int) -> Chunk:
         """Return the batches of steps; everything that can fail has been done by then."""
 
+    @abstractmethod
+    def rows_of(self, first_step: int, count: int) -> Tensor:
+        """Return the packed rows of steps, (members, count, batch, width), on the training device."""
+
     def close(self) -> None:  # noqa: B027 - rows in memory need no care
         """Let go of whatever is held."""
 
@@ -71,6 +75,11 @@ class DatasetSource(BatchSource):
             return self.as_batch(self.rows.index_select(0, rows.reshape(-1)).view(*rows.shape, -1))
 
         return batch
+
+    def rows_of(self, first_step: int, count: int) -> Tensor:
+        """Return the packed rows of steps."""
+        indices = self.indices(first_step, count)
+        return self.rows.index_select(0, indices.reshape(-1)).view(*indices.shape, -1)
 
 
 @dataclass
@@ -98,6 +107,11 @@ class StreamedSource(BatchSource):
 
     def chunk(self, first_step: int, count: int) -> Chunk:
         """Return the batches of steps, all read; the same number of steps after them is read in the background."""
+        rows = self.rows_of(first_step, count)
+        return lambda offset: self.as_batch(rows[:, offset])
+
+    def rows_of(self, first_step: int, count: int) -> Tensor:
+        """Return the packed rows of steps, all read; the same number of steps after them is read in the background."""
         ahead = self._ahead
         if ahead is None or ahead.first != first_step or ahead.count < count:
             ahead = self._start(first_step, count)
@@ -106,7 +120,7 @@ class StreamedSource(BatchSource):
         if self._stage is not None:
             self._stage.wait()
         self._ahead = self._start(first_step + count, count)
-        return lambda offset: self.as_batch(rows[:, offset])
+        return rows
 
     def _start(self, first_step: int, count: int) -> _Ahead:
         indices = self.indices(first_step, count).cpu().numpy()
