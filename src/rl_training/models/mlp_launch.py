@@ -7,30 +7,44 @@ import torch
 import triton
 from torch import Tensor
 
-from rl_training.models import mlp_kernels
+from rl_training.models.adam_kernel import adam_kernel
+from rl_training.models.mlp_backward_kernels import hidden_slopes_kernel, parameter_gradients_kernel
+from rl_training.models.mlp_forward_kernel import forward_kernel
 from rl_training.models.mlp_math import MLPLayout
 from rl_training.models.mlp_ops import empty_gradients, empty_outputs, empty_slopes, first_programs
 from rl_training.models.parameters import ALIGNMENT
 
+PROCESSORS = 132  # of the GPU these sizes were chosen on
+MANY_ROWS = 4096  # in one launch, from which on torch makes the gradients of the hidden weights
 _PRECISIONS = {"float32": "ieee", "tf32": "tf32", "bf16": "bf16"}
 
 
-def _tiles(rows_in_all: int) -> dict[str, int]:
-    """Rows per program and how a program is run: few rows while there are processors to spare, many for reuse of weights."""
-    if rows_in_all <= 16 * 132:
-        return {"ROWS": 16, "STEP": 32, "num_warps": 4, "num_stages": 4}
-    if rows_in_all <= 32 * 264:
-        return {"ROWS": 32, "STEP": 32, "num_warps": 4, "num_stages": 4}
-    return {"ROWS": 64, "STEP": 32, "num_warps": 8, "num_stages": 3}
+def _forward_tiles(rows: int, precision: str) -> dict[str, int]:
+    """Rows per program: few while there are processors to spare, many where programs share the way to the weights.
+
+    In TF32 tiles of 32 rows keep to instructions that read a weight as it lies; larger ones would turn it around first.
+    """
+    if rows <= 16 * PROCESSORS:
+        return {"ROWS": 16, "PAIR": 0, "STEP": 32, "num_warps": 4, "num_stages": 3}
+    if precision == "bf16":
+        return {"ROWS": 128, "PAIR": 0, "STEP": 32, "num_warps": 8, "num_stages": 3}
+    pair = int(rows > 128 * PROCESSORS)
+    return {"ROWS": 32, "PAIR": pair, "STEP": 16, "num_warps": 8 if pair else 4, "num_stages": 4}
+
+
+def _slope_tiles(rows: int) -> dict[str, int]:
+    """The same for the backward pass, which reads every weight as its instructions want it."""
+    if rows <= 16 * PROCESSORS:
+        return {"ROWS": 16, "STEP": 64, "num_warps": 4, "num_stages": 3}
+    return {"ROWS": 128, "STEP": 32, "num_warps": 8, "num_stages": 4}
 
 
 def _gradient_tiles(stacks: int, precision: str) -> dict[str, int]:
-    """Tiles of the gradient of a weight. In TF32 few rows keep to instructions that read both factors as they lie."""
-    if stacks <= 32:
-        return {"TILE_IN": 32 if precision == "tf32" else 64, "TILE_OUT": 64, "STEP": 64, "num_warps": 4, "num_stages": 3}
-    if precision == "tf32":
-        return {"TILE_IN": 32, "TILE_OUT": 256, "STEP": 32, "num_warps": 4, "num_stages": 3}
-    return {"TILE_IN": 128, "TILE_OUT": 128, "STEP": 64, "num_warps": 4, "num_stages": 3}
+    """Tiles of the gradient of a weight, as in `_forward_tiles`."""
+    if precision == "bf16":
+        size = 64 if stacks <= 32 else 128
+        return {"TILE_IN": size, "TILE_OUT": size, "STEP": 64, "num_warps": 4, "num_stages": 3}
+    return {"TILE_IN": 32, "TILE_OUT": 128, "STEP": 32, "num_warps": 4, "num_stages": 3}
 
 
 def _padded(size: int) -> int:
@@ -90,12 +104,13 @@ def forward(
     outputs, saved = results[::2], results[1::2]
     members, rows = columns[0].shape[0], [output.shape[2] for output in outputs]
     stacks = [members * layout.ensemble for layout in layouts]
-    options = _tiles(sum(s * r for s, r in zip(stacks, rows, strict=True))) | tiles
-    programs = [s * triton.cdiv(r, options["ROWS"]) for s, r in zip(stacks, rows, strict=True)]
+    options = _forward_tiles(sum(s * r for s, r in zip(stacks, rows, strict=True)), precision) | tiles
+    tile = options["ROWS"] * (1 + options["PAIR"])
+    programs = [s * triton.cdiv(r, tile) for s, r in zip(stacks, rows, strict=True)]
     fields = [_input_fields(*parts) for parts in zip(firsts, seconds, second_widths, strict=True)]
     kept = [number for flag in trained for number in (0, flag)]
     table = _jobs(layouts, members, rows, programs, [own.stride(0) for own in columns], fields, kept)
-    mlp_kernels.forward_kernel[(sum(programs),)](
+    forward_kernel[(sum(programs),)](
         *(tuple(columns), tuple(firsts), tuple(seconds), tuple(outputs), tuple(saved)),
         META=table,
         PLACES=_places(layouts),
@@ -123,10 +138,10 @@ def hidden_slopes(
     results = empty_slopes(gradients, saved, wanted)
     members, rows = columns[0].shape[0], [gradient.shape[2] for gradient in gradients]
     stacks = [members * layout.ensemble for layout in layouts]
-    options = _tiles(sum(s * r for s, r in zip(stacks, rows, strict=True))) | tiles
+    options = _slope_tiles(sum(s * r for s, r in zip(stacks, rows, strict=True))) | tiles
     programs = [s * triton.cdiv(r, options["ROWS"]) for s, r in zip(stacks, rows, strict=True)]
     table = _jobs(layouts, members, rows, programs, [own.stride(0) for own in columns], None, wanted)
-    mlp_kernels.hidden_slopes_kernel[(sum(programs),)](
+    hidden_slopes_kernel[(sum(programs),)](
         *(tuple(columns), tuple(gradients), tuple(saved), tuple(results[::2]), tuple(results[1::2])),
         META=table,
         PLACES=_places(layouts),
@@ -157,14 +172,16 @@ def parameter_gradients(
     gradients = [gradient.contiguous() for gradient in gradients]
     results = empty_gradients(gradients, layouts)
     members, rows = gradients[0].shape[0], [gradient.shape[2] for gradient in gradients]
-    options = _gradient_tiles(members * sum(layout.ensemble for layout in layouts), precision) | tiles
+    stacks = members * sum(layout.ensemble for layout in layouts)
+    options: dict[str, Any] = {"HIDDEN": precision == "bf16" or stacks * max(rows) < MANY_ROWS}
+    options |= _gradient_tiles(stacks, precision) | tiles
     filled = [_padded(layout.ensemble * layout.widths[-1]) - (layout.ensemble - 1) * layout.widths[-1] for layout in layouts]
     small = _power(max(filled))
     programs = []
     for layout in layouts:
         down = [triton.cdiv(width, options["TILE_IN"]) for width in layout.hidden]
         across = [triton.cdiv(width, options["TILE_OUT"]) for width in layout.hidden]
-        hidden = sum(a * b for a, b in zip(down, across[1:], strict=False))
+        hidden = sum(a * b if options["HIDDEN"] else b for a, b in zip(down, across[1:], strict=False))
         count = hidden + down[-1] + across[0] * triton.cdiv(layout.widths[0], small)
         programs.append(members * layout.ensemble * count)
     fields = [_input_fields(*parts) for parts in zip(firsts, seconds, second_widths, strict=True)]
@@ -172,7 +189,7 @@ def parameter_gradients(
     table = _jobs(
         layouts, members, rows, programs, unused, fields, [n for pair in zip(filled, unused, strict=True) for n in pair]
     )
-    mlp_kernels.parameter_gradients_kernel[(sum(programs),)](
+    parameter_gradients_kernel[(sum(programs),)](
         *(tuple(firsts), tuple(seconds), tuple(gradients), tuple(saved), tuple(slopes), tuple(results)),
         META=table,
         PLACES=_places(layouts),
@@ -183,7 +200,24 @@ def parameter_gradients(
         PRECISION=_PRECISIONS[precision],
         **options,
     )
+    if not options["HIDDEN"]:
+        for job in zip(layouts, saved, slopes, results, rows, strict=True):
+            _hidden_weights(*job, precision)
     return results
+
+
+def _hidden_weights(layout: MLPLayout, saved: Tensor, slopes: Tensor, result: Tensor, rows: int, precision: str) -> None:
+    """Write the gradients of the weights between hidden layers with torch's products, critic by critic in place."""
+    shape = (result.shape[0] * layout.ensemble, rows)
+    kept, found = layout.saved_views(saved, *shape), layout.saved_views(slopes, *shape)
+    places = layout.destinations(result)
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
+    for layer in range(1, len(kept)):
+        for critic in range(layout.ensemble):
+            below, above = (v[critic :: layout.ensemble] for v in (kept[layer - 1][0], found[layer][0]))
+            torch.bmm(below.transpose(1, 2), above, out=places[2 * layer][:, critic])
+    torch.backends.cuda.matmul.allow_tf32 = before
 
 
 def adam(
@@ -202,7 +236,7 @@ def adam(
     """Launch Adam on segments (column, size, group, column of the target or -1), and polyak of their targets."""
     programs = [triton.cdiv(size, block) for _, size, _, _ in segments]
     table = tuple((start, *segment) for start, segment in zip(first_programs(programs), segments, strict=True))
-    mlp_kernels.adam_kernel[(sum(programs), parameters.shape[0])](
+    adam_kernel[(sum(programs), parameters.shape[0])](
         *(parameters, first, second, targets, tuple(gradients), factors, tau),
         META=table,
         SEGMENTS=len(segments),
@@ -214,8 +248,3 @@ def adam(
         BETA2=betas[1],
         **options,
     )
-
-
-def device_of(tensors: Sequence[Tensor]) -> torch.device:
-    """Return the device that a launch runs on."""
-    return tensors[0].device

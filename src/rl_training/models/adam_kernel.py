@@ -1,0 +1,53 @@
+"""Adam and polyak as one Triton kernel over the flat buffers."""
+
+import triton
+import triton.language as tl
+
+from rl_training.models.kernel_jobs import pick, pick_pointer, which
+
+
+@triton.jit
+def adam_kernel(
+    parameters,
+    first,
+    second,
+    targets,
+    gradients,
+    factors,
+    tau,
+    META: tl.constexpr,
+    SEGMENTS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    ROW: tl.constexpr,
+    TARGET_ROW: tl.constexpr,
+    GROUPS: tl.constexpr,
+    BETA1: tl.constexpr,
+    BETA2: tl.constexpr,
+):
+    """Adam on some segments of the flat buffers, and polyak of their targets, in one pass over memory.
+
+    A segment is (first program, column, size, group, column of its target or -1); `factors` holds for each member and group
+    what multiplies m / (sqrt(v) + e), and e.
+    """
+    segment = which(META, SEGMENTS)
+    member = tl.program_id(1)
+    place = (tl.program_id(0) - pick(segment, META, 0, SEGMENTS)) * BLOCK + tl.arange(0, BLOCK)
+    size = pick(segment, META, 2, SEGMENTS)
+    live = place < size
+    gradient = tl.load(pick_pointer(segment, gradients, SEGMENTS) + member.to(tl.int64) * size + place, mask=live, other=0.0)
+    column = member.to(tl.int64) * ROW + pick(segment, META, 1, SEGMENTS) + place
+    m = tl.load(first + column, mask=live, other=0.0)
+    v = tl.load(second + column, mask=live, other=0.0)
+    p = tl.load(parameters + column, mask=live, other=0.0)
+    m += (gradient - m) * (1.0 - BETA1)
+    v = v * BETA2 + gradient * gradient * (1.0 - BETA2)
+    own = factors + (member * GROUPS + pick(segment, META, 3, SEGMENTS)) * 2
+    p += tl.load(own) * m / (tl.sqrt(v) + tl.load(own + 1))
+    tl.store(first + column, m, mask=live)
+    tl.store(second + column, v, mask=live)
+    tl.store(parameters + column, p, mask=live)
+    target_column = pick(segment, META, 4, SEGMENTS)
+    if target_column >= 0:
+        followed = targets + member.to(tl.int64) * TARGET_ROW + target_column + place
+        old = tl.load(followed, mask=live, other=0.0)
+        tl.store(followed, old + tl.load(tau + member) * (p - old), mask=live)
