@@ -41,7 +41,8 @@ def export_member(
     with staged_directory(target) as stage:
         store = CheckpointStore(stage / "checkpoints", 2)
         store.directory.mkdir()
-        store.point(export_checkpoint(store.directory / whole.path.name, alone), best=_is_best(alone))
+        place = store.path({**({} if whole.env_step is None else {"env_step": whole.env_step}), "step": whole.step})
+        store.point(export_checkpoint(place, alone), best=_is_best(alone))
         replace_file(stage / "metrics.jsonl", rows)
         replace_file(stage / "config.yaml", manager.config.to_yaml().encode())
         replace_file(stage / "run.json", canonical_json(_record(manager, whole, chosen, home)))
