@@ -27,7 +27,7 @@ METRICS = {
 }
 
 
-def make_learner(algo, seeds=(0,), observation_dim=3, action_dim=2, **knobs):
+def make_learner(algo, seeds=(0,), observation_dim=3, action_dim=2, member_knobs=(), **knobs):
     import numpy as np
 
     from rl_training.data.spaces import Spaces
@@ -35,7 +35,7 @@ def make_learner(algo, seeds=(0,), observation_dim=3, action_dim=2, **knobs):
     config = make_config(run_values(algo, algo_kwargs=knobs))
     bound = np.ones(action_dim, dtype=np.float32)
     return get_spec(algo).build()(
-        Spaces(observation_dim, action_dim, -bound, bound), seeds, torch.device("cpu"), config.algo_kwargs
+        Spaces(observation_dim, action_dim, -bound, bound), seeds, torch.device("cpu"), config.algo_kwargs, member_knobs
     )
 
 

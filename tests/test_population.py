@@ -124,13 +124,13 @@ def test_early_stopping_resumes_exactly(tmp_path):
 def test_policy_of_a_population(tmp_path):
     tiny_run(tmp_path, seeds=[4, 9])
     policy = Policy.load(tmp_path)
-    report = evaluation_report(policy.evaluate(3), policy.learner.model.seeds)
+    report = evaluation_report(policy.evaluate(3), policy.members)
     assert [row["seed"] for row in report["members"]] == [4, 9]
     assert report["return_mean"] == pytest.approx(np.mean([row["return_mean"] for row in report["members"]]))
     low, high = report["return_interval"]
     assert low <= report["return_mean"] <= high
     assert len(report["returns"]) == len(report["lengths"]) == 6
-    one = evaluation_report(policy.evaluate(3), policy.learner.model.seeds, 1)
+    one = evaluation_report(policy.evaluate(3), policy.members, 1)
     assert one["return_mean"] == report["members"][1]["return_mean"]
     best = int(np.argmax([member.last_return for member in policy.members]))
     observation = [1.0, 0.0, 0.0]

@@ -5,8 +5,8 @@ config schema is built from them, so a value refused in a YAML file is refused i
 """
 
 import sys
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, ValidationError, model_validator
 from pydantic_core import ErrorDetails
@@ -81,6 +81,22 @@ class LearnerKnobs(StrictModel):
     max_grad_norm: float | None = Field(None, gt=0.0)
     """Largest gradient norm of a group, per member; null clips nothing."""
 
+    data_knobs: ClassVar[tuple[str, ...]] = ()
+    """Knobs that the data is processed with, before any member sees it."""
+
+    @classmethod
+    def sweepable(cls) -> list[str]:
+        """Return the knobs that members of one run may differ in: real numbers that shape neither networks nor data."""
+        numbers = [
+            name for name, field in cls.model_fields.items() if float in (field.annotation, *get_args(field.annotation))
+        ]
+        return [name for name in numbers if name not in cls.data_knobs]
+
+    @property
+    def idle(self) -> dict[str, str]:
+        """Knobs that do nothing beside the others as they are, each with the reason."""
+        return {}
+
     @property
     def rows_per_transition(self) -> int:
         """Rows that the critics score for one transition."""
@@ -117,6 +133,13 @@ class XQLKnobs(IQLKnobs):
     vanilla_value_loss: bool = False
     """IQL's expectile regression instead of the Gumbel one."""
 
+    @property
+    def idle(self) -> dict[str, str]:
+        """Knobs that do nothing beside the others as they are, each with the reason."""
+        if self.vanilla_value_loss:
+            return dict.fromkeys(("loss_temperature", "max_value_diff_exp"), "vanilla_value_loss is true")
+        return {"expectile": "vanilla_value_loss is false"}
+
 
 class SACKnobs(LearnerKnobs):
     """Soft actor-critic (Haarnoja and others, 2018)."""
@@ -138,9 +161,20 @@ class SACKnobs(LearnerKnobs):
         return 1
 
     @property
+    def trains_alpha(self) -> bool:
+        """Whether the temperature is learned."""
+        return isinstance(self.alpha, str)  # `auto` is the only word
+
+    @property
     def trains_temperature(self) -> bool:
         """Whether any dual variable is learned."""
-        return self.alpha == "auto"
+        return self.trains_alpha
+
+    @property
+    def idle(self) -> dict[str, str]:
+        """Knobs that do nothing beside the others as they are, each with the reason."""
+        fixed = {} if self.trains_alpha else {"target_entropy": "alpha is a fixed number"}
+        return fixed if self.trains_temperature else {**fixed, "temperature_learning_rate": "nothing of its group is learned"}
 
 
 class REDQKnobs(SACKnobs):
@@ -193,7 +227,7 @@ class CQLKnobs(SACKnobs):
     @property
     def trains_temperature(self) -> bool:
         """Whether any dual variable is learned."""
-        return self.alpha == "auto" or self.lagrange_gap is not None
+        return self.trains_alpha or self.lagrange_gap is not None
 
     @property
     def rows_per_transition(self) -> int:
@@ -216,6 +250,8 @@ class CalQLKnobs(CQLKnobs):
     failure_reward: float | None = None
     """Sparse rewards: an episode whose every processed reward is this counts as failed, with r / (1 - gamma) throughout."""
 
+    data_knobs: ClassVar[tuple[str, ...]] = ("gamma", "failure_reward")
+
 
 class TD3BCKnobs(LearnerKnobs):
     """TD3 with behaviour cloning (Fujimoto and Gu, 2021)."""
@@ -228,6 +264,20 @@ class TD3BCKnobs(LearnerKnobs):
     """Standard deviation of the noise on the target's action."""
     target_noise_clip: float = Field(0.5, ge=0.0)
     """Largest noise on the target's action."""
+
+
+def check_sweepable(knobs: type[LearnerKnobs], names: Iterable[str], shared: Iterable[str] = ()) -> None:
+    """Raise a ConfigError for the first name that members cannot differ in, with all they can; `shared`: other keys."""
+    legal = knobs.sweepable()
+    for name in names:
+        if name in knobs.data_knobs:
+            reason = "the data that all members share is processed with it."
+        elif name in {*knobs.model_fields, *shared}:
+            reason = "it sets a shape or a choice that all members share."
+        else:
+            reason = f"there is no such knob.{did_you_mean(name, legal)}"
+        if name not in legal:
+            raise ConfigError(f"`{name}` cannot be swept: {reason} What can be: {', '.join(legal)}")
 
 
 def check_subset(subset_size: int, num_critics: int) -> None:

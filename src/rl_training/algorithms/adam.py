@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 class GroupOptions:
     """How one group of parameters is trained."""
 
-    learning_rate: float
+    learning_rate: float | Tensor  # a column (members, 1) in float64 where members differ
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-8
     weight_decay: float = 0.0  # decoupled, on weight matrices only
-    max_grad_norm: float | None = None
+    max_grad_norm: float | Tensor | None = None  # likewise
 
 
 def adam_factors(counts: Tensor, increments: Tensor, learning_rates: Tensor, rates: Tensor) -> Tensor:
@@ -109,6 +109,9 @@ class GroupedAdam:
         """
         from rl_training.models import mlp_launch  # noqa: PLC0415 - needs a GPU's compiler
 
+        plain = GroupOptions(0.0)
+        if any((o.betas, o.eps, o.weight_decay) != (plain.betas, plain.eps, 0.0) for o in self.options.values()):
+            raise NotImplementedError("the kernel knows Adam with its usual numbers and without weight decay")
         targets = followed.targets if followed is not None else None
         places = targets.places if targets is not None else {}
         groups = list(self.options)
@@ -120,9 +123,9 @@ class GroupedAdam:
         flat = targets.flat if targets is not None else self.bank.flat
         slopes = [gradients[segment.name] for segment in self.bank.segments if segment.name in gradients]
         buffers = (self.bank.flat, self.first, self.second, flat)
-        mlp_launch.adam(*buffers, slopes, segments, factors, tau, GroupOptions(0.0).betas)
+        mlp_launch.adam(*buffers, slopes, segments, factors, tau, plain.betas)
 
-    def elementwise_step(self, name: str, slope: Tensor, rate: float) -> None:
+    def elementwise_step(self, name: str, slope: Tensor, rate: float | Tensor) -> None:
         """The formula: p <- p - rate * m^ / (sqrt(v^) + eps), with m^ and v^ corrected for their start at zero."""
         columns, options, count = self.bank.groups[name], self.options[name], self.counts[name]
         first, second = self.first[:, columns], self.second[:, columns]
@@ -135,12 +138,30 @@ class GroupedAdam:
         denominator = second.sqrt().add_((options.eps * root).float())
         self.bank.flat[:, columns].addcmul_(torch.div(first, denominator, out=denominator), scale)
 
-    def _fused_step(self, name: str, slopes: Sequence[Tensor], rate: float) -> None:
-        """The same formula in one pass over memory: torch's own CPU kernel, a row per segment and member."""
-        options = self.options[name]
+    def _fused_step(self, name: str, slopes: Sequence[Tensor], rate: float | Tensor) -> None:
+        """The same formula in one pass over memory: a row per segment and member, one pass for each different rate."""
         parameters, first, second, counts = self._rows[name]
+        rows: list[list[Tensor]] = [
+            parameters,
+            [row for slope in slopes for row in slope.unbind(0)],
+            first,
+            second,
+            [],
+            counts,
+        ]
+        if not isinstance(rate, Tensor):
+            self._fused_kernel(name, rows, rate)
+            return
+        rates = rate[:, 0].tolist() * len(slopes)
+        for value in dict.fromkeys(rates):
+            places = [place for place, other in enumerate(rates) if other == value]
+            self._fused_kernel(name, [[row[place] for place in places] if row else [] for row in rows], value)
+
+    def _fused_kernel(self, name: str, rows: Sequence[list[Tensor]], rate: float) -> None:
+        """Torch's own CPU kernel on rows of parameters, gradients, moments and counts."""
+        options = self.options[name]
         torch._fused_adam_(
-            *(parameters, [row for slope in slopes for row in slope.unbind(0)], first, second, [], counts),
+            *rows,
             lr=rate,
             beta1=options.betas[0],
             beta2=options.betas[1],

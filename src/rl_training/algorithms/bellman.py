@@ -4,12 +4,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import huber_loss
 
+from rl_training.algorithms.per_member import Knob
 from rl_training.data.batch import Batch
 
 
-def td_target(batch: Batch, next_values: Tensor, gamma: float) -> Tensor:
+def td_target(batch: Batch, next_values: Tensor, gamma: Knob) -> Tensor:
     """Return r + gamma (1 - d) V(s'), (members, batch); a timeout is no end and still counts V(s')."""
-    return torch.addcmul(batch.rewards, 1.0 - batch.terminals, next_values, value=gamma)
+    return torch.addcmul(batch.rewards, (1.0 - batch.terminals).mul_(gamma), next_values)
 
 
 def td_loss(q: Tensor, target: Tensor, huber_delta: float | None = None) -> Tensor:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from rl_training.algorithms.bellman import td_loss
 from rl_training.algorithms.learner import Metrics, Step
+from rl_training.algorithms.per_member import Knob, per_member
 from rl_training.algorithms.sac import SAC
 from rl_training.data.batch import Batch
 from rl_training.knobs import CQLKnobs
@@ -22,9 +23,19 @@ from rl_training.models.sac_model import MLPSACModel, TanhGaussian
 MAX_MULTIPLIER = 1e6
 
 
-def importance_log_sum_exp(q: Tensor, log_density: Tensor, temperature: float = 1.0) -> Tensor:
+def importance_log_sum_exp(q: Tensor, log_density: Tensor, temperature: Knob = 1.0) -> Tensor:
     """Return T log sum exp((q - log density) / T) over the samples on axis -2, q (members, critics, samples, batch)."""
-    return temperature * torch.logsumexp((q - log_density.unsqueeze(1)) / temperature, dim=-2)
+    temperature = per_member(temperature, q)
+    return (temperature * torch.logsumexp((q - log_density.unsqueeze(1)) / temperature, dim=-2, keepdim=True)).squeeze(-2)
+
+
+def clipped(difference: Tensor, lowest: Knob | None, highest: Knob | None) -> Tensor:
+    """Return each row's difference inside its limits, where there are any; beyond them no gradient flows."""
+    if lowest is not None:
+        difference = difference.clamp(min=per_member(lowest, difference))
+    if highest is not None:
+        difference = difference.clamp(max=per_member(highest, difference))
+    return difference
 
 
 def cql_loss(model: MLPSACModel, batch: Batch, *, step: int = 0, **knobs: Any) -> tuple[Tensor, Metrics]:
@@ -49,9 +60,7 @@ class CQL(SAC):
         q_data = q_data.squeeze(2)
         q_policy, metrics = self.policy_values(q_policy, batch)
         everywhere = importance_log_sum_exp(torch.cat((q_uniform, q_policy), dim=2), log_density, self.knobs.cql_temperature)
-        difference = everywhere - q_data
-        if self.knobs.cql_clip_diff_min is not None or self.knobs.cql_clip_diff_max is not None:
-            difference = difference.clamp(self.knobs.cql_clip_diff_min, self.knobs.cql_clip_diff_max)
+        difference = clipped(everywhere - q_data, self.knobs.cql_clip_diff_min, self.knobs.cql_clip_diff_max)
         penalty, dual = self.weighted_penalty(difference.mean(-1))
         loss = td_loss(q_data, target) + penalty
         metrics |= {"critic_loss": loss.detach(), "q_mean": q_data.detach(), "conservative_loss": penalty.detach()}
@@ -77,7 +86,8 @@ class CQL(SAC):
         """Return the penalty, and the loss of an automatic weight, (members,), from each critic's mean difference."""
         knobs = self.knobs
         if knobs.lagrange_gap is None:
-            return knobs.cql_alpha * difference.sum(1), torch.zeros_like(difference[:, 0])
+            total = difference.sum(1)
+            return per_member(knobs.cql_alpha, total) * total, torch.zeros_like(total)
         excess = knobs.cql_alpha * (difference - knobs.lagrange_gap)
         multiplier = self.model.log_multiplier(self.model.online).exp().clamp(max=MAX_MULTIPLIER)
         # the weight grows while the critics' mean gap is above its aim; both critics count

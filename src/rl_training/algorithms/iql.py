@@ -12,18 +12,19 @@ from torch import Tensor
 
 from rl_training.algorithms.bellman import td_loss, td_target
 from rl_training.algorithms.learner import Learner, Metrics, Step
+from rl_training.algorithms.per_member import Knob
 from rl_training.data.batch import Batch
 from rl_training.knobs import IQLKnobs
 from rl_training.models.iql_model import MLPIQLModel
 
 
-def expectile_loss(residual: Tensor, expectile: float) -> Tensor:
+def expectile_loss(residual: Tensor, expectile: Knob) -> Tensor:
     """Equation 5: squared error, weighted `expectile` where Q exceeds V and `1 - expectile` elsewhere; batch mean."""
     weight = (residual.detach() < 0.0).to(residual.dtype).sub_(expectile).abs_()
     return (weight * residual.square()).mean(-1)
 
 
-def advantage_weights(advantage: Tensor, beta: float, max_advantage_weight: float) -> Tensor:
+def advantage_weights(advantage: Tensor, beta: Knob, max_advantage_weight: Knob) -> Tensor:
     """Return min(exp(beta A), max_advantage_weight)."""
     return (beta * advantage).exp().clamp(max=max_advantage_weight)
 

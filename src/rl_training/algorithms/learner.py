@@ -1,7 +1,7 @@
 """What the loop knows of an algorithm: it can update, act, and give or take its state."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Generic, TypeVar
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from rl_training.algorithms.adam import GroupedAdam, GroupOptions
+from rl_training.algorithms.per_member import swept_knobs
 from rl_training.data.batch import Batch
 from rl_training.errors import CheckpointError
 from rl_training.knobs import LearnerKnobs
@@ -52,15 +53,17 @@ def solo_shapes(metrics: Metrics) -> Metrics:
 class Learner(ABC, Generic[ModelT, KnobsT]):
     """One gradient step at a time: every loss at the parameters from before the step, one backward, Adam, then polyak.
 
-    A subclass names its knobs and metrics and gives `loss`. Bad knobs are refused here, by name and range.
+    A subclass names its knobs and metrics and gives `loss`. Bad knobs are refused here, by name and range. `member_knobs`
+    holds what members differ in, a mapping for each; such a knob is then a column (members, 1) in `knobs`.
     """
 
     knobs_type: ClassVar[type[Any]]
     metric_names: ClassVar[tuple[str, ...]]
 
-    def __init__(self, model: ModelT, **knobs: Any) -> None:
+    def __init__(self, model: ModelT, *, member_knobs: Sequence[Mapping[str, float]] = (), **knobs: Any) -> None:
         self.model = model
-        self.knobs: KnobsT = self.knobs_type.checked(knobs)
+        self.member_knobs = [dict(own) for own in member_knobs] or [{} for _ in model.seeds]
+        self.knobs: KnobsT = swept_knobs(self.knobs_type, knobs, self.member_knobs, model.members, model.device)
         self.step = 0
 
     @cached_property
@@ -71,7 +74,8 @@ class Learner(ABC, Generic[ModelT, KnobsT]):
     @cached_property
     def tau(self) -> Tensor:
         """The share of the online networks that targets take over, (members,), on the model's device."""
-        return torch.full((self.model.members,), self.knobs.tau, device=self.model.device)
+        tau = torch.as_tensor(self.knobs.tau, dtype=torch.float32, device=self.model.device)
+        return tau.reshape(-1).expand(self.model.members).contiguous()
 
     def _options(self, group: str) -> GroupOptions:
         """How a group is trained: its learning rate is the knob of its name."""

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from rl_training.algorithms.bellman import td_loss, td_target
 from rl_training.algorithms.learner import Learner, Metrics, Step
+from rl_training.algorithms.per_member import Knob
 from rl_training.data.batch import Batch
 from rl_training.knobs import SACKnobs
 from rl_training.models.sac_model import MLPSACModel, TanhGaussian
@@ -23,7 +24,7 @@ def actor_loss(alpha: Tensor, log_prob: Tensor, q: Tensor) -> Tensor:
     return (alpha * log_prob - q).mean(-1)
 
 
-def temperature_loss(log_alpha: Tensor, log_prob: Tensor, target_entropy: float) -> Tensor:
+def temperature_loss(log_alpha: Tensor, log_prob: Tensor, target_entropy: Knob) -> Tensor:
     """Equation 18 on the log: batch mean of -log(alpha) (log pi(a | s) + H); its gradient stops at log pi."""
     return -log_alpha * (log_prob.detach() + target_entropy).mean(-1)
 
@@ -50,7 +51,7 @@ class SAC(Learner[MLPSACModel, SACKnobs]):
 
     def loss(self, batch: Batch, step: Step) -> tuple[Tensor, Metrics]:
         """Return the sum of critic, actor and temperature losses over members, and metrics (members, ...)."""
-        alpha = self.alpha().unsqueeze(1)
+        alpha = self.alpha()
         with torch.no_grad():
             next_policy = self.model.policy(self.model.frozen, batch.next_observations)
             target = td_target(batch, self.next_values(batch, next_policy, alpha, step), self.knobs.gamma)
@@ -64,9 +65,10 @@ class SAC(Learner[MLPSACModel, SACKnobs]):
         return loss.sum(), metrics
 
     def alpha(self) -> Tensor:
-        """Return the temperature without gradient, (members,)."""
-        log_alpha = self.model.log_alpha(self.model.frozen)
-        return log_alpha.exp() if self.knobs.alpha == "auto" else torch.full_like(log_alpha, self.knobs.alpha)
+        """Return the temperature without gradient, (members, 1)."""
+        log_alpha = self.model.log_alpha(self.model.frozen).unsqueeze(1)
+        alpha = self.knobs.alpha
+        return log_alpha.exp() if isinstance(alpha, str) else torch.ones_like(log_alpha) * alpha
 
     def next_values(self, batch: Batch, next_policy: TanhGaussian, alpha: Tensor, step: Step) -> Tensor:
         """Return V(s') = Q(s', a') - alpha log pi(a' | s') for a' ~ pi, of `backup_actions` draws the one with the best Q."""
@@ -98,7 +100,7 @@ class SAC(Learner[MLPSACModel, SACKnobs]):
         q = self.aggregate(model.q_values(model.frozen, batch.observations, actions), purpose="actor", step=step)
         actor = actor_loss(alpha, log_prob, q)
         temperature = torch.zeros_like(actor)
-        if self.knobs.alpha == "auto":
+        if self.knobs.trains_alpha:
             entropy = self.knobs.target_entropy
             wanted = float(-model.action_dim) if entropy is None else entropy
             temperature = temperature_loss(model.log_alpha(model.online), log_prob, wanted)

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from rl_training.algorithms.bellman import td_loss, td_target
 from rl_training.algorithms.learner import Learner, Metrics, Step
+from rl_training.algorithms.per_member import Knob, per_member
 from rl_training.data.batch import Batch
 from rl_training.knobs import TD3BCKnobs
 from rl_training.models.td3_model import MLPTD3Model
@@ -20,14 +21,17 @@ from rl_training.models.td3_model import MLPTD3Model
 _SMALLEST_SCALE = 1e-8  # of mean |Q|, so that critics that are exactly zero give a finite weight
 
 
-def smoothed_actions(actions: Tensor, noise: Tensor, std: float, limit: float) -> Tensor:
+def smoothed_actions(actions: Tensor, noise: Tensor, std: Knob, limit: Knob) -> Tensor:
     """Return the target policy's actions with clipped Gaussian noise, inside [-1, 1]."""
-    return (actions + (noise * std).clamp(-limit, limit)).clamp(-1.0, 1.0)
+    limit = per_member(limit, noise)
+    clipped = (noise * per_member(std, noise)).clamp(-limit, limit)  # type: ignore[arg-type] # of a kind, both limits
+    return (actions + clipped).clamp(-1.0, 1.0)
 
 
-def q_weight(q: Tensor, alpha: float) -> Tensor:
+def q_weight(q: Tensor, alpha: Knob) -> Tensor:
     """Equation 5: lambda = alpha / mean |Q|, (members,), without gradient."""
-    return alpha / q.detach().abs().mean(-1).clamp(min=_SMALLEST_SCALE)
+    scale = q.detach().abs().mean(-1).clamp(min=_SMALLEST_SCALE)
+    return per_member(alpha, scale) / scale
 
 
 def td3_bc_loss(model: MLPTD3Model, batch: Batch, *, step: int = 0, **knobs: Any) -> tuple[Tensor, Metrics]:

@@ -14,12 +14,13 @@ from torch import Tensor
 
 from rl_training.algorithms.iql import IQL, expectile_loss
 from rl_training.algorithms.learner import Metrics
+from rl_training.algorithms.per_member import Knob
 from rl_training.data.batch import Batch
 from rl_training.knobs import XQLKnobs
 from rl_training.models.iql_model import MLPIQLModel
 
 
-def gumbel_rescale_loss(residual: Tensor, loss_temperature: float = 1.0, max_value_diff_exp: float | None = None) -> Tensor:
+def gumbel_rescale_loss(residual: Tensor, loss_temperature: Knob = 1.0, max_value_diff_exp: Knob | None = None) -> Tensor:
     """Return e^-m E[e^z - z - 1] for z = residual / T, (members,): the Gumbel loss scaled down by its largest term.
 
     z is clipped above at `max_value_diff_exp`. m = max(largest z of the member's batch, -1), without gradient, keeps every

@@ -17,6 +17,7 @@ from rl_training.experiment.manager import ExperimentManager, find_checkpoint, f
 from rl_training.experiment.registry import get_spec
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.checkpoint import Checkpoint, CheckpointStore, member_of
+from rl_training.runtime.members import Combination
 from rl_training.runtime.progress import Reporter
 from rl_training.runtime.replay_store import export_checkpoint
 from rl_training.storage import storage_error
@@ -32,7 +33,7 @@ class ManagedAlgorithm:
         env_id: Gymnasium environment to evaluate in and to make recipes from; None when training from data alone.
         dataset: a TransitionDataset, arrays by name, a DataFrame, the path of a file, a recipe such as
             `{"kind": "random", "size": 50_000}`, a file block such as `{"path": ..., "columns": ...}`, or a list of blocks.
-        seed: seed of the run; `seeds` trains a population.
+        seed: seed of the run; `seeds` trains a population, `sweep={"expectile": [0.7, 0.9]}` one for each value.
         device: auto, cpu, cuda or cuda:N.
         run_dir: where config, metrics and checkpoints go; a temporary directory by default.
         algo_kwargs: settings of the algorithm and of the run (`eval_interval`, ...), by their config names.
@@ -139,10 +140,15 @@ class ManagedAlgorithm:
                 self._policy = Policy.from_checkpoint(self._start, device=self.config.device)
         return self
 
+    @property
+    def combinations(self) -> list[Combination]:
+        """What each combination of a sweep has reached over its seeds by the last evaluation; empty without a sweep."""
+        return self.policy.combinations
+
     def evaluate(self, episodes: int = 10, seed: int | None = None) -> dict[str, Any]:
         """Return `return_mean`, `return_std`, `returns`, `lengths` and the members' rows over seeded episodes."""
         evaluation = self.policy.evaluate(episodes, seed)
-        return evaluation_report(evaluation, self.policy.learner.model.seeds)
+        return evaluation_report(evaluation, self.policy.members)
 
     def predict(
         self, observation: ArrayLike, deterministic: bool = True, member: int | None = None

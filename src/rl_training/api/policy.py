@@ -1,7 +1,8 @@
 """A trained policy from a checkpoint alone: predict and evaluate, without data and without the run directory."""
 
 import operator
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from rl_training.runtime.callbacks import Evaluation
 from rl_training.runtime.checkpoint import Checkpoint
 from rl_training.runtime.engine import resolve_device
 from rl_training.runtime.evaluation import evaluate_policy
-from rl_training.runtime.members import MemberRecord
+from rl_training.runtime.members import Combination, MemberRecord, combinations, restored_records
 
 
 @dataclass
@@ -49,14 +50,19 @@ class Policy:
             spaces = Spaces.from_json(state["spaces"])
             seeds = [int(seed) for seed in state["seeds"]]
             build = get_spec(state["algo"]).build()
-            learner = build(spaces, seeds, place, config.algo_kwargs)
+            learner = build(spaces, seeds, place, config.algo_kwargs, config.member_knobs)
             learner.load_state_dict(checkpoint.learner_tensors)
             learner.step = checkpoint.step
             transforms = Transforms.from_tensors(checkpoint.tensors)
-            members = [MemberRecord(**record) for record in state["members"]]
+            members = restored_records(learner, state["members"])
         except (KeyError, TypeError, ValueError) as error:
             raise CheckpointError(f"{where}: does not describe a run of this package: {error}") from error
         return cls(config, learner, spaces, transforms, members, checkpoint)
+
+    @property
+    def combinations(self) -> list[Combination]:
+        """What each combination of a sweep has reached over its seeds by the last evaluation; empty without a sweep."""
+        return combinations(self.members)
 
     def best_member(self) -> int:
         """Return the member with the highest last evaluation; 0 where none was evaluated."""
@@ -103,22 +109,27 @@ def whole_number(name: str, value: Any, low: int, high: int) -> int:
     return operator.index(value)
 
 
-def evaluation_report(evaluation: Evaluation, seeds: tuple[int, ...], member: int | None = None) -> dict[str, Any]:
-    """Return the plain values of an evaluation: over all episodes, for each member, and a 95 % interval of the mean."""
-    chosen = range(len(seeds)) if member is None else [member]
-    if member is not None and not 0 <= member < len(seeds):
-        raise ConfigError(f"member {member} is not there: the checkpoint has members 0 to {len(seeds) - 1}")
+def evaluation_report(evaluation: Evaluation, members: Sequence[MemberRecord], member: int | None = None) -> dict[str, Any]:
+    """Return the plain values of an evaluation: over all episodes, for each member, and a 95 % interval of the mean.
+
+    The members of a sweep have `knobs`, and there are `combinations` of them where more than one member is asked for.
+    """
+    chosen = range(len(members)) if member is None else [member]
+    if member is not None and not 0 <= member < len(members):
+        raise ConfigError(f"member {member} is not there: the checkpoint has members 0 to {len(members) - 1}")
     returns, lengths = evaluation.returns[list(chosen)], evaluation.lengths[list(chosen)]
     rows = [
         {
             "member": index,
-            "seed": seeds[index],
+            "seed": members[index].seed,
+            **({"knobs": members[index].knobs} if members[index].knobs else {}),
             "return_mean": float(evaluation.returns[index].mean()),
             "return_std": float(evaluation.returns[index].std()),
         }
         for index in chosen
     ]
     spread = returns.mean(axis=1) if len(rows) > 1 else returns[0]
+    found = combinations(members, evaluation.member_means) if member is None else []
     return {
         "return_mean": float(returns.mean()),
         "return_std": float(returns.std()),
@@ -126,6 +137,7 @@ def evaluation_report(evaluation: Evaluation, seeds: tuple[int, ...], member: in
         "returns": [float(value) for value in returns.reshape(-1)],
         "lengths": [int(value) for value in lengths.reshape(-1)],
         "members": rows,
+        **({"combinations": [asdict(one) for one in found]} if found else {}),
     }
 
 

@@ -6,18 +6,21 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from rl_training.cli import data
 from rl_training.cli.options import DebugOption, DeviceOption, JsonOption, MemberOption
+from rl_training.cli.sweeps import combination_table, parse_sweep
 from rl_training.errors import ConfigError, RLTrainingError
 from rl_training.experiment.config import RunConfig, apply_override, load_config, packaged_configs
 from rl_training.experiment.manager import ExperimentManager, locate
 from rl_training.experiment.registry import REGISTRY
 
 if TYPE_CHECKING:
+    from rl_training.api.policy import Policy
     from rl_training.runtime.checkpoint import Checkpoint
     from rl_training.runtime.loop import TrainingResult
 
@@ -42,6 +45,9 @@ def train(
     settings: Annotated[list[str] | None, typer.Option("--set", help="key.path=value, as often as needed.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of a solo run.")] = None,
     seeds: Annotated[str | None, typer.Option(help="A population: 0,1,2 or 0..9.")] = None,
+    sweep: Annotated[
+        list[str] | None, typer.Option(help="knob=0.7,0.8: every value (of several, every combination) with every seed.")
+    ] = None,
     device: DeviceOption = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,
@@ -59,6 +65,8 @@ def train(
         extra |= {"seed": seed, "seeds": None}
     if seeds is not None:
         extra["seeds"] = parse_seeds(seeds)
+    if sweep:
+        extra["sweep"] = parse_sweep(sweep)
     chosen = load_config(config, settings or (), extra)
     if resume and run_dir is None and chosen.run_name is None:
         raise ConfigError(
@@ -110,6 +118,30 @@ def finetune(
     _run(manager, as_json, resume=True, checkpoint=checkpoint)
 
 
+@app.command("export-member")
+def export_member(
+    run: RunArgument,
+    out: Annotated[str, typer.Option(help="Where the new run directory goes; it must not exist yet.")],
+    member: MemberOption = None,
+    seed: Annotated[int | None, typer.Option(help="The member by its seed, where only one has it.")] = None,
+    best: Annotated[bool, typer.Option("--best", help="Take the best checkpoint, not the last.")] = False,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Write one member of a population as a solo run of its own, for every other command to go on with."""
+    del debug
+    from rl_training.experiment.export import export_member as export
+
+    _refuse_best_of_a_checkpoint(run, best)
+    path = export(run, out, member=member, seed=seed, which="best" if best else "latest")
+    config = ExperimentManager.open(path).config
+    if as_json:
+        print(json.dumps({"run_dir": str(path), "algo": config.algo, "seed": config.seed}))
+        return
+    print(f"run: {path}")
+    print(f"next: rl-training resume {path}, or evaluate, predict, finetune")
+
+
 @app.command()
 def evaluate(
     run: RunArgument,
@@ -128,14 +160,13 @@ def evaluate(
     """Measure a policy in its environment, with fixed seeds and the mean action."""
     del debug
     from rl_training.api.policy import Policy, evaluation_report
-    from rl_training.data.reference_scores import normalized_score, reference_of, reference_source
+    from rl_training.data.reference_scores import normalized_score, reference_of
 
-    if best and locate(run)[1] is not None:
-        raise ConfigError(f"--best asks for the best checkpoint of a run, but {run} is one checkpoint")
+    _refuse_best_of_a_checkpoint(run, best)
     policy = Policy.load(run, device=device or "auto", which="best" if best else "latest")
     named = reference or (policy.config.env_id if normalize else None)
     task = reference_of(named) if named else None
-    report = evaluation_report(policy.evaluate(episodes, seed), policy.learner.model.seeds, member)
+    report = evaluation_report(policy.evaluate(episodes, seed), policy.members, member)
     counters = {"step": policy.learner.step, "env_step": policy.checkpoint.env_step if policy.checkpoint else None}
     report = {"algo": policy.config.algo, "env_id": policy.config.env_id, **counters, **report}
     if task is not None:
@@ -143,20 +174,7 @@ def evaluate(
     if as_json:
         print(json.dumps(report))
         return
-    low, high = report["return_interval"]
-    taken = f"{report['step']:,} gradient steps"
-    if report["env_step"] is not None:
-        taken = f"{report['env_step']:,} environment steps and {taken}"
-    print(f"{report['algo']} on {report['env_id']} after {taken}, {episodes} episodes per member")
-    print(f"return {report['return_mean']:.1f} +- {report['return_std']:.1f}  (95 % of the mean: {low:.1f} to {high:.1f})")
-    if task is not None:
-        name, lowest, highest = task
-        print(
-            f"score  {report['normalized_score']:.1f}  ({reference_source(name)} {name}: {lowest:g} is 0, {highest:g} is 100)"
-        )
-    if len(report["members"]) > 1:
-        for row in report["members"]:
-            print(f"  member {row['member']} seed {row['seed']}: {row['return_mean']:.1f} +- {row['return_std']:.1f}")
+    _print_evaluation(policy, report, task, episodes)
 
 
 @app.command()
@@ -181,7 +199,7 @@ def predict(
         print(json.dumps({"action": action, "member": chosen}))
         return
     if member is None and policy.learner.model.members > 1:
-        print(f"member {chosen} (seed {policy.learner.model.seeds[chosen]}), the best by last evaluation", file=sys.stderr)
+        print(f"member {chosen}, seed {policy.members[chosen].label}, the best by last evaluation", file=sys.stderr)
     print(json.dumps(action))
 
 
@@ -215,6 +233,11 @@ def parse_seeds(text: str) -> list[int]:
         raise ConfigError(f"--seeds {text!r}: must look like 0,1,2 or 0..9") from None
 
 
+def _refuse_best_of_a_checkpoint(run: str, best: bool) -> None:
+    if best and locate(run)[1] is not None:
+        raise ConfigError(f"--best asks for the best checkpoint of a run, but {run} is one checkpoint")
+
+
 def _parse_observation(text: str) -> Any:
     try:
         value = json.loads(text)
@@ -228,6 +251,30 @@ def _parse_observation(text: str) -> Any:
         if not numbers or len(row) != len(rows[0]):
             raise ConfigError(f"--obs {text[:60]!r}: must hold numbers only, in rows of one length")
     return value
+
+
+def _print_evaluation(policy: "Policy", report: dict[str, Any], task: tuple[str, float, float] | None, episodes: int) -> None:
+    from rl_training.data.reference_scores import reference_source
+    from rl_training.runtime.members import combinations
+
+    low, high = report["return_interval"]
+    taken = f"{report['step']:,} gradient steps"
+    if report["env_step"] is not None:
+        taken = f"{report['env_step']:,} environment steps and {taken}"
+    print(f"{report['algo']} on {report['env_id']} after {taken}, {episodes} episodes per member")
+    print(f"return {report['return_mean']:.1f} +- {report['return_std']:.1f}  (95 % of the mean: {low:.1f} to {high:.1f})")
+    if task is not None:
+        name, lowest, highest = task
+        print(
+            f"score  {report['normalized_score']:.1f}  ({reference_source(name)} {name}: {lowest:g} is 0, {highest:g} is 100)"
+        )
+    if len(report["members"]) > 1:
+        for row in report["members"]:
+            label = policy.members[row["member"]].label
+            print(f"  member {row['member']} seed {label}: {row['return_mean']:.1f} +- {row['return_std']:.1f}")
+        means = [row["return_mean"] for row in report["members"]]
+        for line in combination_table(combinations(policy.members, means)):
+            print(line)
 
 
 def _changed(config: RunConfig[Any], changes: dict[str, Any]) -> RunConfig[Any]:
@@ -256,12 +303,15 @@ def _print_result(manager: ExperimentManager, result: "TrainingResult", as_json:
     if as_json:
         counters = {"step": result.step, "env_step": result.env_step}
         summary = {"run_dir": str(manager.run_dir), **counters, "checkpoint": str(result.checkpoint)}
-        print(json.dumps({**summary, "members": members}))
+        swept = {"combinations": [asdict(one) for one in result.combinations]} if result.combinations else {}
+        print(json.dumps({**summary, "members": members, **swept}))
         return
-    for row in members:
+    for row, record in zip(members, result.members, strict=True):
         score = "not evaluated" if row["last_return"] is None else f"return {row['last_return']:.1f}"
         best = "" if row["best_return"] is None else f", best {row['best_return']:.1f} at step {row['best_step']:,}"
-        print(f"seed {row['seed']}: {score}{best}" + ("" if row["status"] == "training" else f" ({row['status']})"))
+        print(f"seed {record.label}: {score}{best}" + ("" if row["status"] == "training" else f" ({row['status']})"))
+    for line in combination_table(result.combinations):
+        print(line)
     print(f"run: {manager.run_dir}")
     if manager.config.env_id is None:
         print(f"next: rl-training predict {manager.run_dir} --obs '[...]'")

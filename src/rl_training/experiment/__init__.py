@@ -4,6 +4,7 @@ from rl_training._lazy import lazy_exports
 
 _TABLE = {
     "ExperimentManager": "rl_training.experiment.manager",
+    "export_member": "rl_training.experiment.export",
     "RunConfig": "rl_training.experiment.config",
     "load_config": "rl_training.experiment.config",
     "make_config": "rl_training.experiment.config",

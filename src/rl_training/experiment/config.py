@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Annotated, Any, Generic, Literal, TypeVar, get_args
 
 import yaml
-from pydantic import BeforeValidator, Field, SerializeAsAny, ValidationError, field_validator, model_validator
+from pydantic import BeforeValidator, Field, SerializeAsAny, ValidationError, ValidationInfo, field_validator, model_validator
 
 from rl_training.errors import ConfigError, did_you_mean
 from rl_training.experiment.kwargs import AlgorithmKwargs, CollectionConfig, OnlineKwargs, Seed
+from rl_training.experiment.sweep import MAX_MEMBERS, Sweep, check_sweep, combinations, read_sweep
 from rl_training.experiment.yaml_loader import parse_scalar, parse_yaml, scalar_value
 from rl_training.knobs import StrictModel, describe_faults
 
@@ -83,7 +84,7 @@ class RunConfig(StrictModel, Generic[KwargsT]):
     """Gymnasium environment; null when training from a file alone."""
     seed: Seed = 0
     """Seed of a solo run."""
-    seeds: Annotated[tuple[Seed, ...], Field(strict=False, min_length=1, max_length=4096)] | None = None
+    seeds: Annotated[tuple[Seed, ...], Field(strict=False, min_length=1, max_length=MAX_MEMBERS)] | None = None
     """Seeds of a population, trained side by side."""
     device: str = Field("auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$")
     """auto, cpu, cuda or cuda:N."""
@@ -119,6 +120,8 @@ class RunConfig(StrictModel, Generic[KwargsT]):
     """Name of the run directory."""
     algo_kwargs: SerializeAsAny[KwargsT]
     """Settings of the algorithm."""
+    sweep: Sweep | None = None
+    """Values of knobs that take the place of those in `algo_kwargs`; every combination is trained with every seed."""
 
     @model_validator(mode="after")
     def _fit_for_online(self) -> "RunConfig[KwargsT]":
@@ -146,10 +149,28 @@ class RunConfig(StrictModel, Generic[KwargsT]):
             raise ValueError("seeds must differ from one another")
         return seeds
 
+    @field_validator("sweep", mode="before")
+    @classmethod
+    def _sweepable(cls, sweep: Any, info: ValidationInfo) -> Any:
+        return sweep if sweep is None or "algo_kwargs" not in info.data else read_sweep(sweep, info.data["algo_kwargs"])
+
+    @field_validator("sweep")
+    @classmethod
+    def _legal_sweep(cls, sweep: Sweep | None, info: ValidationInfo) -> Sweep | None:
+        if sweep is not None and {"algo_kwargs", "seeds"} <= set(info.data):  # otherwise there are other faults to mend
+            check_sweep(sweep, info.data["algo_kwargs"], len(info.data["seeds"] or (0,)))
+        return sweep
+
     @cached_property
     def member_seeds(self) -> tuple[int, ...]:
-        """The seed of each member."""
-        return self.seeds if self.seeds is not None else (self.seed,)
+        """The seed of each member: all seeds for each combination of a sweep."""
+        return (self.seeds or (self.seed,)) * len(combinations(self.sweep))
+
+    @cached_property
+    def member_knobs(self) -> tuple[dict[str, float], ...]:
+        """What each member has of its own by the sweep."""
+        seeds = self.seeds or (self.seed,)
+        return tuple(own for own in combinations(self.sweep) for _ in seeds)
 
     @cached_property
     def schedules(self) -> dict[str, str]:

@@ -56,16 +56,14 @@ class ExperimentManager:
         A checkpoint that lies in no run, and one member of a population, go on in a run directory of their own. A run that
         was stopped before its first checkpoint has none, and starts.
         """
-        from rl_training.runtime.checkpoint import CheckpointStore, member_of
+        from rl_training.runtime.checkpoint import CheckpointStore
 
         begun = run_status(Path(run)) not in (None, "finished")
         if begun and not CheckpointStore(Path(run) / "checkpoints", 2).names():
             return cls.open(run), None
-        checkpoint = find_checkpoint(run, check=_resumable)
+        checkpoint = find_checkpoint(run, check=resumable)
         if member is not None:
-            checkpoint = member_of(checkpoint, member)
-            if checkpoint.state["members"][0]["status"] == "diverged":
-                raise ConfigError(f"member {member} of {run} diverged, so there is nothing to go on from")
+            checkpoint = lone_member(checkpoint, member, run)
         elif run_dir is None and locate(run)[0] is not None:
             return cls.open(run), checkpoint
         return cls(make_config(checkpoint.state["config"], str(checkpoint.path)), run_dir), checkpoint
@@ -106,7 +104,7 @@ class ExperimentManager:
             store.restore_aside()
             start = checkpoint
             if start is None and resume and store.names():
-                start = store.load(check=_resumable)
+                start = store.load(check=resumable)
             ours = start is not None and start.path.parent.resolve() == store.directory.resolve()
             if start is not None:
                 self._check_same_config(start)
@@ -114,7 +112,7 @@ class ExperimentManager:
                 reporter.warn(f"going back from {store.names()[-1]} to {start.path.name}; what came after is cut off")
             if not ours:
                 self._refuse_used_directory(overwrite=overwrite)
-            record = self._record(start)
+            record = self.record(start)
             empty = not store.names()
 
             def on_ready(data: "TransitionDataset | None") -> None:
@@ -196,7 +194,8 @@ class ExperimentManager:
             hint = "a schedule spans the whole run, so its budget is fixed" if changes[0][0] in BUDGETS else "start a new run"
             raise ConfigError(f"{checkpoint.path}: was written with another config: {shown}; {hint}")
 
-    def _record(self, start: "Checkpoint | None") -> dict[str, Any]:
+    def record(self, start: "Checkpoint | None") -> dict[str, Any]:
+        """Return what run.json says of a run that begins here or at a checkpoint: versions, hardware, phase."""
         import gymnasium
         import numpy
         import torch
@@ -281,7 +280,17 @@ def find_checkpoint(
     return checkpoint
 
 
-def _resumable(checkpoint: "Checkpoint") -> None:
+def lone_member(checkpoint: "Checkpoint", member: int, run: str | Path) -> "Checkpoint":
+    """Return one member of a population as a solo checkpoint to go on from; one that diverged is refused."""
+    from rl_training.runtime.checkpoint import member_of
+
+    alone = member_of(checkpoint, member)
+    if alone.state["members"][0]["status"] == "diverged":
+        raise ConfigError(f"member {member} of {run} diverged, so there is nothing to go on from")
+    return alone
+
+
+def resumable(checkpoint: "Checkpoint") -> None:
     """Refuse a checkpoint whose replay is not whole."""
     from rl_training.runtime.replay_store import read_replay
 

@@ -121,10 +121,11 @@ def member_of(checkpoint: Checkpoint, member: int) -> Checkpoint:
     shared = {name: value for name, value in checkpoint.tensors.items() if name.startswith("transforms/")}
     own = {name: value[member : member + 1].clone() for name, value in checkpoint.learner_tensors.items()}
     seed, record = state["seeds"][member], state["members"][member]
+    kwargs = {**(state["config"].get("algo_kwargs") or {}), **record.get("knobs", {})}
     alone = {
-        "config": {**state["config"], "seed": seed, "seeds": None},
+        "config": {**state["config"], "seed": seed, "seeds": None, "sweep": None, "algo_kwargs": kwargs},
         "seeds": [seed],
-        "members": [record],
+        "members": [{**record, "knobs": {}}],
         "best_mean": record["best_return"],
         "callbacks": [EarlyStopping.of_member(entry, member) for entry in state["callbacks"]],
         "metrics_bytes": 0,
@@ -179,13 +180,17 @@ class CheckpointStore:
         """Write a checkpoint, point `latest` (and `best`) at it, verify it, and only then forget old ones."""
         path = write_checkpoint(self.path(counters), tensors, state)
         fault_point("save:before-latest")
-        if best:  # first: a run that dies here comes by again, one that dies after `latest` does not
-            self._point("best", path)
-        self._point("latest", path)
+        self.point(path, best=best)
         fault_point("save:after-latest")
         read_members(path, FORMAT_VERSION)
         self._prune()
         return path
+
+    def point(self, path: Path, *, best: bool) -> None:
+        """Make a checkpoint the latest, and the best if it is."""
+        if best:  # first: a run that dies here comes by again, one that dies after `latest` does not
+            self._point("best", path)
+        self._point("latest", path)
 
     def rewind(self, path: Path) -> None:
         """Make an older checkpoint the latest, before the run goes on from it."""

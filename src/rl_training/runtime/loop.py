@@ -21,7 +21,7 @@ from rl_training.runtime.callbacks import Callback, EarlyStopping, Evaluation
 from rl_training.runtime.checkpoint import Checkpoint, CheckpointStore
 from rl_training.runtime.engine import Acceleration, Engine
 from rl_training.runtime.evaluation import evaluate_policy
-from rl_training.runtime.members import MemberRecord, Population
+from rl_training.runtime.members import Combination, MemberRecord, Population, combinations, restored_records
 from rl_training.runtime.metrics import JsonLines, Stopwatch
 from rl_training.runtime.progress import Reporter
 from rl_training.runtime.settings import RunSettings
@@ -41,6 +41,11 @@ class TrainingResult:
     learner: Learner[Any, Any]
     spaces: Spaces
     transforms: Transforms
+
+    @property
+    def combinations(self) -> list[Combination]:
+        """What each combination of a sweep has reached over its seeds; empty without a sweep."""
+        return combinations(self.members)
 
 
 @dataclass
@@ -162,9 +167,9 @@ class TrainingLoop:
         self.population.restore_frozen()
         bad = self.population.diverged(metrics)
         if bad:
-            seeds = [self.population.records[member].seed for member in bad]
+            seeds = [self.population.records[member].label for member in bad]
             broken = [name for name, value in metrics.items() if not torch.isfinite(value[bad]).all()] or ["parameters"]
-            text = f"seed {', '.join(map(str, seeds))} met NaN or inf in {', '.join(broken)} by {self._now}"
+            text = f"seed {', '.join(seeds)} met NaN or inf in {', '.join(broken)} by {self._now}"
             self.population.freeze(bad, "diverged", self._count)
             self._write_events(bad, "diverged")
             if self.population.all_diverged:
@@ -202,7 +207,7 @@ class TrainingLoop:
         return self.engine.label(self.position)
 
     def _row(self, member: int) -> dict[str, Any]:
-        return {**self.engine.counters(self.position), "member": member, "seed": self.population.records[member].seed}
+        return {**self.engine.counters(self.position), "member": member, **self.population.records[member].columns}
 
     def _write_events(self, members: Sequence[int], event: str) -> None:
         self.metrics.write([{**self._row(member), "event": event} for member in members])
@@ -325,7 +330,7 @@ class TrainingLoop:
         state = checkpoint.state
         self.learner.load_state_dict(checkpoint.learner_tensors)
         self.learner.step, self.position = checkpoint.step, self.engine.position(checkpoint)
-        self.population = Population(self.learner, [MemberRecord(**record) for record in state["members"]])
+        self.population = Population(self.learner, restored_records(self.learner, state["members"]))
         if self.settings.finetune is not None and state["config"].get("finetune") is None:
             self.population.revive()  # a run that had ended goes on online: all take part again
         self.engine.freeze(self.population.frozen)

@@ -1,7 +1,8 @@
-"""Members of a population: who trains, who stopped or diverged, and what each has reached."""
+"""Members of a population: who trains, who stopped or diverged, what each has reached, and each combination of a sweep."""
 
-from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from statistics import fmean, pstdev
 from typing import Any
 
 import torch
@@ -20,6 +21,60 @@ class MemberRecord:
     last_return: float | None = None
     best_return: float | None = None
     best_step: int | None = None
+    knobs: dict[str, float] = field(default_factory=dict)  # what the member has of its own by a sweep
+
+    @property
+    def label(self) -> str:
+        """The seed, and the knobs of its own: `3 (expectile=0.7)`."""
+        return f"{self.seed} ({knob_text(self.knobs)})" if self.knobs else str(self.seed)
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """What tells the member from others in a metric row."""
+        return {"seed": self.seed, **{f"knob/{name}": value for name, value in self.knobs.items()}}
+
+
+def knob_text(knobs: Mapping[str, float]) -> str:
+    """Return `expectile=0.7, beta=3` for a member's own knobs."""
+    return ", ".join(f"{name}={value:g}" for name, value in knobs.items())
+
+
+def restored_records(learner: Learner[Any, Any], saved: Sequence[Mapping[str, Any]]) -> list[MemberRecord]:
+    """Return the records of a checkpoint, with the knobs in the learner's order, which JSON does not keep."""
+    return [MemberRecord(**{**record, "knobs": own}) for record, own in zip(saved, learner.member_knobs, strict=True)]
+
+
+@dataclass(frozen=True)
+class Combination:
+    """What one combination of a sweep has reached over its seeds; diverged members do not count in its return."""
+
+    knobs: dict[str, float]
+    members: list[int]
+    diverged: int
+    return_mean: float | None  # None where nobody was evaluated
+    return_std: float | None  # over the members, of their mean returns
+
+
+def combinations(records: Sequence[MemberRecord], returns: Sequence[float | None] | None = None) -> list[Combination]:
+    """Return the combinations of a sweep in the order of its members, by their last returns or those given."""
+    scores = [record.last_return for record in records] if returns is None else returns
+    by_knobs: dict[tuple[tuple[str, float], ...], list[int]] = {}
+    for member, record in enumerate(records):
+        if record.knobs:
+            by_knobs.setdefault(tuple(record.knobs.items()), []).append(member)
+    result = []
+    for knobs, members in by_knobs.items():
+        good = [member for member in members if records[member].status != "diverged"]
+        values = [value for member in good if (value := scores[member]) is not None]
+        figures = (fmean(values), pstdev(values)) if values else (None, None)
+        result.append(Combination(dict(knobs), members, len(members) - len(good), *figures))
+    return result
+
+
+def best_combination(found: Sequence[Combination]) -> Combination | None:
+    """Return the one with the highest mean return of those that lost the fewest members; None where nobody was evaluated."""
+    scored = [one for one in found if one.return_mean is not None]
+    return min(scored, key=lambda one: (one.diverged, -(one.return_mean or 0.0)), default=None)
 
 
 class Population:
@@ -30,7 +85,7 @@ class Population:
 
     def __init__(self, learner: Learner[Any, Any], records: Sequence[MemberRecord] | None = None) -> None:
         self.learner = learner
-        self.records = list(records) if records is not None else [MemberRecord(seed) for seed in learner.model.seeds]
+        self.records = list(records) if records is not None else _new_records(learner)
         self._kept = self._snapshot() if len(self.records) > 1 else None  # last good state, then the frozen one
 
     @property
@@ -98,3 +153,7 @@ class Population:
 
     def _snapshot(self) -> list[Tensor]:
         return [buffer.clone() for buffer in self.learner.buffers()]
+
+
+def _new_records(learner: Learner[Any, Any]) -> list[MemberRecord]:
+    return [MemberRecord(seed, knobs=own) for seed, own in zip(learner.model.seeds, learner.member_knobs, strict=True)]

@@ -1,6 +1,6 @@
 """What the runtime reads of a run's configuration; the config schema of the experiment layer fits this shape."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from rl_training.data.columns import ColumnMap
@@ -100,6 +100,8 @@ class RunSettings(Protocol):
     def env_id(self) -> str | None: ...
     @property
     def member_seeds(self) -> tuple[int, ...]: ...
+    @property
+    def member_knobs(self) -> Sequence[Mapping[str, float]]: ...
     @property
     def device(self) -> str: ...
     @property

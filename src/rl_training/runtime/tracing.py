@@ -59,6 +59,8 @@ def trace_step(
 ) -> TracedStep:
     """Return the gradients of a learner as a graph; nothing of the learner changes."""
     model = learner.model
+    if variant.targets and not set(model.target_groups) <= set(variant.due):
+        raise NotImplementedError("targets that move while their networks rest")
     learner.buffers()  # has its optimizer made now, not while recording
     draws = Draws.of_steps(model.seed_tensor, 0)
     with mlp_ops.fused_networks(precision):

@@ -1,10 +1,10 @@
 """What every `train_<id>` shares: data or environment, learner, engine and loop put together."""
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -29,17 +29,35 @@ from rl_training.runtime.signals import SignalWatch
 from rl_training.runtime.sources import BatchSource, batch_source
 from rl_training.runtime.validation import Validation
 
-BuildLearner = Callable[[Spaces, Sequence[int], torch.device, Any], Learner[Any, Any]]
-"""Makes a learner from (spaces, seeds, device, algo_kwargs)."""
+
+class BuildLearner(Protocol):
+    """Makes a learner from `algo_kwargs`, and from what each member has of its own."""
+
+    def __call__(
+        self,
+        spaces: Spaces,
+        seeds: Sequence[int],
+        device: torch.device,
+        kwargs: Any,
+        member_knobs: Sequence[Mapping[str, float]] = (),
+    ) -> Learner[Any, Any]:
+        """Return a learner with a member per seed."""
 
 
 def builder(learner: type[Learner[Any, Any]], model: Any) -> BuildLearner:
     """Return the function that makes a learner on its model, each taking its own knobs from `algo_kwargs`."""
 
-    def build(spaces: Spaces, seeds: Sequence[int], device: torch.device, kwargs: Any) -> Learner[Any, Any]:
+    def build(
+        spaces: Spaces,
+        seeds: Sequence[int],
+        device: torch.device,
+        kwargs: Any,
+        member_knobs: Sequence[Mapping[str, float]] = (),
+    ) -> Learner[Any, Any]:
         shape = {name: getattr(kwargs, name) for name in model.knobs_type.model_fields}
         knobs = {name: getattr(kwargs, name) for name in learner.knobs_type.model_fields}
-        return learner(model(spaces.observation_dim, spaces.action_dim, seeds=seeds, device=device, **shape), **knobs)
+        stacked = model(spaces.observation_dim, spaces.action_dim, seeds=seeds, device=device, **shape)
+        return learner(stacked, member_knobs=member_knobs, **knobs)
 
     return build
 
@@ -164,7 +182,7 @@ def _train(
         device = resolve_device(settings.device)
         supply = make_supply(signals, reporter)
         try:
-            learner = build(supply.spaces, settings.member_seeds, device, settings.algo_kwargs)
+            learner = build(supply.spaces, settings.member_seeds, device, settings.algo_kwargs, settings.member_knobs)
             with contextlib.closing(supply.engine(learner)) as engine:
                 stored = checkpoint.state["environment"] if checkpoint else None
                 resolved = resolve_engine(settings, learner, stored, engine.planned_steps)
@@ -195,7 +213,9 @@ def _train(
                 with applied(resolved):
                     return TrainingLoop(parts).run()
         except torch.OutOfMemoryError as error:
-            raise StorageError(f"the device ran out of memory; lower batch_size or the number of seeds ({error})") from error
+            raise StorageError(
+                f"the device ran out of memory; lower batch_size or the number of members ({error})"
+            ) from error
 
 
 def total_steps(settings: RunSettings, steps_per_epoch: int) -> int:

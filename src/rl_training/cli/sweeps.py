@@ -1,0 +1,41 @@
+"""Sweeps on the command line: how they are asked for, and how what they reached is shown."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from rl_training.errors import ConfigError
+from rl_training.experiment.yaml_loader import parse_scalar
+
+if TYPE_CHECKING:
+    from rl_training.runtime.members import Combination
+
+
+def parse_sweep(texts: Sequence[str]) -> dict[str, list[Any]]:
+    """Return the values by knob of options such as `expectile=0.7,0.9`; what they may be is the config's affair."""
+    sweep: dict[str, list[Any]] = {}
+    for text in texts:
+        knob, _, values = text.partition("=")
+        parts = [part.strip() for part in values.split(",")]
+        if not knob.strip() or not all(parts):
+            raise ConfigError(f"--sweep {text!r}: must look like expectile=0.7,0.8,0.9")
+        if knob.strip() in sweep:
+            raise ConfigError(f"--sweep {text!r}: `{knob.strip()}` was given before; name all its values at once")
+        sweep[knob.strip()] = [parse_scalar(part) for part in parts]
+    return sweep
+
+
+def combination_table(found: "Sequence[Combination]") -> list[str]:
+    """Return the lines of a table, a combination of a sweep in each, and which is best; none where nobody was evaluated."""
+    from rl_training.runtime.members import best_combination, knob_text
+
+    best = best_combination(found)
+    if best is None:
+        return []
+    rows = [[*found[0].knobs, "return", "std", "members"]]
+    for one in found:
+        lost = f" ({one.diverged} diverged)" if one.diverged else ""
+        figures = ["-", "-"] if one.return_mean is None else [f"{one.return_mean:.1f}", f"{one.return_std:.1f}"]
+        rows.append([*(f"{value:g}" for value in one.knobs.values()), *figures, f"{len(one.members)}{lost}"])
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return [*lines, f"best: {knob_text(best.knobs)} with mean return {best.return_mean:.1f}"]

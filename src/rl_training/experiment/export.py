@@ -1,0 +1,106 @@
+"""One member of a population as a run of its own: an ordinary solo run directory that every command takes."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rl_training.errors import CheckpointError, ConfigError, StorageError
+from rl_training.experiment.config import make_config
+from rl_training.experiment.manager import ExperimentManager, find_checkpoint, locate, lone_member, resumable, run_status
+
+if TYPE_CHECKING:
+    from rl_training.runtime.checkpoint import Checkpoint
+
+
+def export_member(
+    run: str | Path, out: str | Path, *, member: int | None = None, seed: int | None = None, which: str = "latest"
+) -> Path:
+    """Write one member of a run, or of one of its checkpoints, as a solo run directory; all of it is there, or nothing.
+
+    It holds the member's config (its own knobs included), its metric rows and its checkpoint, with the replay of an online
+    run inside. The member is named by its number, or by its seed where only one member has it.
+    """
+    from rl_training.runtime.checkpoint import CheckpointStore
+    from rl_training.runtime.replay_store import export_checkpoint
+    from rl_training.storage import canonical_json, replace_file, staged_directory, storage_error
+
+    target = Path(out)
+    if not str(out) or target.exists() or target.is_symlink():
+        raise ConfigError(f"{target}: already exists; choose another --out")
+    whole = find_checkpoint(run, which, resumable)
+    chosen = _chosen(whole, member, seed)
+    alone = lone_member(whole, chosen, run)
+    home = locate(run)[0]
+    rows = _metric_rows(whole, chosen, home)
+    alone.state["metrics_bytes"] = len(rows)
+    manager = ExperimentManager(make_config(alone.state["config"], str(alone.path)), target)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise storage_error(target, 0, error) from error
+    with staged_directory(target) as stage:
+        store = CheckpointStore(stage / "checkpoints", 2)
+        store.directory.mkdir()
+        place = store.path({**({} if whole.env_step is None else {"env_step": whole.env_step}), "step": whole.step})
+        store.point(export_checkpoint(place, alone), best=_is_best(alone))
+        replace_file(stage / "metrics.jsonl", rows)
+        replace_file(stage / "config.yaml", manager.config.to_yaml().encode())
+        replace_file(stage / "run.json", canonical_json(_record(manager, whole, chosen, home)))
+    return target
+
+
+def _chosen(checkpoint: "Checkpoint", member: int | None, seed: int | None) -> int:
+    """The number of the member that was asked for."""
+    seeds: list[int] = checkpoint.state["seeds"]
+    if (member is None) == (seed is None):
+        raise ConfigError("give either --member or --seed: which member is to be exported?")
+    if member is not None:
+        return member
+    found = [number for number, other in enumerate(seeds) if other == seed]
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise ConfigError(
+            f"{checkpoint.path}: no member has seed {seed}; there are {', '.join(map(str, dict.fromkeys(seeds)))}"
+        )
+    raise ConfigError(f"{checkpoint.path}: members {', '.join(map(str, found))} have seed {seed}; say which with --member")
+
+
+def _metric_rows(checkpoint: "Checkpoint", member: int, run_dir: Path | None) -> bytes:
+    """The member's rows up to the checkpoint, as a solo run writes them; none for a checkpoint that lies in no run."""
+    if run_dir is None:
+        return b""
+    path, length = run_dir / "metrics.jsonl", int(checkpoint.state["metrics_bytes"])
+    try:
+        with path.open("rb") as stream:
+            text = stream.read(length)
+        rows = [json.loads(line) for line in text.splitlines()]
+        mine = [{**row, "member": 0} for row in rows if row["member"] == member]
+    except OSError as error:
+        raise StorageError(f"{path}: cannot be read: {error.strerror}") from error
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise CheckpointError(f"{path}: is damaged; export from a copy of the checkpoint outside its run") from None
+    if len(text) < length:
+        raise CheckpointError(f"{path}: is shorter than the checkpoint recorded ({length:,} bytes), so it was changed")
+    solo = [{name: value for name, value in row.items() if not name.startswith("knob/")} for row in mine]
+    return "".join(json.dumps(row) + "\n" for row in solo).encode()
+
+
+def _is_best(alone: "Checkpoint") -> bool:
+    """Whether the member was never better than at its checkpoint."""
+    best: int | None = alone.state["members"][0]["best_step"]
+    return best == alone.position
+
+
+def _record(manager: ExperimentManager, whole: "Checkpoint", member: int, home: Path | None) -> dict[str, Any]:
+    """What run.json says: a member at the end of a finished run is a finished run, on the same data."""
+    from rl_training.runtime.checkpoint import CheckpointStore
+
+    record = {**manager.record(None), "dataset": None, "status": "exported", "message": None}
+    if home is not None and run_status(home) is not None:
+        known = json.loads((home / "run.json").read_bytes())
+        record |= {name: known[name] for name in ("dataset", "phases") if name in known}
+        at_its_end = CheckpointStore(home / "checkpoints", 2).names()[-1] == whole.path.name
+        record["status"] = "finished" if at_its_end and known["status"] == "finished" else "exported"
+    source = {"checkpoint": str(whole.path.absolute()), "member": member, "seed": whole.state["seeds"][member]}
+    return {**record, "step": whole.step, "env_step": whole.env_step, "exported_from": source}

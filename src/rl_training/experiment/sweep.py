@@ -1,0 +1,70 @@
+"""Sweeps: several values of some knobs in one run, every combination with every seed; importable without torch."""
+
+import itertools
+import math
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import Field, PlainSerializer, Strict
+
+from rl_training.experiment.kwargs import AlgorithmKwargs
+from rl_training.knobs import LearnerKnobs, check_sweepable
+
+MAX_MEMBERS = 4096
+
+
+def _as_list(sweep: Mapping[str, tuple[float, ...]] | None) -> list[dict[str, list[float]]] | None:
+    """The order of the knobs is the order of the members, and a JSON object has none."""
+    return None if sweep is None else [{name: list(values)} for name, values in sweep.items()]
+
+
+Values = Annotated[tuple[Annotated[float, Strict()], ...], Field(strict=False)]
+Sweep = Annotated[dict[str, Values], PlainSerializer(_as_list, return_type=list[Any])]
+"""Values by knob, the first knob slowest; written to a file as a list of one-knob mappings."""
+
+
+def read_sweep(value: Any, kwargs: AlgorithmKwargs) -> dict[str, Any]:
+    """Return a sweep, given as a mapping or as a list of them, whose every knob is one that members may differ in."""
+    parts = value if isinstance(value, list | tuple) else [value]
+    if not all(isinstance(part, Mapping) and part for part in parts) or not parts:
+        raise ValueError("must be a mapping from knobs to lists of numbers, such as {expectile: [0.7, 0.9]}")
+    pairs = [(str(name), _plain(values)) for part in parts for name, values in part.items()]
+    sweep = dict(pairs)
+    if len(sweep) != len(pairs):
+        raise ValueError(f"names a knob twice: {', '.join(name for name, _ in pairs)}")
+    check_sweepable(_knobs_type(type(kwargs)), sweep, type(kwargs).model_fields)
+    for name, values in sweep.items():
+        if not isinstance(values, list | tuple) or not values:
+            raise ValueError(f"`{name}` = {values!r} is not legal: must be a list of numbers")
+    return sweep
+
+
+def _plain(values: Any) -> Any:
+    return values.tolist() if type(values).__module__ == "numpy" else values
+
+
+def combinations(sweep: Mapping[str, tuple[float, ...]] | None) -> list[dict[str, float]]:
+    """Return every combination of the values, the first knob slowest; without a sweep there is one, of nothing."""
+    sweep = sweep or {}
+    return [dict(zip(sweep, values, strict=True)) for values in itertools.product(*sweep.values())]
+
+
+def check_sweep(sweep: Mapping[str, tuple[float, ...]], kwargs: AlgorithmKwargs, num_seeds: int) -> None:
+    """Raise a ValueError for the first fault: a value that is not legal or does nothing, or too many members."""
+    knobs = _knobs_type(type(kwargs))
+    for name, values in sweep.items():
+        if len(set(values)) != len(values):
+            raise ValueError(f"`{name}` has the same value twice: {', '.join(map(str, values))}")
+    count = math.prod(len(values) for values in sweep.values())
+    if count * num_seeds > MAX_MEMBERS:
+        raise ValueError(f"{count:,} combinations x {num_seeds:,} seeds are too many members: at most {MAX_MEMBERS:,}")
+    plain = {name: getattr(kwargs, name) for name in knobs.model_fields}
+    checked = [knobs.checked({**plain, **own}) for own in combinations(sweep)]
+    for name in sweep:
+        if name in checked[0].idle:
+            raise ValueError(f"`{name}` would do nothing: {checked[0].idle[name]}")
+
+
+def _knobs_type(kwargs: type[AlgorithmKwargs]) -> type[LearnerKnobs]:
+    """The learner's part of an algorithm's settings."""
+    return next(base for base in kwargs.__mro__ if issubclass(base, LearnerKnobs) and not issubclass(base, AlgorithmKwargs))
