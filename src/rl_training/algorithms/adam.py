@@ -107,7 +107,7 @@ class GroupedAdam:
         `factors` are one step's of `adam_factors`; the counts are left to the caller. `followed` is the model whose targets
         are due, None when they are not.
         """
-        from rl_training.models import mlp_launch  # noqa: PLC0415 - needs a GPU's compiler
+        from rl_training.models.kernels import launch  # needs a GPU's compiler
 
         plain = GroupOptions(0.0)
         if any((o.betas, o.eps, o.weight_decay) != (plain.betas, plain.eps, 0.0) for o in self.options.values()):
@@ -123,7 +123,7 @@ class GroupedAdam:
         flat = targets.flat if targets is not None else self.bank.flat
         slopes = [gradients[segment.name] for segment in self.bank.segments if segment.name in gradients]
         buffers = (self.bank.flat, self.first, self.second, flat)
-        mlp_launch.adam(*buffers, slopes, segments, factors, tau, plain.betas)
+        launch.adam(*buffers, slopes, segments, factors, tau, plain.betas)
 
     def elementwise_step(self, name: str, slope: Tensor, rate: float | Tensor) -> None:
         """The formula: p <- p - rate * m^ / (sqrt(v^) + eps), with m^ and v^ corrected for their start at zero."""

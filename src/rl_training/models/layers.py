@@ -155,7 +155,10 @@ def _fused_forward(
     columns: Tensor, first: Tensor, second: Tensor, parts: int, layout: MLPLayout, precision: str, *, trained: bool
 ) -> list[Tensor]:
     width = second.shape[-1] if parts == 2 else 0
-    return mlp_ops.mlp_forward([columns.detach()], [first], [second], [width], [int(trained)], layout.encode(), precision)
+    results: list[Tensor] = mlp_ops.mlp_forward(
+        [columns.detach()], [first], [second], [width], [int(trained)], layout.encode(), precision
+    )
+    return results
 
 
 class _FusedMLPFunction(torch.autograd.Function):

@@ -8,6 +8,7 @@ batched products.
 import contextlib
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from importlib import import_module
 from itertools import accumulate
 from typing import Any
 
@@ -49,7 +50,7 @@ def has_kernels(layout: MLPLayout) -> bool:
 def triton_available() -> bool:
     """Return whether the compiler of the kernels is installed."""
     try:
-        import triton  # noqa: F401, PLC0415
+        import triton  # noqa: F401
     except ImportError:
         return False
     return True
@@ -82,7 +83,9 @@ def mlp_forward(
     `trained` says which jobs will have a backward pass; what is saved for the others is not to be read.
     """
     if columns[0].is_cuda:
-        return _launched().forward(columns, firsts, seconds, second_widths, trained, MLPLayout.decode(layouts), precision)
+        return list(
+            _launched().forward(columns, firsts, seconds, second_widths, trained, MLPLayout.decode(layouts), precision)
+        )
     results = []
     for own, first, second, width, layout in zip(
         columns, firsts, seconds, second_widths, MLPLayout.decode(layouts), strict=True
@@ -142,7 +145,7 @@ def mlp_hidden_slopes(
     `wanted` holds for each job the first column and their number; the result is (members, critics, rows, columns).
     """
     if columns[0].is_cuda:
-        return _launched().hidden_slopes(columns, gradients, saved, wanted, MLPLayout.decode(layouts), precision)
+        return list(_launched().hidden_slopes(columns, gradients, saved, wanted, MLPLayout.decode(layouts), precision))
     results = []
     for index, layout in enumerate(MLPLayout.decode(layouts)):
         start, count = wanted[2 * index : 2 * index + 2]
@@ -196,7 +199,9 @@ def mlp_gradients(
     """Return for each job the gradient of its parameters, (members, columns), with zeros between them."""
     decoded = MLPLayout.decode(layouts)
     if gradients[0].is_cuda:
-        return _launched().parameter_gradients(firsts, seconds, second_widths, gradients, saved, slopes, decoded, precision)
+        return list(
+            _launched().parameter_gradients(firsts, seconds, second_widths, gradients, saved, slopes, decoded, precision)
+        )
     results = []
     for index, layout in enumerate(decoded):
         result = layout.new_columns(gradients[index].shape[0], gradients[index])
@@ -234,9 +239,7 @@ def empty_gradients(gradients: Sequence[Tensor], layouts: Sequence[MLPLayout]) -
 
 def _launched() -> Any:
     """The module that launches the kernels; loaded when a GPU asks for it."""
-    from rl_training.models import mlp_launch  # noqa: PLC0415
-
-    return mlp_launch
+    return import_module("rl_training.models.kernels.launch")
 
 
 def first_programs(programs: Sequence[int]) -> list[int]:

@@ -67,7 +67,7 @@ def resolve_device(name: str) -> torch.device:
 def resolve_engine(
     settings: RunSettings, learner: Learner[Any, Any], stored: dict[str, Any] | None, planned_steps: int = 0
 ) -> ResolvedEngine:
-    """Return mode, precision and threads for a run of so many gradient steps, from a checkpoint's record where there is one."""
+    """Return mode, precision and threads for a run of so many gradient steps, from a checkpoint's record if there is one."""
     device = learner.model.device
     if settings.precision != "float32" and device.type == "cpu":
         raise ConfigError(f"precision = {settings.precision!r} needs a CUDA device; use float32 on the CPU")

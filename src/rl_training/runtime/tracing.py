@@ -5,8 +5,9 @@ a pure function of parameters, targets, packed rows and random numbers. Networks
 joined: each call of the operators of `models.mlp_ops` takes a list of networks, and lists can be put together.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -17,7 +18,7 @@ from rl_training.algorithms.learner import Learner, Metrics, Step, summarize
 from rl_training.data.batch import Batch
 from rl_training.models import mlp_ops
 from rl_training.models.mlp_math import MLPLayout
-from rl_training.rng import Draws, DrawKey
+from rl_training.rng import DrawKey, Draws
 
 MakeBatch = Callable[[Tensor, Tensor | None], Batch]
 """A batch from packed rows (members, batch, width) and, where fresh and prior data mix, which rows are prior."""
@@ -128,13 +129,14 @@ def _depths(graph: fx.Graph) -> dict[fx.Node, int]:
 
 def _merge(graph: fx.Graph, nodes: Sequence[fx.Node]) -> None:
     """Replace calls of one operator by a single call with all their jobs."""
-    target, per_job = nodes[0].target, _RESULTS[nodes[0].target]
+    target: Any = nodes[0].target
+    per_job = _RESULTS[target]
     arguments: list[Any] = []
     for position, first in enumerate(nodes[0].args):
         several = isinstance(first, list | tuple)
         arguments.append([item for node in nodes for item in node.args[position]] if several else first)  # type: ignore[union-attr]
     with graph.inserting_after(nodes[-1]):
-        merged = graph.call_function(target, tuple(arguments))  # type: ignore[arg-type]
+        merged = graph.call_function(target, tuple(arguments))
     for job, node in enumerate(nodes):
         for user in list(node.users):
             user.args = (merged, job * per_job + user.args[1])  # type: ignore[operator]
@@ -161,11 +163,12 @@ def _sort(graph: fx.Graph) -> None:
 
     for node in list(graph.nodes):
         place(node)
-    for before, after in zip(order, order[1:], strict=False):
+    for before, after in pairwise(order):
         before.append(after)
 
 
 def launches(module: fx.GraphModule) -> dict[str, int]:
     """Return how many calls of each operator of the networks a graph makes."""
-    found: Collection[Any] = [node.target for node in module.graph.nodes if node.target in _RESULTS]
-    return {str(target.name()).split("::")[1]: sum(t is target for t in found) for target in _RESULTS}
+    found: list[Any] = [node.target for node in module.graph.nodes if node.target in _RESULTS]
+    names = {_FORWARD: "mlp_forward", _SLOPES: "mlp_hidden_slopes", _GRADIENTS: "mlp_gradients"}
+    return {name: sum(target is wanted for target in found) for wanted, name in names.items()}

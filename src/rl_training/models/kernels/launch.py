@@ -7,9 +7,9 @@ import torch
 import triton
 from torch import Tensor
 
-from rl_training.models.adam_kernel import adam_kernel
-from rl_training.models.mlp_backward_kernels import hidden_slopes_kernel, parameter_gradients_kernel
-from rl_training.models.mlp_forward_kernel import forward_kernel
+from rl_training.models.kernels.adam import adam_kernel
+from rl_training.models.kernels.mlp_backward import hidden_slopes_kernel, parameter_gradients_kernel
+from rl_training.models.kernels.mlp_forward import forward_kernel
 from rl_training.models.mlp_math import MLPLayout
 from rl_training.models.mlp_ops import empty_gradients, empty_outputs, empty_slopes, first_programs
 from rl_training.models.parameters import ALIGNMENT
@@ -61,7 +61,7 @@ def _contiguous_rows(parts: Sequence[Tensor]) -> list[Tensor]:
 
 
 def _power(width: int) -> int:
-    return max(16, triton.next_power_of_2(width))
+    return max(16, 1 << (width - 1).bit_length())
 
 
 def _jobs(

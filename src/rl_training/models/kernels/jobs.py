@@ -10,7 +10,7 @@ import triton.language as tl
 
 @triton.jit
 def product(a, b, total, PRECISION: tl.constexpr):
-    """total + a @ b."""
+    """Total + a @ b."""
     if PRECISION == "bf16":
         result = tl.dot(a.to(tl.bfloat16), b.to(tl.bfloat16), total)
     else:

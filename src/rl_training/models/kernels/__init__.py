@@ -1,0 +1,1 @@
+"""Triton kernels and their launches; loaded only where a GPU runs compiled steps."""
