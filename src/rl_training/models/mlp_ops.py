@@ -229,12 +229,7 @@ def _(
     precision: str,
 ) -> list[Tensor]:
     del firsts, seconds, second_widths, saved, slopes, precision
-    return empty_gradients(gradients, MLPLayout.decode(layouts))
-
-
-def empty_gradients(gradients: Sequence[Tensor], layouts: Sequence[MLPLayout]) -> list[Tensor]:
-    """Return the results of `mlp_gradients`, still to be written."""
-    return [g.new_empty(g.shape[0], layout.size) for g, layout in zip(gradients, layouts, strict=True)]
+    return [g.new_empty(g.shape[0], layout.size) for g, layout in zip(gradients, MLPLayout.decode(layouts), strict=True)]
 
 
 def _launched() -> Any:

@@ -17,12 +17,18 @@ from rl_training.rng import DrawKey
 from rl_training.runtime.feeds import RowFeed
 from rl_training.runtime.tracing import TracedStep, Variant, trace_step, variant_at
 
-LONGEST_BLOCK = 32
+LONGEST_BLOCK = 20  # divides the usual intervals, and is divided by the usual delays of policies
 _MEMBER_STEPS = 256  # of a block, so that a large population's block is short and small
-_PATTERNS = 16  # blocks of several steps that are kept
+_PATTERNS = 16  # blocks that are kept; a delay that fits no block would make ever new ones
 
 Pattern = tuple[Variant, ...]
 Rates = Mapping[str, float]
+
+
+def block_length(members: int) -> int:
+    """Return the steps of a block: the largest divisor of the longest that keeps it small enough."""
+    most = max(1, _MEMBER_STEPS // members)
+    return next(length for length in range(LONGEST_BLOCK, 0, -1) if LONGEST_BLOCK % length == 0 and length <= most)
 
 
 class CompilationFailedError(Exception):
@@ -35,13 +41,14 @@ class CompiledSteps:
     def __init__(self, learner: Learner[Any, Any], feed: RowFeed, *, precision: str, graphs: bool) -> None:
         self.learner, self.feed, self.precision, self.graphs = learner, feed, precision, graphs
         self.device = learner.model.device
-        self.longest = max(1, min(LONGEST_BLOCK, _MEMBER_STEPS // learner.model.members))
+        self.longest = block_length(learner.model.members)
         self._groups = list(learner.model.trained.groups)
         self._base = torch.zeros((), dtype=torch.int64, device=self.device)  # number of the next step
         self._rates = torch.ones(self.longest, len(self._groups), dtype=torch.float64, device=self.device)
         self._steps: dict[Variant, tuple[TracedStep, Callable[..., list[Tensor]]]] = {}
         self._draws: dict[Any, Callable[..., Any]] = {}
         self._replays: dict[Pattern, Callable[[], Metrics]] = {}
+        self._blocks: list[Callable[[], Metrics]] = []
 
     def run(self, first: int, count: int, rates: Callable[[int], Rates] | None = None, *, report: bool = True) -> Metrics:
         """Take the gradient steps from number `first` on; return the metrics of the last if it is to report.
@@ -64,13 +71,14 @@ class CompiledSteps:
         return metrics
 
     def _next_pattern(self, left: int, *, report: bool) -> Pattern:
-        """The longest block that fits, without a report inside; else a single step."""
-        silent, step = left - 1 if report else left, self.learner.step
-        if silent >= self.longest > 1:
-            pattern = tuple(variant_at(self.learner, step + offset, report=False) for offset in range(self.longest))
-            if pattern in self._replays or len(self._replays) < _PATTERNS:
-                return pattern
-        return (variant_at(self.learner, step, report=report and left == 1),)
+        """A whole block where one begins and fits, else a single step; only the last step of all may report."""
+        step, length = self.learner.step, 1
+        if left >= self.longest and step % self.longest == 0:
+            length = self.longest
+        reports = [report and offset == left - 1 for offset in range(length)]
+        pattern = tuple(variant_at(self.learner, step + offset, report=last) for offset, last in enumerate(reports))
+        known = pattern in self._replays or len(self._replays) < _PATTERNS
+        return pattern if known else pattern[:1]
 
     def _prepare(self, pattern: Pattern, first: int) -> Callable[[], Metrics]:
         """Compile what a block needs, and capture it; the learner is left as it was."""
@@ -185,6 +193,8 @@ class CompiledSteps:
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             metrics = block()
+
+        self._blocks.append(block)  # the graph reads tensors that only the block holds
 
         def replay() -> Metrics:
             graph.replay()

@@ -12,7 +12,7 @@ from rl_training.data.reading import ReadOptions
 from rl_training.data.recipes import make_dataset
 from rl_training.errors import ConfigError
 from rl_training.rng import Draws
-from rl_training.runtime.compiled import LONGEST_BLOCK
+from rl_training.runtime.compiled import LONGEST_BLOCK, block_length
 from rl_training.runtime.engine import Acceleration, Engine, chunk_length
 from rl_training.runtime.feeds import DatasetFeed, RowFeed, SourceFeed
 from rl_training.runtime.settings import FileSettings, RunSettings
@@ -76,7 +76,9 @@ class OfflineEngine(Engine):
         """Return where compiled steps take their rows; rows that are on the device already need no fixed place."""
         if isinstance(self.source, DatasetSource):
             if acceleration.on_gpu:
-                self.chunk = chunk_length(self.learner, self.source.batch_size, compiled=True)
+                block = block_length(self.learner.model.members)
+                chunk = chunk_length(self.learner, self.source.batch_size, compiled=True)
+                self.chunk = max(block, chunk - chunk % block)
             return DatasetFeed(self.source)
         self._carried = SourceFeed(self.source, LONGEST_BLOCK)
         return self._carried

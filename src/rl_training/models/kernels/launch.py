@@ -11,7 +11,7 @@ from rl_training.models.kernels.adam import adam_kernel
 from rl_training.models.kernels.mlp_backward import hidden_slopes_kernel, parameter_gradients_kernel
 from rl_training.models.kernels.mlp_forward import forward_kernel
 from rl_training.models.mlp_math import MLPLayout
-from rl_training.models.mlp_ops import empty_gradients, empty_outputs, empty_slopes, first_programs
+from rl_training.models.mlp_ops import empty_outputs, empty_slopes, first_programs
 from rl_training.models.parameters import ALIGNMENT
 
 PROCESSORS = 132  # of the GPU these sizes were chosen on
@@ -29,7 +29,7 @@ def _forward_tiles(rows: int, precision: str) -> dict[str, int]:
     if precision == "bf16":
         return {"ROWS": 128, "PAIR": 0, "STEP": 32, "num_warps": 8, "num_stages": 3}
     pair = int(rows > 128 * PROCESSORS)
-    return {"ROWS": 32, "PAIR": pair, "STEP": 16, "num_warps": 8 if pair else 4, "num_stages": 4}
+    return {"ROWS": 32, "PAIR": pair, "STEP": 16, "num_warps": 4, "num_stages": 4}
 
 
 def _slope_tiles(rows: int) -> dict[str, int]:
@@ -45,6 +45,20 @@ def _gradient_tiles(stacks: int, precision: str) -> dict[str, int]:
         size = 64 if stacks <= 32 else 128
         return {"TILE_IN": size, "TILE_OUT": size, "STEP": 64, "num_warps": 4, "num_stages": 3}
     return {"TILE_IN": 32, "TILE_OUT": 128, "STEP": 32, "num_warps": 4, "num_stages": 3}
+
+
+def _tiles_of(layout: MLPLayout, small: int, options: dict[str, Any]) -> int:
+    """Tiles of the gradients of one stack: between hidden layers (or their biases alone), of the last layer, of the first."""
+    down = [triton.cdiv(width, options["TILE_IN"]) for width in layout.hidden]
+    across = [triton.cdiv(width, options["TILE_OUT"]) for width in layout.hidden]
+    hidden = sum(a * b if options["HIDDEN"] else b for a, b in zip(down, across[1:], strict=False))
+    return int(hidden + across[-1] + across[0] * triton.cdiv(layout.widths[0], small))
+
+
+def _rows_of_part(rows: int, programs: int) -> int:
+    """Rows after which a sum is cut, so that long sums keep the processors busy; the parts are added in their order."""
+    parts = max(1, min(4 * PROCESSORS // programs, rows // 256))
+    return int(triton.cdiv(triton.cdiv(rows, parts), 64) * 64)
 
 
 def _padded(size: int) -> int:
@@ -170,27 +184,26 @@ def parameter_gradients(
     """Launch the gradients of the parameters of all jobs; see `mlp_gradients`."""
     firsts, seconds = _contiguous_rows(firsts), _contiguous_rows(seconds)
     gradients = [gradient.contiguous() for gradient in gradients]
-    results = empty_gradients(gradients, layouts)
     members, rows = gradients[0].shape[0], [gradient.shape[2] for gradient in gradients]
     stacks = members * sum(layout.ensemble for layout in layouts)
     options: dict[str, Any] = {"HIDDEN": precision == "bf16" or stacks * max(rows) < MANY_ROWS}
     options |= _gradient_tiles(stacks, precision) | tiles
     filled = [_padded(layout.ensemble * layout.widths[-1]) - (layout.ensemble - 1) * layout.widths[-1] for layout in layouts]
     small = _power(max(filled))
-    programs = []
-    for layout in layouts:
-        down = [triton.cdiv(width, options["TILE_IN"]) for width in layout.hidden]
-        across = [triton.cdiv(width, options["TILE_OUT"]) for width in layout.hidden]
-        hidden = sum(a * b if options["HIDDEN"] else b for a, b in zip(down, across[1:], strict=False))
-        count = hidden + down[-1] + across[0] * triton.cdiv(layout.widths[0], small)
-        programs.append(members * layout.ensemble * count)
-    fields = [_input_fields(*parts) for parts in zip(firsts, seconds, second_widths, strict=True)]
-    unused = [0] * len(layouts)
-    table = _jobs(
-        layouts, members, rows, programs, unused, fields, [n for pair in zip(filled, unused, strict=True) for n in pair]
-    )
+    tiles_of = [_tiles_of(layout, small, options) for layout in layouts]
+    whole = sum(members * layout.ensemble * count for layout, count in zip(layouts, tiles_of, strict=True))
+    part = options.setdefault("PART", _rows_of_part(max(rows), whole))
+    parts = [triton.cdiv(r, part) for r in rows]
+    programs = [members * layout.ensemble * t * p for layout, t, p in zip(layouts, tiles_of, parts, strict=True)]
+    partial = [
+        gradient.new_empty(count, members, layout.size)
+        for gradient, count, layout in zip(gradients, parts, layouts, strict=True)
+    ]
+    fields = [_input_fields(*some) for some in zip(firsts, seconds, second_widths, strict=True)]
+    last = [number for pair in zip(filled, tiles_of, strict=True) for number in pair]
+    table = _jobs(layouts, members, rows, programs, [0] * len(layouts), fields, last)
     parameter_gradients_kernel[(sum(programs),)](
-        *(tuple(firsts), tuple(seconds), tuple(gradients), tuple(saved), tuple(slopes), tuple(results)),
+        *(tuple(firsts), tuple(seconds), tuple(gradients), tuple(saved), tuple(slopes), tuple(partial)),
         META=table,
         PLACES=_places(layouts),
         WIDTHS=layouts[0].hidden,
@@ -200,6 +213,7 @@ def parameter_gradients(
         PRECISION=_PRECISIONS[precision],
         **options,
     )
+    results = [values[0] if len(values) == 1 else values.sum(0) for values in partial]
     if not options["HIDDEN"]:
         for job in zip(layouts, saved, slopes, results, rows, strict=True):
             _hidden_weights(*job, precision)

@@ -133,11 +133,10 @@ def hidden_slopes_kernel(
 
 
 @triton.jit
-def _store_gradient(weight, bias, total, sums, k, n, fan_in, fan_out, filled):
-    """Write a tile of a weight's gradient and, from the first row of tiles, the bias's, with zeros up to `filled`."""
-    mask = (k < fan_in)[:, None] & (n < fan_out)[None, :]
-    tl.store(weight + k[:, None] * fan_out + n[None, :], total, mask=mask)
-    tl.store(bias + n, sums, mask=(n < filled) & (tl.min(k, 0) == 0))
+def _store_gradient(weight, bias, total, sums, k, n, fan_in, fan_out):
+    """Write a tile of a weight's gradient and, from the first row of tiles, the bias's."""
+    tl.store(weight + k[:, None] * fan_out + n[None, :], total, mask=(k < fan_in)[:, None] & (n < fan_out)[None, :])
+    tl.store(bias + n, sums, mask=(n < fan_out) & (tl.min(k, 0) == 0))
 
 
 @triton.jit
@@ -148,7 +147,8 @@ def _hidden_gradient(
     bias,
     tile,
     before,
-    rows,
+    begin,
+    end,
     FAN_IN: tl.constexpr,
     FAN_OUT: tl.constexpr,
     TILE_IN: tl.constexpr,
@@ -161,26 +161,26 @@ def _hidden_gradient(
     k, n = (tile // across) * TILE_IN + tl.arange(0, TILE_IN), (tile % across) * TILE_OUT + tl.arange(0, TILE_OUT)
     total = tl.zeros((TILE_IN, TILE_OUT), dtype=tl.float32)
     sums = tl.zeros((TILE_OUT,), dtype=tl.float32)
-    for start in range(0, rows, STEP):
+    for start in range(begin, end, STEP):
         row = start + tl.arange(0, STEP)
-        live = row < rows
+        live = row < end
         x_mask = live[None, :] & (k < FAN_IN)[:, None]
         x = tl.load(below + (before + row)[None, :] * FAN_IN + k[:, None], mask=x_mask, other=0.0)
         g_mask = live[:, None] & (n < FAN_OUT)[None, :]
         g = tl.load(above + (before + row)[:, None] * FAN_OUT + n[None, :], mask=g_mask, other=0.0)
         total = product(x, g, total, PRECISION)
         sums += tl.sum(g.to(tl.float32), 0)
-    _store_gradient(weight, bias, total, sums, k, n, FAN_IN, FAN_OUT, FAN_OUT)
+    _store_gradient(weight, bias, total, sums, k, n, FAN_IN, FAN_OUT)
 
 
 @triton.jit
-def _bias_gradient(above, bias, tile, before, rows, FAN_OUT: tl.constexpr, TILE_OUT: tl.constexpr, STEP: tl.constexpr):
+def _bias_gradient(above, bias, tile, before, begin, end, FAN_OUT: tl.constexpr, TILE_OUT: tl.constexpr, STEP: tl.constexpr):
     """The gradient of the bias alone."""
     n = tile * TILE_OUT + tl.arange(0, TILE_OUT)
     sums = tl.zeros((TILE_OUT,), dtype=tl.float32)
-    for start in range(0, rows, STEP):
+    for start in range(begin, end, STEP):
         row = start + tl.arange(0, STEP)
-        mask = (row < rows)[:, None] & (n < FAN_OUT)[None, :]
+        mask = (row < end)[:, None] & (n < FAN_OUT)[None, :]
         g = tl.load(above + (before + row)[:, None] * FAN_OUT + n[None, :], mask=mask, other=0.0)
         sums += tl.sum(g.to(tl.float32), 0)
     tl.store(bias + n, sums, mask=n < FAN_OUT)
@@ -203,6 +203,7 @@ def parameter_gradients_kernel(
     TILE_OUT: tl.constexpr,
     SMALL: tl.constexpr,
     STEP: tl.constexpr,
+    PART: tl.constexpr,
     HIDDEN: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
@@ -213,13 +214,17 @@ def parameter_gradients_kernel(
     job = which(META, JOBS)
     inside = tl.program_id(0) - pick(job, META, 0, JOBS)
     stacks, ensemble, rows = pick(job, META, 1, JOBS), pick(job, META, 2, JOBS), pick(job, META, 3, JOBS)
-    stack, tile = inside % stacks, inside // stacks
+    tiles_in_all = pick(job, META, 14, JOBS)
+    stack, tile = inside % stacks, (inside // stacks) % tiles_in_all
+    part = inside // (stacks * tiles_in_all)
+    begin, end = part * PART, tl.minimum(rows, (part + 1) * PART)
     member, critic = stack // ensemble, stack % ensemble
     before = stack.to(tl.int64) * rows
     first_width, second_width = pick(job, META, 4, JOBS), pick(job, META, 5, JOBS)
     width = first_width + second_width
     out_width = pick(job, META, 12, JOBS)
-    result = pick_pointer(job, results, JOBS) + member.to(tl.int64) * pick(job, META, 15, JOBS)
+    number = part * (stacks // ensemble) + member  # partial results lie part after part
+    result = pick_pointer(job, results, JOBS) + number.to(tl.int64) * pick(job, META, 15, JOBS)
     kept, slope = pick_pointer(job, saved, JOBS), pick_pointer(job, slopes, JOBS)
 
     for layer in tl.static_range(1, LAYERS):
@@ -230,36 +235,38 @@ def parameter_gradients_kernel(
         if (tile >= 0) & (tile < tiles):
             if HIDDEN:
                 _hidden_gradient(
-                    *(kept, above, weight, bias, tile, before, rows),
+                    *(kept, above, weight, bias, tile, before, begin, end),
                     *(WIDTHS[layer - 1], WIDTHS[layer], TILE_IN, TILE_OUT, STEP, PRECISION),
                 )
             else:
-                _bias_gradient(above, bias, tile, before, rows, WIDTHS[layer], TILE_OUT, STEP)
+                _bias_gradient(above, bias, tile, before, begin, end, WIDTHS[layer], TILE_OUT, STEP)
         tile -= tiles
         kept += stacks.to(tl.int64) * rows * WIDTHS[layer - 1]
         slope = above
 
     HIGHEST: tl.constexpr = WIDTHS[LAYERS - 1]
-    if (tile >= 0) & (tile < tl.cdiv(HIGHEST, TILE_IN)):  # the last layer: `kept` is that of the last hidden one
-        k, n = tile * TILE_IN + tl.arange(0, TILE_IN), tl.arange(0, SMALL)
-        total = tl.zeros((TILE_IN, SMALL), dtype=tl.float32)
+    if (tile >= 0) & (tile < tl.cdiv(HIGHEST, TILE_OUT)):  # the last layer, turned around: `kept` is read as it lies
+        n, k = tl.arange(0, SMALL), tile * TILE_OUT + tl.arange(0, TILE_OUT)
+        total = tl.zeros((SMALL, TILE_OUT), dtype=tl.float32)
         sums = tl.zeros((SMALL,), dtype=tl.float32)
         gradient = pick_pointer(job, gradients, JOBS)
-        for start in range(0, rows, STEP):
+        for start in range(begin, end, STEP):
             row = start + tl.arange(0, STEP)
-            live = row < rows
-            x_mask = live[None, :] & (k < HIGHEST)[:, None]
-            x = tl.load(kept + (before + row)[None, :] * HIGHEST + k[:, None], mask=x_mask, other=0.0)
-            g_mask = live[:, None] & (n < out_width)[None, :]
-            g = tl.load(gradient + (before + row)[:, None] * out_width + n[None, :], mask=g_mask, other=0.0)
-            total = product(x, g.to(x.dtype), total, PRECISION)
-            sums += tl.sum(g, 0)
+            live = row < end
+            g_mask = live[None, :] & (n < out_width)[:, None]
+            g = tl.load(gradient + (before + row)[None, :] * out_width + n[:, None], mask=g_mask, other=0.0)
+            x_mask = live[:, None] & (k < HIGHEST)[None, :]
+            x = tl.load(kept + (before + row)[:, None] * HIGHEST + k[None, :], mask=x_mask, other=0.0)
+            total = product(g.to(x.dtype), x, total, PRECISION)
+            sums += tl.sum(g, 1)
         weight = result + pick(job, PLACES, 4 * LAYERS, JOBS) + critic * pick(job, PLACES, 4 * LAYERS + 1, JOBS)
         bias = result + pick(job, PLACES, 4 * LAYERS + 2, JOBS) + critic * pick(job, PLACES, 4 * LAYERS + 3, JOBS)
+        place = weight + k[None, :] * out_width + n[:, None]
+        tl.store(place, total, mask=(k < HIGHEST)[None, :] & (n < out_width)[:, None])
         # behind the bias of the last critic comes padding
         filled = tl.where(critic == ensemble - 1, pick(job, META, 13, JOBS), out_width)
-        _store_gradient(weight, bias, total, sums, k, n, HIGHEST, out_width, filled)
-    tile -= tl.cdiv(HIGHEST, TILE_IN)
+        tl.store(bias + n, sums, mask=(n < filled) & (tile == 0))
+    tile -= tl.cdiv(HIGHEST, TILE_OUT)
 
     LOWEST: tl.constexpr = WIDTHS[0]
     if tile >= 0:  # the first layer
@@ -270,9 +277,9 @@ def parameter_gradients_kernel(
         k, n = (tile // across) * SMALL + tl.arange(0, SMALL), (tile % across) * TILE_OUT + tl.arange(0, TILE_OUT)
         total = tl.zeros((SMALL, TILE_OUT), dtype=tl.float32)
         sums = tl.zeros((TILE_OUT,), dtype=tl.float32)
-        for start in range(0, rows, STEP):
+        for start in range(begin, end, STEP):
             row = start + tl.arange(0, STEP)
-            live = row < rows
+            live = row < end
             first_row = (row % pick(job, META, 8, JOBS)) * pick(job, META, 7, JOBS)
             second_row = row * pick(job, META, 10, JOBS)
             in_first = live[None, :] & (k < first_width)[:, None]
@@ -285,4 +292,4 @@ def parameter_gradients_kernel(
             sums += tl.sum(g.to(tl.float32), 0)
         weight = result + pick(job, PLACES, 0, JOBS) + critic * pick(job, PLACES, 1, JOBS)
         bias = result + pick(job, PLACES, 2, JOBS) + critic * pick(job, PLACES, 3, JOBS)
-        _store_gradient(weight, bias, total, sums, k, n, width, LOWEST, LOWEST)
+        _store_gradient(weight, bias, total, sums, k, n, width, LOWEST)
