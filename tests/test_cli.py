@@ -258,10 +258,15 @@ def test_a_closed_pipe_and_a_bare_terminal_are_no_fault():
     assert done.stderr == ""
 
 
-def test_help_loads_no_torch():
-    code = "import sys; from rl_training.cli import run; run(['--help']); sys.exit('torch' in sys.modules)"
+@pytest.mark.parametrize("words", [[], ["train"], ["data"], ["data", "convert"]], ids=lambda words: "-".join(words) or "top")
+def test_help_loads_no_schema_and_nothing_heavy(words):
+    code = f"import sys; from rl_training.cli import run; run({[*words, '--help']!r}); print(*sys.modules, file=sys.stderr)"
     done = subprocess.run([*command()[:1], "-c", code], env=environment(), capture_output=True, text=True, check=True)
-    for name in ("train", "resume", "evaluate", "predict", "list"):
+    loaded = done.stderr.split()
+    assert not {"torch", "numpy", "gymnasium", "yaml", "rl_training.knobs"} & set(loaded)
+    assert not [name for name in loaded if name.startswith(("rl_training.experiment", "rl_training.data", "rl_training.runtime"))]
+    known = {"": "train resume finetune evaluate predict list data", "data": "inspect doctor convert mix split filter"}
+    for name in known.get(" ".join(words), "--json --debug").split():
         assert name in done.stdout
 
 
@@ -277,7 +282,7 @@ def test_programmer_errors_are_not_hidden(tmp_path, monkeypatch):
     def broken(*_arguments, **_options):
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr("rl_training.cli.main.load_config", broken)
+    monkeypatch.setattr("rl_training.experiment.config.load_config", broken)
     with pytest.raises(RuntimeError, match="a bug"):
         run(["train", "iql/pendulum"])
 
