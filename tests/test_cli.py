@@ -264,7 +264,9 @@ def test_help_loads_no_schema_and_nothing_heavy(words):
     done = subprocess.run([*command()[:1], "-c", code], env=environment(), capture_output=True, text=True, check=True)
     loaded = done.stderr.split()
     assert not {"torch", "numpy", "gymnasium", "yaml", "rl_training.knobs"} & set(loaded)
-    assert not [name for name in loaded if name.startswith(("rl_training.experiment", "rl_training.data", "rl_training.runtime"))]
+    assert not [
+        name for name in loaded if name.startswith(("rl_training.experiment", "rl_training.data", "rl_training.runtime"))
+    ]
     known = {"": "train resume finetune evaluate predict list data", "data": "inspect doctor convert mix split filter"}
     for name in known.get(" ".join(words), "--json --debug").split():
         assert name in done.stdout
