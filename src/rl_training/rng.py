@@ -38,7 +38,7 @@ def stream_key(name: str) -> int:
     return _hashed(name)
 
 
-# The mark of `torch.compiler.assume_constant_result`, which would import the compiler: a second at the start of every command.
+# The mark of `torch.compiler.assume_constant_result`, which would import the compiler, a second of every command.
 stream_key._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
