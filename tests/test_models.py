@@ -35,7 +35,7 @@ def test_hand_written_gradients_equal_autograd(ensemble, layer_norm, members):
     bank = ParameterBank([network.parameters], members, torch.device("cpu"))
     bank.initialize(range(members))
     columns = (bank.flat + 0.01).double().requires_grad_()
-    values = SegmentValues(columns, network.parameters.tensors(columns.detach()))
+    values = SegmentValues(columns)
     inputs = torch.linspace(-2, 2, members * 7 * 5, dtype=torch.float64).reshape(members, 7, 5).requires_grad_()
     ours, plain = network(values, inputs), plain_forward(network, columns, inputs)
     assert torch.allclose(ours, plain, atol=1e-12)
@@ -100,7 +100,7 @@ def test_a_single_action_keeps_its_axis():
 
 def test_log_prob_is_that_of_a_plain_gaussian_with_tanh_mean():
     model = MLPIQLModel(3, 2, hidden_sizes=(8, 8))
-    model.frozen["log_std"].tensors[0].copy_(torch.tensor([[0.5, -9.0]]))  # the second is clipped to -5
+    model.frozen["log_std"].columns[:, :2].copy_(torch.tensor([[0.5, -9.0]]))  # the second is clipped to -5
     observations, actions = torch.ones(1, 1, 3), torch.tensor([[[0.3, -0.2]]])
     mean = model.mean_actions(model.frozen, observations)
     normal = torch.distributions.Normal(mean, torch.tensor([0.5, -5.0]).exp())

@@ -15,7 +15,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from math import pi, prod
-from typing import Any, Self
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -140,13 +140,17 @@ def normals(
     return _interleave(radius * angle.cos(), radius * angle.sin(), shape).to(torch.float32)
 
 
+DrawKey = tuple[Callable[..., Tensor], str, tuple[int, ...]]
+"""A kind of numbers, the name of their stream, and the shape for one member and step."""
+
+
 class Draws:
     """The random numbers of one step inside a chunk: each stream is drawn for the whole chunk when first asked for.
 
     What a step receives is a function of (seed, stream, step) alone; the chunk only decides what is drawn together.
     """
 
-    def __init__(self, seeds: Tensor, steps: Tensor, *, offset: int = 0, drawn: dict[Any, Tensor] | None = None) -> None:
+    def __init__(self, seeds: Tensor, steps: Tensor, *, offset: int = 0, drawn: dict[DrawKey, Tensor] | None = None) -> None:
         self._seeds, self._steps, self._offset = seeds, steps, offset
         self._drawn = {} if drawn is None else drawn
 
@@ -154,6 +158,21 @@ class Draws:
     def of_steps(cls, seeds: Tensor, first: int, count: int = 1) -> Self:
         """Return the draws of the first of `count` steps."""
         return cls(seeds, torch.arange(first, first + count, device=seeds.device))
+
+    @classmethod
+    def given(cls, seeds: Tensor, streams: Sequence[DrawKey], values: Sequence[Tensor]) -> Self:
+        """Return draws of one step whose numbers, (members, *shape) for each stream, are given; no other can be asked for."""
+        drawn = {key: value.unsqueeze(1) for key, value in zip(streams, values, strict=True)}
+        return cls(seeds, torch.empty(0), drawn=drawn)
+
+    @property
+    def streams(self) -> tuple[DrawKey, ...]:
+        """What has been drawn so far, in the order of the first asking."""
+        return tuple(self._drawn)
+
+    def values_of_step(self, streams: Sequence[DrawKey]) -> list[Tensor]:
+        """Return this step's numbers of some streams, (members, *shape) each."""
+        return [self._chunk(*key) for key in streams]
 
     def at(self, offset: int) -> "Draws":
         """Return the draws of another step of the same chunk."""

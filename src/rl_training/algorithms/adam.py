@@ -2,11 +2,16 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from rl_training.models.parameters import ParameterBank
+
+if TYPE_CHECKING:
+    from rl_training.models.base import StackedModel
 
 
 @dataclass(frozen=True)
@@ -18,6 +23,19 @@ class GroupOptions:
     eps: float = 1e-8
     weight_decay: float = 0.0  # decoupled, on weight matrices only
     max_grad_norm: float | None = None
+
+
+def adam_factors(counts: Tensor, increments: Tensor, learning_rates: Tensor, rates: Tensor) -> Tensor:
+    """Return for each step, member and group what multiplies m / (sqrt(v) + e), and e: (steps, members, groups, 2).
+
+    Both corrections for the start at zero are folded in, in float64: 1 - 0.999 has few digits in float32. `counts` (members,
+    groups) are the steps taken before, `increments` (steps, groups) those since then, `rates` the schedules' factors.
+    """
+    defaults = GroupOptions(0.0)
+    count = counts.double().unsqueeze(0) + increments.unsqueeze(1)
+    root = (1.0 - defaults.betas[1] ** count).sqrt()
+    scale = learning_rates.unsqueeze(0) * rates.unsqueeze(1) * root / (defaults.betas[0] ** count - 1.0)
+    return torch.stack((scale, defaults.eps * root), dim=-1).float()
 
 
 class GroupedAdam:
@@ -46,14 +64,22 @@ class GroupedAdam:
         return [*rows, [*self.counts[name][:, 0].unbind(0)] * len(self._segments[name])]
 
     @torch.no_grad()
+    def clipped(self, gradients: dict[str, Tensor], due: Collection[str]) -> dict[str, Tensor]:
+        """Return the gradients with the norm of each due group, per member, cut to its `max_grad_norm`."""
+        for name in due:
+            largest = self.options[name].max_grad_norm
+            if largest is not None:
+                slopes = [gradients[segment] for segment in self._segments[name]]
+                factor = (largest / (torch.cat(slopes, dim=1).norm(dim=1, keepdim=True) + 1e-6)).clamp(max=1.0)
+                gradients |= {segment: gradients[segment] * factor for segment in self._segments[name]}
+        return gradients
+
+    @torch.no_grad()
     def step(self, gradients: Mapping[str, Tensor], due: Collection[str], rates: Mapping[str, float]) -> None:
         """Apply one Adam step to the due groups; `rates` scales each group's learning rate (its schedule)."""
         for name in due:
             options = self.options[name]
             slopes = [gradients[segment] for segment in self._segments[name]]
-            if options.max_grad_norm is not None:
-                norm = torch.cat(slopes, dim=1).norm(dim=1, keepdim=True)
-                slopes = [slope * (options.max_grad_norm / (norm + 1e-6)).clamp(max=1.0) for slope in slopes]
             rate = options.learning_rate * rates[name]
             if options.weight_decay:
                 columns = self.bank.groups[name]
@@ -63,6 +89,38 @@ class GroupedAdam:
                 self._fused_step(name, slopes, rate)
             else:
                 self.elementwise_step(name, torch.cat(slopes, dim=1), rate)
+
+    @cached_property
+    def learning_rates(self) -> Tensor:
+        """The learning rates of all members and groups, (members, groups)."""
+        rates = torch.empty(self.bank.members, len(self.options), dtype=torch.float64)
+        for column, options in enumerate(self.options.values()):
+            rates[:, column : column + 1] = torch.as_tensor(options.learning_rate, dtype=torch.float64)
+        return rates.to(self.bank.flat.device)
+
+    @torch.no_grad()
+    def kernel_step(
+        self, gradients: Mapping[str, Tensor], factors: Tensor, followed: "StackedModel | None", tau: Tensor
+    ) -> None:
+        """Apply one step to the segments that have gradients, and move their targets, in one pass over a GPU's memory.
+
+        `factors` are one step's of `adam_factors`; the counts are left to the caller. `followed` is the model whose targets
+        are due, None when they are not.
+        """
+        from rl_training.models import mlp_launch  # noqa: PLC0415 - needs a GPU's compiler
+
+        targets = followed.targets if followed is not None else None
+        places = targets.places if targets is not None else {}
+        groups = list(self.options)
+        segments = [
+            (self.bank.places[segment.name], segment.size, groups.index(segment.group), places.get(segment.name, -1))
+            for segment in self.bank.segments
+            if segment.name in gradients
+        ]
+        flat = targets.flat if targets is not None else self.bank.flat
+        slopes = [gradients[segment.name] for segment in self.bank.segments if segment.name in gradients]
+        buffers = (self.bank.flat, self.first, self.second, flat)
+        mlp_launch.adam(*buffers, slopes, segments, factors, tau, GroupOptions(0.0).betas)
 
     def elementwise_step(self, name: str, slope: Tensor, rate: float) -> None:
         """The formula: p <- p - rate * m^ / (sqrt(v^) + eps), with m^ and v^ corrected for their start at zero."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Generic, TypeVar
 
+import torch
 from torch import Tensor
 
 from rl_training.algorithms.adam import GroupedAdam, GroupOptions
@@ -67,6 +68,11 @@ class Learner(ABC, Generic[ModelT, KnobsT]):
         """Adam over the groups of the model; its moments are allocated when first used."""
         return GroupedAdam(self.model.trained, {name: self._options(name) for name in self.model.trained.groups})
 
+    @cached_property
+    def tau(self) -> Tensor:
+        """The share of the online networks that targets take over, (members,), on the model's device."""
+        return torch.full((self.model.members,), self.knobs.tau, device=self.model.device)
+
     def _options(self, group: str) -> GroupOptions:
         """How a group is trained: its learning rate is the knob of its name."""
         rate: float = getattr(self.knobs, f"{group}_learning_rate")
@@ -95,12 +101,19 @@ class Learner(ABC, Generic[ModelT, KnobsT]):
         """Take one gradient step on a batch with a members axis; return metrics (members, ...)."""
         due = self.due_groups(self.step)
         loss, metrics = self.loss(batch, Step(draws, due, report))
-        gradients = self.model.gradients(loss, due)
-        self.optimizer.step(gradients, due, rates if rates is not None else dict.fromkeys(due, 1.0))
+        self.apply(self.gradients(loss, due), due, rates if rates is not None else dict.fromkeys(due, 1.0))
+        return metrics
+
+    def gradients(self, loss: Tensor, due: Collection[str]) -> dict[str, Tensor]:
+        """Return the gradient of each segment of the due groups, (members, segment size), clipped where asked for."""
+        return self.optimizer.clipped(self.model.gradients(loss, due), due)
+
+    def apply(self, gradients: Mapping[str, Tensor], due: Collection[str], rates: Mapping[str, float]) -> None:
+        """Move the due groups by their gradients, and the targets where they are due."""
+        self.optimizer.step(gradients, due, rates)
         if self.targets_due(self.step):
             self.model.update_targets(self.knobs.tau)
         self.step += 1
-        return metrics
 
     def update(self, batch: Batch) -> UpdateResult:
         """Take one gradient step; a solo learner takes and gives shapes without the members axis."""

@@ -1,6 +1,7 @@
 """Online experience: a ring of packed transitions per member, on the training device, with prior data beside it."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -57,14 +58,14 @@ class ReplayBuffer:
         self.added = 0  # transitions ever added, per member
         self.ready = np.zeros(members, dtype=np.int64)  # of them, how many from the first on may be sampled
         try:
-            self._storage = torch.zeros(self.prior_rows + members * capacity, self.layout.width, device=device)
+            self.storage = torch.zeros(self.prior_rows + members * capacity, self.layout.width, device=device)
         except RuntimeError as error:  # also what the host's allocator raises
             needed = (self.prior_rows + members * capacity) * self.layout.width * 4
             raise StorageError(f"the replay buffer needs {needed:,} bytes; lower buffer_capacity ({error})") from error
         if prior is not None:
-            self._storage[: self.prior_rows] = torch.from_numpy(prior)
-        self._ring = self._storage[self.prior_rows :].view(members, capacity, self.layout.width)
-        self._first_slots = self.prior_rows + torch.arange(members, device=device).unsqueeze(1) * capacity
+            self.storage[: self.prior_rows] = torch.from_numpy(prior)
+        self._ring = self.storage[self.prior_rows :].view(members, capacity, self.layout.width)
+        self.first_slots = self.prior_rows + torch.arange(members, device=device).unsqueeze(1) * capacity
 
     def __len__(self) -> int:
         return min(self.added, self.capacity)
@@ -126,11 +127,16 @@ class ReplayBuffer:
 
     def places(self, indices: Tensor) -> Tensor:
         """Return the rows of storage for indices (members, count), counted from the oldest transition that is held."""
-        return (indices + self.oldest) % self.capacity + self._first_slots
+        return (indices + self.oldest) % self.capacity + self.first_slots
+
+    def batch(self, rows: Tensor, prior: Tensor | None = None) -> Batch:
+        """Return packed rows (members, batch, width) as a batch, with which of them are prior."""
+        batch = self.layout.batch(rows)
+        return batch if prior is None else replace(batch, prior=prior)
 
     def gather(self, places: Tensor) -> Batch:
         """Return the transitions in rows of storage (members, batch): prior ones first, then each member's ring."""
-        return self.layout.batch(self._storage.index_select(0, places.reshape(-1)).view(*places.shape, -1))
+        return self.layout.batch(self.storage.index_select(0, places.reshape(-1)).view(*places.shape, -1))
 
     def sample(self, batch_size: int, *, seed: int | Sequence[int] = 0, step: int = 0) -> Batch:
         """Return a uniform batch of fresh transitions: (batch, ...) for one seed, (members, batch, ...) for a seed each."""

@@ -1,7 +1,8 @@
 """What every model has: trainable parameters, target copies, seeds, and named state."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 import torch
@@ -76,11 +77,10 @@ class StackedModel(ABC):
         (members, critics, samples, batch).
         """
         if actions.ndim == 3:
-            return self._critic(parameters["critic"], torch.cat((observations, actions), dim=-1))
+            return self._critic(parameters["critic"], observations, actions)
         members, samples, batch, _ = actions.shape
-        repeated = observations.unsqueeze(1).expand(-1, samples, -1, -1)
-        inputs = torch.cat((repeated, actions), dim=-1).flatten(1, 2)
-        return self._critic(parameters["critic"], inputs).view(members, -1, samples, batch)
+        values = self._critic(parameters["critic"], observations, actions.flatten(1, 2))
+        return values.view(members, -1, samples, batch)
 
     @abstractmethod
     def act(self, observations: Tensor, noise: Tensor | None = None) -> Tensor:
@@ -92,6 +92,17 @@ class StackedModel(ABC):
         leaves = [self.online[name].columns for name in names]
         gradients = torch.autograd.grad(loss, leaves, allow_unused=True, materialize_grads=True)
         return dict(zip(names, gradients, strict=True))
+
+    @contextmanager
+    def on_buffers(self, trained: Tensor, targets: Tensor) -> Iterator[None]:
+        """Let the networks stand on other buffers of the same layout inside the block."""
+        kept = self.online, self.frozen, self.target
+        self.online, self.frozen = self.trained.values(trained, trainable=True), self.trained.values(trained)
+        self.target = self.targets.values(targets)
+        try:
+            yield
+        finally:
+            self.online, self.frozen, self.target = kept
 
     def update_targets(self, tau: float) -> None:
         """Move each target by polyak: target <- target + tau * (online - target)."""

@@ -1,13 +1,13 @@
 """Stacked multi-layer perceptrons over (members, ensemble): one batched matrix product per layer.
 
-Forward and backward are written out by hand in one autograd function per network. Autograd would record a dozen small
-operations per layer and copy every weight gradient twice; here a backward pass is two products per layer, and the gradient
-of the whole network is written in place into the one segment that the optimizer reads.
+The mathematics is in `mlp_math`; while an engine compiles a step the same goes through the operators of `mlp_ops`, which it
+can merge and a GPU runs as single kernels. Either way a network is one autograd function whose backward pass writes the
+gradient of the whole network in place into the one segment that the optimizer reads.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from itertools import pairwise
 from math import sqrt
 from typing import Any
@@ -15,10 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rl_training.models import mlp_math, mlp_ops
 from rl_training.models.initializers import Initialization, ones, uniform, weight_initializer, zeros
+from rl_training.models.mlp_math import MLPLayout
 from rl_training.models.parameters import ParameterSpec, Segment, SegmentValues
-
-_LAYER_NORM_EPS = 1e-5
 
 
 @dataclass(frozen=True)
@@ -60,118 +60,134 @@ class StackedMLP:
             specs += [ParameterSpec(f"{self.name}/{layer}/{n}", (*lead, *shape), init) for n, shape, init in entries]
         return Segment(self.name, self.group, tuple(specs))
 
-    def __call__(self, values: SegmentValues, inputs: Tensor) -> Tensor:
-        """Return outputs (members[, ensemble], batch[, out]) of inputs (members, batch, in)."""
-        stacks = values.stacks or self._stacks(values)
-        if torch.is_grad_enabled() and (values.columns.requires_grad or inputs.requires_grad):
-            return _StackedMLPFunction.apply(values.columns, inputs, self, stacks)  # type: ignore[no-any-return,no-untyped-call]
-        return _forward(self, inputs, stacks, None)
+    @cached_property
+    def layout(self) -> MLPLayout:
+        """The shape and the places of the parameters."""
+        segment, alone = self.parameters, self.ensemble is None
+        steps = [0 if alone else spec.strides[0] for spec in segment.specs]
+        widths = (self.input_size, *self.hidden_sizes, self.output_size)
+        places = tuple(zip(segment.offsets, steps, strict=True))
+        return MLPLayout(widths, self.ensemble or 1, self.layer_norm, places, segment.size)
 
-    def _stacks(self, values: SegmentValues) -> list[Tensor]:
-        """Each parameter as (stack, rows, out), members and ensemble joined: a copy only when both are larger than one."""
-        joined = [t if self.ensemble is None else t.flatten(0, 1) for t in values.tensors]
-        stacks = [t if t.ndim == 3 else t.unsqueeze(1) for t in joined]
-        if self.ensemble is None or values.columns.shape[0] == 1:
-            values.stacks.extend(stacks)
-        return stacks
+    @cached_property
+    def first_layout(self) -> MLPLayout:
+        """The same for the first critic alone."""
+        whole = self.layout
+        return MLPLayout(whole.widths, 1, whole.layer_norm, whole.places, whole.size)
+
+    def __call__(self, values: SegmentValues, *parts: Tensor) -> Tensor:
+        """Return outputs (members[, ensemble], batch[, out]) of inputs (members, batch, in), given whole or in two parts.
+
+        A first part with fewer rows than the second is repeated.
+        """
+        outputs = self._outputs(self.layout, values, parts)
+        if self.scalar:
+            outputs = outputs.squeeze(-1)
+        return outputs.squeeze(1) if self.ensemble is None else outputs
+
+    def first(self, values: SegmentValues, *parts: Tensor) -> Tensor:
+        """Return the outputs of the first critic alone, (members, batch[, out]); its parameters take no gradient."""
+        outputs = self._outputs(self.first_layout, SegmentValues(values.columns.detach()), parts).squeeze(1)
+        return outputs.squeeze(-1) if self.scalar else outputs
+
+    @staticmethod
+    def _outputs(layout: MLPLayout, values: SegmentValues, parts: Sequence[Tensor]) -> Tensor:
+        """Outputs (members, critics, batch, out)."""
+        trained = torch.is_grad_enabled() and (values.columns.requires_grad or any(part.requires_grad for part in parts))
+        precision = mlp_ops.fused_precision(layout, values.columns.device)
+        if precision is not None:
+            second = parts[-1]
+            if trained:
+                return _FusedMLPFunction.apply(values.columns, parts[0], second, len(parts), layout, precision)  # type: ignore[no-any-return,no-untyped-call]
+            return _fused_forward(values.columns, parts[0], second, len(parts), layout, precision, trained=False)[0]
+        stacks = values.stacks or _stacks(layout, values)
+        if trained:
+            return _StackedMLPFunction.apply(values.columns, layout, stacks, *parts)  # type: ignore[no-any-return,no-untyped-call]
+        inputs = mlp_math.joined_inputs(parts, layout.ensemble)
+        saved = inputs.new_empty(layout.saved_size(*inputs.shape[:2]))
+        return mlp_math.forward(layout, stacks, inputs, saved).view(-1, layout.ensemble, inputs.shape[1], layout.widths[-1])
 
 
-def _forward(network: StackedMLP, inputs: Tensor, stacks: Sequence[Tensor], saved: list[Tensor] | None) -> Tensor:
-    """Outputs of the network; what a backward pass needs is appended to `saved`."""
-    members, batch, width = inputs.shape
-    ensemble = network.ensemble
-    hidden = inputs
-    if ensemble is not None:
-        hidden = inputs.unsqueeze(1).expand(-1, ensemble, -1, -1).reshape(members * ensemble, batch, width)
-    keep = saved if saved is not None else []
-    keep.append(hidden)
-    parameters = iter(stacks)
-    for layer in range(network.hidden_layers + 1):
-        weight, bias = next(parameters), next(parameters)
-        hidden = torch.bmm(hidden, weight)  # bias apart: on the CPU baddbmm would first copy it to every row
-        keep.append(weight)
-        if hidden.is_cpu and layer < network.hidden_layers and not network.layer_norm:
-            keep.append(torch._add_relu_(hidden, bias))  # one pass over memory for both
-            continue
-        hidden.add_(bias)
-        if layer == network.hidden_layers:
-            break
-        if network.layer_norm:
-            scale, offset = next(parameters), next(parameters)
-            product = hidden
-            hidden, mean, rstd = torch.native_layer_norm(product, product.shape[-1:], None, None, _LAYER_NORM_EPS)
-            hidden = torch.addcmul(offset, hidden, scale)
-            keep += [product, mean, rstd, scale]
-        keep.append(hidden.relu_())
-    lead = (members,) if ensemble is None else (members, ensemble)
-    return hidden.view(*lead, batch) if network.scalar else hidden.view(*lead, batch, -1)
+def _stacks(layout: MLPLayout, values: SegmentValues) -> list[Tensor]:
+    """The parameters as a network multiplies them; kept with the values where they are views of them."""
+    stacks = layout.stacks(values.columns.detach())
+    if layout.ensemble == 1 or values.columns.shape[0] == 1:
+        values.stacks.extend(stacks)
+    return stacks
 
 
 class _StackedMLPFunction(torch.autograd.Function):
-    """Forward and backward of a whole StackedMLP; differentiates the segment's columns and the inputs."""
+    """Forward and backward of a whole network with torch's products; differentiates the segment's columns and the inputs."""
 
     @staticmethod
-    def forward(ctx: Any, columns: Tensor, inputs: Tensor, network: StackedMLP, stacks: Sequence[Tensor]) -> Tensor:
-        saved = [columns]
-        outputs = _forward(network, inputs, stacks, saved)
-        ctx.network = network
-        ctx.save_for_backward(*saved)
+    def forward(ctx: Any, columns: Tensor, layout: MLPLayout, stacks: Sequence[Tensor], *parts: Tensor) -> Tensor:
+        inputs = mlp_math.joined_inputs(parts, layout.ensemble)
+        saved = inputs.new_empty(layout.saved_size(*inputs.shape[:2]))
+        outputs = mlp_math.forward(layout, stacks, inputs, saved)
+        ctx.layout, ctx.members, ctx.shapes = layout, columns.shape[0], [part.shape for part in parts]
+        ctx.save_for_backward(inputs, saved, *stacks)
+        return outputs.view(-1, layout.ensemble, inputs.shape[1], layout.widths[-1])
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        layout: MLPLayout = ctx.layout
+        inputs, saved, *stacks = ctx.saved_tensors
+        kept = [[inputs], *layout.saved_views(saved, *inputs.shape[:2])]
+        count = layout.parameters_per_layer
+        result = layout.new_columns(ctx.members, inputs) if ctx.needs_input_grad[0] else None
+        places = layout.destinations(result) if result is not None else []
+        slopes = [gradient.reshape(inputs.shape[0], -1, layout.widths[-1])]
+        for layer in reversed(range(len(kept))):
+            if result is not None:
+                normalised = kept[layer + 1] if layer + 1 < len(kept) else []
+                mlp_math.layer_gradients(places[layer * count : (layer + 1) * count], kept[layer][0], slopes, normalised)
+            if layer > 0:
+                slopes = mlp_math.slope_below(layout, kept[layer], stacks, layer - 1, slopes[0])
+        parts, start = [], 0
+        for shape, wanted in zip(ctx.shapes, ctx.needs_input_grad[3:], strict=True):
+            columns = slice(start, start + shape[-1])
+            parts.append(mlp_math.input_slopes(stacks, slopes[0], layout.ensemble, columns, shape) if wanted else None)
+            start = columns.stop
+        return (result, None, None, *parts)
+
+
+def _fused_forward(
+    columns: Tensor, first: Tensor, second: Tensor, parts: int, layout: MLPLayout, precision: str, *, trained: bool
+) -> list[Tensor]:
+    width = second.shape[-1] if parts == 2 else 0
+    return mlp_ops.mlp_forward([columns.detach()], [first], [second], [width], [int(trained)], layout.encode(), precision)
+
+
+class _FusedMLPFunction(torch.autograd.Function):
+    """The same through the operators that a compiling engine sees; only the last part of the inputs is differentiated."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, columns: Tensor, first: Tensor, second: Tensor, parts: int, layout: MLPLayout, precision: str
+    ) -> Tensor:
+        outputs, saved = _fused_forward(columns, first, second, parts, layout, precision, trained=True)
+        ctx.parts, ctx.layout, ctx.precision = parts, layout, precision
+        ctx.save_for_backward(columns, first, second, saved)
         return outputs
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
-        network: StackedMLP = ctx.network
-        columns, *saved = ctx.saved_tensors
-        train_columns, train_inputs = ctx.needs_input_grad[:2]
-        result = network.parameters.empty_like(columns) if train_columns else None
-        places = network.parameters.tensors(result) if result is not None else []
-        gradient = gradient.reshape(saved[0].shape[0], -1, network.output_size)
-        for layer in reversed(range(network.hidden_layers + 1)):
-            weight, activation = saved.pop(), saved[-1]
-            if train_columns:
-                _sum_rows(places.pop(), gradient)
-                _weight_gradient(places.pop(), activation, gradient)
-            if layer == 0:
-                break
-            gradient = torch.bmm(gradient, weight.transpose(1, 2))
-            torch.ops.aten.threshold_backward.grad_input(gradient, saved.pop(), 0.0, grad_input=gradient)
-            if network.layer_norm:
-                scale, rstd, mean, product = (saved.pop() for _ in range(4))
-                if train_columns:
-                    _sum_rows(places.pop(), gradient)
-                    _sum_rows(places.pop(), gradient * ((product - mean) * rstd))
-                gradient = torch.ops.aten.native_layer_norm_backward(
-                    gradient * scale, product, product.shape[-1:], mean, rstd, None, None, (True, False, False)
-                )[0]
-        if not train_inputs:
-            return result, None, None, None
-        inputs_gradient = torch.bmm(gradient, weight.transpose(1, 2))
-        if network.ensemble is not None:
-            inputs_gradient = inputs_gradient.view(-1, network.ensemble, *inputs_gradient.shape[1:]).sum(1)
-        return result, inputs_gradient, None, None
-
-
-def _weight_gradient(destination: Tensor, activation: Tensor, gradient: Tensor) -> None:
-    """Write activation^T @ gradient into a view (members[, ensemble], in, out)."""
-    direct = destination if destination.ndim == 3 else destination[0] if destination.shape[0] == 1 else None
-    if direct is None:
-        destination.copy_(torch.bmm(activation.transpose(1, 2), gradient).view(destination.shape))
-    elif direct.shape[1] > direct.shape[2]:  # a product with few columns is slow, with few rows it is not
-        torch.bmm(gradient.transpose(1, 2), activation, out=direct.transpose(1, 2))
-    else:
-        torch.bmm(activation.transpose(1, 2), gradient, out=direct)
-
-
-def _sum_rows(destination: Tensor, values: Tensor) -> None:
-    """Write the sum over the batch of (stack, batch, out) into a view (members[, ensemble], out), as a product with ones."""
-    direct = destination if destination.ndim == 2 else destination[0] if destination.shape[0] == 1 else None
-    ones = _ones(values.shape[1], values.dtype, values.device).expand(values.shape[0], -1, -1)
-    if direct is None:
-        destination.copy_(torch.bmm(ones, values).view(destination.shape))
-    else:
-        torch.bmm(ones, values, out=direct.unsqueeze(1))
-
-
-@lru_cache(maxsize=64)
-def _ones(count: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    return torch.ones(1, 1, count, dtype=dtype, device=device)
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        columns, first, second, saved = ctx.saved_tensors
+        layout: MLPLayout = ctx.layout
+        train_columns, train_first, train_second = ctx.needs_input_grad[:3]
+        if ctx.parts == 1:
+            train_first, train_second = False, train_first  # one part is passed as both
+        if train_first:
+            raise NotImplementedError("only the last part of a network's inputs can be differentiated while compiling")
+        start = first.shape[-1] if ctx.parts == 2 else 0
+        wanted = [start, second.shape[-1]] if train_second else [0, 0]
+        encoded, precision = layout.encode(), ctx.precision
+        slopes, inputs = mlp_ops.mlp_hidden_slopes([columns], [gradient], [saved], wanted, encoded, precision)
+        result = None
+        if train_columns:
+            widths = [second.shape[-1] if ctx.parts == 2 else 0]
+            (result,) = mlp_ops.mlp_gradients([first], [second], widths, [gradient], [saved], [slopes], encoded, precision)
+        to_inputs = inputs.sum(1) if train_second else None
+        if ctx.parts == 1:
+            return result, to_inputs, None, None, None, None
+        return result, None, to_inputs, None, None, None

@@ -68,11 +68,6 @@ class Segment:
         """Column at which each parameter starts."""
         return [0, *accumulate(spec.padded_size for spec in self.specs[:-1])]
 
-    @cached_property
-    def _padding(self) -> list[slice]:
-        ends = zip(self.specs, self.offsets, strict=True)
-        return [slice(o + s.numel, o + s.padded_size) for s, o in ends if s.padded_size != s.numel]
-
     def tensors(self, columns: Tensor) -> list[Tensor]:
         """Return each parameter as a view (members, *shape) of the segment's columns (members, size), in order."""
         members, (row, _), start = columns.shape[0], columns.stride(), columns.storage_offset()
@@ -81,21 +76,15 @@ class Segment:
             for spec, offset in zip(self.specs, self.offsets, strict=True)
         ]
 
-    def empty_like(self, columns: Tensor) -> Tensor:
-        """Return new columns whose padding is zero and whose parameters are still to be written."""
-        result = torch.empty_like(columns, memory_format=torch.contiguous_format)
-        for columns_between in self._padding:
-            result[:, columns_between].zero_()
-        return result
-
 
 @dataclass(frozen=True)
 class SegmentValues:
     """The values of a segment as a loss uses them."""
 
     columns: Tensor  # (members, size): a leaf that carries the gradient, or a tensor without one
-    tensors: Sequence[Tensor]  # the parameters inside in order, (members, ...) views without gradient
-    stacks: list[Tensor] = field(default_factory=list)  # the same as a network multiplies them, kept when they are views
+    stacks: list[Tensor] = field(
+        default_factory=list
+    )  # the parameters as a network multiplies them, kept when they are views
 
 
 class ParameterBank:
@@ -105,8 +94,10 @@ class ParameterBank:
         self.segments = tuple(segments)
         self.members = members
         self.groups: dict[str, slice] = {}
+        self.places: dict[str, int] = {}  # column at which each segment starts
         end = 0
         for segment in self.segments:
+            self.places[segment.name] = end
             known = self.groups.get(segment.group)
             if known is not None and known.stop != end:
                 raise ValueError(f"segments of group {segment.group!r} must follow one another")
@@ -123,7 +114,7 @@ class ParameterBank:
         """Return the segments of a buffer of this layout, ready for a loss, sharing its memory."""
         pieces = torch.split_with_sizes(flat.detach(), [segment.size for segment in self.segments], dim=1)
         return {
-            segment.name: SegmentValues(piece.detach().requires_grad_(trainable), segment.tensors(piece))
+            segment.name: SegmentValues(piece.detach().requires_grad_(trainable))
             for segment, piece in zip(self.segments, pieces, strict=True)
         }
 
@@ -133,7 +124,7 @@ class ParameterBank:
         return {
             spec.name: tensor
             for segment in self.segments
-            for spec, tensor in zip(segment.specs, values[segment.name].tensors, strict=True)
+            for spec, tensor in zip(segment.specs, segment.tensors(values[segment.name].columns), strict=True)
         }
 
     def initialize(self, seeds: Iterable[int]) -> None:

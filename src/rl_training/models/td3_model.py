@@ -1,14 +1,11 @@
 """The networks of TD3+BC: a deterministic policy and an ensemble of critics, both with targets."""
 
-from dataclasses import replace
-from functools import cached_property
-
 import torch
 from torch import Tensor
 
 from rl_training.knobs import TD3NetworkKnobs
 from rl_training.models.base import Parameters, StackedModel
-from rl_training.models.parameters import Segment, SegmentValues
+from rl_training.models.parameters import Segment
 
 EXPLORATION_STD = 0.1  # of a sampled action, TD3's exploration noise
 
@@ -22,18 +19,11 @@ class MLPTD3Model(StackedModel):
     def build_networks(self, shape: TD3NetworkKnobs) -> list[Segment]:
         """Make critics and policy."""
         self._critic, self._actor = self._make_critic(shape), self._make_actor(shape, self.action_dim)
-        self._single_critic = replace(self._critic, ensemble=None)
         return [self._critic.parameters, self._actor.parameters]
-
-    @cached_property
-    def _frozen_first(self) -> SegmentValues:
-        """The first critic's parameters, without gradient."""
-        critics = self.frozen["critic"]
-        return SegmentValues(critics.columns, [tensor[:, 0] for tensor in critics.tensors])
 
     def frozen_first_q(self, observations: Tensor, actions: Tensor) -> Tensor:
         """Return Q of the first critic alone, (members, batch), with a gradient for the actions only."""
-        return self._single_critic(self._frozen_first, torch.cat((observations, actions), dim=-1))
+        return self._critic.first(self.frozen["critic"], observations, actions)
 
     def actions(self, parameters: Parameters, observations: Tensor) -> Tensor:
         """Return the policy's actions, (members, batch, actions), inside (-1, 1)."""

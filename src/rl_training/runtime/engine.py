@@ -7,7 +7,7 @@ import platform
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from math import prod
 from typing import Any
 
@@ -17,12 +17,18 @@ from torch import Tensor
 
 from rl_training.algorithms.learner import Learner, Metrics
 from rl_training.errors import ConfigError
+from rl_training.models.mlp_math import bf16_products
+from rl_training.models.mlp_ops import triton_available
 from rl_training.runtime.checkpoint import Checkpoint
+from rl_training.runtime.compiled import CompilationFailedError, CompiledSteps
+from rl_training.runtime.feeds import RowFeed
 from rl_training.runtime.schedules import schedule_factor
 from rl_training.runtime.settings import RunSettings
 
 CHUNK_LIMIT = 100  # most steps between two looks at the watchdog and the signals
 _CHUNK_OPERATIONS = 2e10  # floating-point operations of a chunk: well under a second on one slow core
+_GPU_CHUNK_OPERATIONS = 1e13  # the same for compiled steps on a GPU
+STEPS_WORTH_COMPILING = 10_000  # of a run; below, compiling takes longer than it saves
 _SMALL_STEP = 2e8  # below this a second thread costs more than it gives
 
 
@@ -58,25 +64,35 @@ def resolve_device(name: str) -> torch.device:
     return device
 
 
-def resolve_engine(settings: RunSettings, learner: Learner[Any, Any], stored: dict[str, Any] | None) -> ResolvedEngine:
-    """Return mode, precision and threads for a run, from a checkpoint's record where there is one."""
-    if settings.engine not in ("auto", "eager"):
-        raise ConfigError(f"engine = {settings.engine!r} is not available in this version; use auto or eager")
-    if settings.precision != "float32":
-        raise ConfigError(f"precision = {settings.precision!r} is not available in this version; use float32")
+def resolve_engine(
+    settings: RunSettings, learner: Learner[Any, Any], stored: dict[str, Any] | None, planned_steps: int = 0
+) -> ResolvedEngine:
+    """Return mode, precision and threads for a run of so many gradient steps, from a checkpoint's record where there is one."""
     device = learner.model.device
+    if settings.precision != "float32" and device.type == "cpu":
+        raise ConfigError(f"precision = {settings.precision!r} needs a CUDA device; use float32 on the CPU")
+    if settings.engine == "graph" and device.type == "cpu":
+        raise ConfigError("engine = 'graph' needs a CUDA device; use eager or compile on the CPU")
     small = step_operations(learner, settings.algo_kwargs.batch_size) < _SMALL_STEP
     wanted = 1 if small else torch.get_num_threads()
     threads = wanted if stored is None else max(1, min(int(stored["threads"]), torch.get_num_threads()))
+    mode = settings.engine
+    if mode == "auto":
+        mode = stored["mode"] if stored is not None and stored["device"] == device.type else _mode(device, planned_steps)
     return ResolvedEngine(
         device=device.type,
-        mode="eager",
+        mode=mode,
         precision=settings.precision,
         deterministic=settings.deterministic,
         threads=threads,
         torch=torch.__version__,
         machine=platform.machine(),
     )
+
+
+def _mode(device: torch.device, planned_steps: int) -> str:
+    """Graphs where a run is long enough to win back the time to compile; on the CPU the products leave little to win."""
+    return "graph" if device.type == "cuda" and planned_steps >= STEPS_WORTH_COMPILING and triton_available() else "eager"
 
 
 @contextlib.contextmanager
@@ -89,11 +105,12 @@ def applied(engine: ResolvedEngine) -> Iterator[None]:
     if engine.device == "cpu":
         keep_freed_memory()
     else:
-        torch.backends.cuda.matmul.allow_tf32 = False
+        torch.backends.cuda.matmul.allow_tf32 = engine.precision == "tf32"
         guard.fill_uninitialized_memory = False  # a help for debugging that costs a kernel each
         torch.use_deterministic_algorithms(engine.deterministic)
     try:
-        yield
+        with bf16_products(engine.precision == "bf16"):
+            yield
     finally:
         torch.set_num_threads(threads)
         if engine.device != "cpu":
@@ -108,9 +125,10 @@ def step_operations(learner: Learner[Any, Any], batch_size: int) -> float:
     return float(8 * learner.model.members * weights * batch_size * learner.knobs.rows_per_transition)
 
 
-def chunk_length(learner: Learner[Any, Any], batch_size: int) -> int:
-    """Return the steps of a chunk: a function of shapes alone, so that every run of a config has the same boundaries."""
-    return max(1, min(CHUNK_LIMIT, int(_CHUNK_OPERATIONS / step_operations(learner, batch_size))))
+def chunk_length(learner: Learner[Any, Any], batch_size: int, *, compiled: bool = False) -> int:
+    """Return the steps of a chunk: a function of shapes and mode alone, so that every run has the same boundaries."""
+    limit, operations = (1000, _GPU_CHUNK_OPERATIONS) if compiled else (CHUNK_LIMIT, _CHUNK_OPERATIONS)
+    return max(1, min(limit, int(operations / step_operations(learner, batch_size))))
 
 
 def keep_freed_memory() -> None:
@@ -120,6 +138,33 @@ def keep_freed_memory() -> None:
         trim_threshold, mmap_threshold = -1, -3
         libc.mallopt(trim_threshold, 2**31 - 1)
         libc.mallopt(mmap_threshold, 2**30)
+
+
+class Acceleration:
+    """How gradient steps run now: as resolved at the start, or eagerly once compiling has failed."""
+
+    def __init__(self, resolved: ResolvedEngine, warn: Callable[[str], None]) -> None:
+        self.resolved, self._warn = resolved, warn
+
+    @property
+    def compiles(self) -> bool:
+        """Whether steps go through compiled code."""
+        return self.resolved.mode != "eager"
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether compiled steps run on a GPU."""
+        return self.compiles and self.resolved.device == "cuda"
+
+    def steps(self, learner: Learner[Any, Any], feed: RowFeed) -> CompiledSteps:
+        """Return compiled steps of a learner on the rows of a feed."""
+        return CompiledSteps(learner, feed, precision=self.resolved.precision, graphs=self.resolved.mode == "graph")
+
+    def give_up(self, error: CompilationFailedError) -> None:
+        """Go on eagerly, and say so once."""
+        reason = str(error).strip().splitlines()[0][:300]
+        self._warn(f"engine `{self.resolved.mode}` failed, going on with `eager` ({reason})")
+        self.resolved = replace(self.resolved, mode="eager")
 
 
 @dataclass(frozen=True)
@@ -145,10 +190,49 @@ class Engine(ABC):
         self.learner, self.total, self.chunk = learner, total, chunk
         self._span = total if span is None else span  # what the schedules of the learning rates stretch over
         self._schedules = {group: schedules.get(group, "constant") for group in learner.model.trained.groups}
+        self.acceleration: Acceleration | None = None
+        self.compiled: CompiledSteps | None = None
 
     def rates(self, position: int) -> dict[str, float]:
         """Return the learning-rate factor of each group at a position."""
         return {group: schedule_factor(name, position, self._span) for group, name in self._schedules.items()}
+
+    @property
+    def planned_steps(self) -> int:
+        """The gradient steps of the whole run."""
+        return self.total
+
+    def accelerate(self, acceleration: Acceleration) -> None:
+        """Let gradient steps run as resolved; called once, before the first."""
+        self.acceleration = acceleration
+        if acceleration.compiles:
+            self.compiled = acceleration.steps(self.learner, self.feed(acceleration))
+
+    def feed(self, acceleration: Acceleration) -> RowFeed:
+        """Return where compiled steps take their rows."""
+        raise NotImplementedError
+
+    def take_compiled(
+        self, first: int, count: int, rates: Callable[[int], Mapping[str, float]] | None, *, report: bool
+    ) -> tuple[int, Metrics]:
+        """Take gradient steps from number `first` on through compiled code; return how many it took, and metrics.
+
+        They are fewer than `count` where there is none, or when compiling failed: the others are to be taken eagerly.
+        """
+        if self.compiled is None or self.acceleration is None:
+            return 0, {}
+        before = self.learner.step
+        try:
+            return count, self.compiled.run(first, count, rates, report=report)
+        except CompilationFailedError as error:
+            self.acceleration.give_up(error)
+            self.compiled = None
+            return self.learner.step - before, {}
+
+    @property
+    def has_schedules(self) -> bool:
+        """Whether any learning rate moves."""
+        return any(name != "constant" for name in self._schedules.values())
 
     def prepare(self, first: int, count: int) -> None:
         """Do what can fail outside the learner before `run` is called with the same steps."""

@@ -19,7 +19,7 @@ from rl_training.errors import CheckpointError, DatasetError, DivergedError, Sto
 from rl_training.faults import fault_point
 from rl_training.runtime.callbacks import Callback, EarlyStopping, Evaluation
 from rl_training.runtime.checkpoint import Checkpoint, CheckpointStore
-from rl_training.runtime.engine import Engine, ResolvedEngine
+from rl_training.runtime.engine import Acceleration, Engine
 from rl_training.runtime.evaluation import evaluate_policy
 from rl_training.runtime.members import MemberRecord, Population
 from rl_training.runtime.metrics import JsonLines, Stopwatch
@@ -50,7 +50,7 @@ class LoopParts:
     settings: RunSettings
     learner: Learner[Any, Any]
     engine: Engine
-    resolved: ResolvedEngine
+    acceleration: Acceleration
     spaces: Spaces
     transforms: Transforms
     dataset_fingerprint: str | None
@@ -317,7 +317,7 @@ class TrainingLoop:
             "callbacks": self._callback_states(),
             "metrics_bytes": self.metrics.length,
             "dataset_fingerprint": self.parts.dataset_fingerprint,
-            "environment": self.parts.resolved.record(),
+            "environment": self.parts.acceleration.resolved.record(),
             **self.engine.state(self.position),
         }
 

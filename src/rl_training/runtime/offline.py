@@ -12,9 +12,11 @@ from rl_training.data.reading import ReadOptions
 from rl_training.data.recipes import make_dataset
 from rl_training.errors import ConfigError
 from rl_training.rng import Draws
-from rl_training.runtime.engine import Engine, chunk_length
+from rl_training.runtime.compiled import LONGEST_BLOCK
+from rl_training.runtime.engine import Acceleration, Engine, chunk_length
+from rl_training.runtime.feeds import DatasetFeed, RowFeed, SourceFeed
 from rl_training.runtime.settings import FileSettings, RunSettings
-from rl_training.runtime.sources import BatchSource, Chunk
+from rl_training.runtime.sources import BatchSource, Chunk, DatasetSource
 
 
 def build_offline_dataset(settings: RunSettings, check: Callable[[], None] = lambda: None) -> TransitionDataset:
@@ -68,13 +70,31 @@ class OfflineEngine(Engine):
         super().__init__(learner, schedules, total, chunk_length(learner, source.batch_size), span)
         self.source = source
         self._ready: tuple[int, int, Chunk] | None = None
+        self._carried: SourceFeed | None = None
+
+    def feed(self, acceleration: Acceleration) -> RowFeed:
+        """Return where compiled steps take their rows; rows that are on the device already need no fixed place."""
+        if isinstance(self.source, DatasetSource):
+            if acceleration.on_gpu:
+                self.chunk = chunk_length(self.learner, self.source.batch_size, compiled=True)
+            return DatasetFeed(self.source)
+        self._carried = SourceFeed(self.source, LONGEST_BLOCK)
+        return self._carried
 
     def prepare(self, first: int, count: int) -> None:
         """Read the batches of the next `count` steps; nothing of the learner changes."""
-        self._ready = (first, count, self.source.chunk(first, count))
+        if self.compiled is None:
+            self._ready = (first, count, self.source.chunk(first, count))
+        elif self._carried is not None:
+            self._carried.take(first, self.source.rows_of(first, count))
 
     def run(self, first: int, count: int) -> Metrics:
         """Take `count` gradient steps and return the metrics of the last."""
+        rates = (lambda offset: self.rates(first + offset)) if self.has_schedules else None
+        taken, metrics = self.take_compiled(first, count, rates, report=True)
+        return metrics if taken == count else self._run_eagerly(first + taken, count - taken)
+
+    def _run_eagerly(self, first: int, count: int) -> Metrics:
         if self._ready is None or self._ready[:2] != (first, count):
             self.prepare(first, count)
         (_, _, chunk), self._ready = self._ready, None  # type: ignore[misc]

@@ -17,7 +17,8 @@ from rl_training.errors import CheckpointError
 from rl_training.rng import Draws
 from rl_training.runtime.checkpoint import Checkpoint
 from rl_training.runtime.collector import Collector
-from rl_training.runtime.engine import CHUNK_LIMIT, Engine, chunk_length
+from rl_training.runtime.engine import CHUNK_LIMIT, Acceleration, Engine, chunk_length
+from rl_training.runtime.feeds import ReplayFeed, RowFeed
 from rl_training.runtime.replay_store import ReplayStore, read_replay
 
 
@@ -90,34 +91,64 @@ class OnlineEngine(Engine):
         self.plan, self.buffer, self.collector, self.warn = plan, buffer, collector, warn
         self.store = ReplayStore(replay_dir)
         self._rate = rate
+        self._replay: ReplayFeed | None = None
+        self._drawn: tuple[int, Draws | None] = (0, None)  # the random numbers of updates from a first one on
 
     def rates(self, position: int) -> dict[str, float]:
         """Return the learning-rate factor of each group at an environment step."""
         return {group: rate * self._rate for group, rate in super().rates(position).items()}
 
+    @property
+    def planned_steps(self) -> int:
+        """The gradient steps of the whole phase."""
+        return self.plan.rhythm.gradient_steps(self.total)
+
+    def feed(self, acceleration: Acceleration) -> RowFeed:
+        """Return the replay buffer's rows, mixed with prior ones where the plan says so."""
+        del acceleration
+        seeds, share = self.learner.model.seed_tensor, self.plan.share
+        self._replay = ReplayFeed(self.buffer, seeds, self.plan.batch_size, shared=share is not None)
+        return self._replay
+
     def run(self, first: int, count: int) -> Metrics:
         """Take `count` environment steps and the updates that belong to them."""
-        seeds, rhythm = self.learner.model.seed_tensor, self.plan.rhythm
-        acting = Draws.of_steps(seeds, first, count)
-        done = rhythm.gradient_steps(first)
-        updates = rhythm.gradient_steps(first + count) - done
-        learning = Draws.of_steps(seeds, 0, 0)
+        acting = Draws.of_steps(self.learner.model.seed_tensor, first, count)
+        rhythm = self.plan.rhythm
+        last = rhythm.gradient_steps(first + count)
         metrics: Metrics = {}
-        taken = 0
         self.collector.start()
         for env_step in range(first, first + count):
             actions = self._actions(env_step, acting.at(env_step - first))
             self.buffer.add(self.collector.step(actions), self.collector.frozen)
-            rates = self.rates(env_step)
-            while taken < rhythm.gradient_steps(env_step + 1) - done:
-                if taken % CHUNK_LIMIT == 0:  # a round of updates may be longer than a chunk
-                    count_now = min(CHUNK_LIMIT, updates - taken)
-                    learning = Draws.of_steps(seeds, self.plan.first_gradient_step + done + taken, count_now)
-                draws = learning.at(taken % CHUNK_LIMIT)
-                batch = self._batch(env_step, draws)
-                metrics = self.learner.train_step(batch, draws, rates, report=taken == updates - 1)
-                taken += 1
+            begin, end = rhythm.gradient_steps(env_step), rhythm.gradient_steps(env_step + 1)
+            if begin < end:
+                metrics = self._learn(env_step, begin, end - begin, report=end == last)
         return metrics
+
+    def _learn(self, env_step: int, done: int, count: int, *, report: bool) -> Metrics:
+        """Take a round of updates; with a report, return the metrics of its last."""
+        first, rates, share = self.plan.first_gradient_step + done, self.rates(env_step), self.plan.share
+        if self._replay is not None:
+            self._replay.look(0 if share is None else share.rows(env_step, self.plan.batch_size))
+        moving = (lambda _offset: rates) if any(rate != 1.0 for rate in rates.values()) else None
+        taken, metrics = self.take_compiled(first, count, moving, report=report)
+        for update in range(taken, count):
+            draws = self._draws_of(first + update)
+            last = report and update == count - 1
+            metrics = self.learner.train_step(self._batch(env_step, draws), draws, rates, report=last)
+        return metrics
+
+    def _draws_of(self, gradient_step: int) -> Draws:
+        """The random numbers of an update; those of the next ones are drawn with them."""
+        first, draws = self._drawn
+        if draws is None or not first <= gradient_step < first + CHUNK_LIMIT:
+            end = self.plan.first_gradient_step + self.planned_steps
+            first, draws = (
+                gradient_step,
+                Draws.of_steps(self.learner.model.seed_tensor, gradient_step, min(CHUNK_LIMIT, end - gradient_step)),
+            )
+            self._drawn = first, draws
+        return draws.at(gradient_step - first)
 
     def _actions(self, env_step: int, draws: Draws) -> NDArray[np.float32]:
         """Actions in [-1, 1], (members, action_dim): uniform at the start, then samples of the policy."""

@@ -8,7 +8,7 @@ from torch import Tensor
 from rl_training.algorithms.learner import Metrics
 from rl_training.errors import ConfigError
 from rl_training.runtime.checkpoint import Checkpoint
-from rl_training.runtime.engine import Engine, Phase
+from rl_training.runtime.engine import Acceleration, Engine, Phase
 from rl_training.runtime.offline import OfflineEngine
 from rl_training.runtime.online import OnlineEngine
 
@@ -32,6 +32,16 @@ class TwoPhaseEngine(Engine):
         """Return the learning-rate factor of each group at the step that begins at a position."""
         engine, _ = self._leading_to(position + 1)
         return engine.rates(position if engine is self.offline else position - self.switch)
+
+    @property
+    def planned_steps(self) -> int:
+        """The gradient steps of both phases."""
+        return self.offline.planned_steps + self.online.planned_steps
+
+    def accelerate(self, acceleration: Acceleration) -> None:
+        """Let the gradient steps of both phases run as resolved."""
+        self.offline.accelerate(acceleration)
+        self.online.accelerate(acceleration)
 
     def prepare(self, first: int, count: int) -> None:
         """Read ahead in the phase of the next positions."""

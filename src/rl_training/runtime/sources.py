@@ -51,6 +51,10 @@ class BatchSource(ABC):
     def chunk(self, first_step: int, count: int) -> Chunk:
         """Return the batches of steps; everything that can fail has been done by then."""
 
+    @abstractmethod
+    def rows_of(self, first_step: int, count: int) -> Tensor:
+        """Return the packed rows of steps, (members, count, batch, width), on the training device."""
+
     def close(self) -> None:  # noqa: B027 - rows in memory need no care
         """Let go of whatever is held."""
 
@@ -73,6 +77,11 @@ class DatasetSource(BatchSource):
             return self.as_batch(self.rows.index_select(0, rows.reshape(-1)).view(*rows.shape, -1))
 
         return batch
+
+    def rows_of(self, first_step: int, count: int) -> Tensor:
+        """Return the packed rows of steps."""
+        indices = self.indices(first_step, count)
+        return self.rows.index_select(0, indices.reshape(-1)).view(*indices.shape, -1)
 
 
 @dataclass
@@ -107,6 +116,11 @@ class PrefetchedSource(BatchSource):
 
     def chunk(self, first_step: int, count: int) -> Chunk:
         """Return the batches of steps, all fetched; the same number of steps after them is fetched in the background."""
+        rows = self.rows_of(first_step, count)
+        return lambda offset: self.as_batch(rows[:, offset])
+
+    def rows_of(self, first_step: int, count: int) -> Tensor:
+        """Return the packed rows of steps, all fetched; the same number of steps after them is fetched in the background."""
         ahead = self._ahead
         if ahead is None or ahead.first != first_step or ahead.count < count:
             ahead = self._start(first_step, count)
@@ -115,7 +129,7 @@ class PrefetchedSource(BatchSource):
         if self._stage is not None:
             self._stage.hand_over(rows)
         self._ahead = self._start(first_step + count, count)
-        return lambda offset: self.as_batch(rows[:, offset])
+        return rows
 
     def _start(self, first_step: int, count: int) -> _Ahead:
         indices = self.indices(first_step, count).cpu().numpy()

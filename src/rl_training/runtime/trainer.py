@@ -16,7 +16,7 @@ from rl_training.data.transforms import Transforms
 from rl_training.errors import CheckpointError, ConfigError, DatasetError, StorageError
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.checkpoint import Checkpoint
-from rl_training.runtime.engine import Engine, applied, resolve_device, resolve_engine
+from rl_training.runtime.engine import Acceleration, Engine, applied, resolve_device, resolve_engine
 from rl_training.runtime.loop import LoopParts, TrainingLoop, TrainingResult
 from rl_training.runtime.offline import OfflineEngine
 from rl_training.runtime.offline_setup import OfflineData, offline_data
@@ -170,10 +170,13 @@ def _train(
         supply = make_supply(signals, reporter)
         try:
             learner = build(supply.spaces, settings.member_seeds, device, settings.algo_kwargs)
-            resolved = resolve_engine(settings, learner, checkpoint.state["environment"] if checkpoint else None)
-            if checkpoint is not None and (difference := _differences(checkpoint, resolved.record())):
-                reporter.warn(f"not bit-exact: the checkpoint was written with {difference}")
             with contextlib.closing(supply.engine(learner)) as engine:
+                stored = checkpoint.state["environment"] if checkpoint else None
+                resolved = resolve_engine(settings, learner, stored, engine.planned_steps)
+                if checkpoint is not None and (difference := _differences(checkpoint, resolved.record())):
+                    reporter.warn(f"not bit-exact: the checkpoint was written with {difference}")
+                acceleration = Acceleration(resolved, reporter.warn)
+                engine.accelerate(acceleration)
                 if checkpoint is not None and engine.total < (taken := engine.position(checkpoint)):
                     raise ConfigError(f"the budget of {engine.total} steps is below the {taken} of {checkpoint.path}")
                 if options.on_ready is not None:
@@ -182,7 +185,7 @@ def _train(
                     settings=settings,
                     learner=learner,
                     engine=engine,
-                    resolved=resolved,
+                    acceleration=acceleration,
                     spaces=supply.spaces,
                     transforms=supply.transforms,
                     dataset_fingerprint=supply.fingerprint,

@@ -1,0 +1,237 @@
+"""Forward and backward of stacked perceptrons with torch's batched products: a stack is a member, or a member and a critic.
+
+Written out by hand. Autograd would record a dozen small operations per layer and copy every weight gradient twice; here a
+backward pass is two products per layer, and each gradient is written in place where the optimizer reads it.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from itertools import accumulate, pairwise
+from math import prod
+from typing import Self
+
+import torch
+from torch import Tensor
+
+LAYER_NORM_EPS = 1e-5
+
+_bf16 = False
+
+
+@contextmanager
+def bf16_products(enabled: bool) -> Iterator[None]:
+    """Round the factors of every product to bfloat16 inside the block (sums stay in float32); CUDA only."""
+    global _bf16  # noqa: PLW0603 - a property of the running engine, like torch's own TF32 switch
+    before, _bf16 = _bf16, enabled
+    try:
+        yield
+    finally:
+        _bf16 = before
+
+
+@dataclass(frozen=True)
+class MLPLayout:
+    """The shape of a perceptron and where its parameters lie in a member's columns."""
+
+    widths: tuple[int, ...]  # inputs, hidden layers, outputs
+    ensemble: int  # critics per member
+    layer_norm: bool
+    places: tuple[tuple[int, int], ...]  # column of each parameter, and the distance from one critic to the next
+    size: int  # columns of a member
+
+    @property
+    def hidden(self) -> tuple[int, ...]:
+        """Widths of the hidden layers."""
+        return self.widths[1:-1]
+
+    @property
+    def parameters_per_layer(self) -> int:
+        """Parameters of a hidden layer: weight and bias, and scale and offset of its LayerNorm."""
+        return 4 if self.layer_norm else 2
+
+    def encode(self) -> list[int]:
+        """Return the layout as plain integers, the first of them their number."""
+        values = [self.ensemble, int(self.layer_norm), self.size, len(self.widths), *self.widths]
+        values += [number for place in self.places for number in place]
+        return [len(values), *values]
+
+    @classmethod
+    def decode(cls, values: Sequence[int]) -> list[Self]:
+        """Return the layouts that `encode` wrote one after the other."""
+        layouts, rest = [], list(values)
+        while rest:
+            own, rest = rest[1 : rest[0] + 1], rest[rest[0] + 1 :]
+            ensemble, layer_norm, size, count = own[:4]
+            widths, places = own[4 : 4 + count], own[4 + count :]
+            pairs = tuple(zip(places[::2], places[1::2], strict=True))
+            layouts.append(cls(tuple(widths), ensemble, bool(layer_norm), pairs, size))
+        return layouts
+
+    def stacks(self, columns: Tensor) -> list[Tensor]:
+        """Return each parameter as (stack, rows, out): a copy only when members and critics are both more than one."""
+        members, row, start = columns.shape[0], columns.stride(0), columns.storage_offset()
+        stacks = []
+        for (column, step), shape in zip(self.places, self._shapes(), strict=True):
+            size, stride = (members, self.ensemble, *shape), (row, step, shape[1], 1)
+            stacks.append(columns.as_strided(size, stride, start + column).flatten(0, 1))
+        return stacks
+
+    def destinations(self, result: Tensor) -> list[Tensor]:
+        """Return where the gradient of each parameter goes in new columns: views (members, critics, rows, out)."""
+        members, row = result.shape[0], result.stride(0)
+        return [
+            result.as_strided((members, self.ensemble, *shape), (row, step, shape[1], 1), column)
+            for (column, step), shape in zip(self.places, self._shapes(), strict=True)
+        ]
+
+    def new_columns(self, members: int, like: Tensor) -> Tensor:
+        """Return columns (members, size) whose padding is zero and whose parameters are still to be written."""
+        result = like.new_empty(members, self.size)
+        for start, stop in self._gaps:
+            result[:, start:stop].zero_()
+        return result
+
+    @cached_property
+    def _gaps(self) -> list[tuple[int, int]]:
+        """The columns between the parameters, that pad them."""
+        ends = [
+            column + (step * self.ensemble or prod(shape))
+            for (column, step), shape in zip(self.places, self._shapes(), strict=True)
+        ]
+        starts = [*(column for column, _ in self.places[1:]), self.size]
+        return [(end, start) for end, start in zip(ends, starts, strict=True) if end < start]
+
+    def _shapes(self) -> list[tuple[int, int]]:
+        shapes = []
+        for layer, (fan_in, fan_out) in enumerate(pairwise(self.widths)):
+            vectors = self.parameters_per_layer - 1 if layer < len(self.hidden) else 1
+            shapes += [(fan_in, fan_out), *[(1, fan_out)] * vectors]
+        return shapes
+
+    def saved_size(self, stacks: int, rows: int) -> int:
+        """Return how many numbers a forward pass keeps for the backward pass."""
+        kept = sum(self.hidden)
+        return stacks * rows * (2 * kept + len(self.hidden) if self.layer_norm else kept)
+
+    def saved_views(self, saved: Tensor, stacks: int, rows: int) -> list[list[Tensor]]:
+        """Return what each hidden layer keeps, (stack, rows, width): its activation; with LayerNorm the norm and 1 / std."""
+        widths = [width for layer in self.hidden for width in ((layer, layer, 1) if self.layer_norm else (layer,))]
+        ends = list(accumulate(stacks * rows * width for width in widths))
+        flat = [saved[end - stacks * rows * width : end] for end, width in zip(ends, widths, strict=True)]
+        views = [piece.view(stacks, rows, width) for piece, width in zip(flat, widths, strict=True)]
+        count = 3 if self.layer_norm else 1
+        return [views[start : start + count] for start in range(0, len(views), count)]
+
+
+def product(a: Tensor, b: Tensor, out: Tensor | None = None) -> Tensor:
+    """Return a @ b for stacks of matrices, in the precision of the engine."""
+    if not _bf16:
+        return torch.bmm(a, b) if out is None else torch.bmm(a, b, out=out)
+    result = torch.bmm(a.to(torch.bfloat16), b.to(torch.bfloat16), out_dtype=torch.float32)
+    return result if out is None else out.copy_(result)
+
+
+def joined_inputs(parts: Sequence[Tensor], ensemble: int) -> Tensor:
+    """Return the parts of the inputs, (members, rows, width) each, side by side for every stack.
+
+    A part with fewer rows is repeated: observations that are scored with several actions each.
+    """
+    rows = max(part.shape[1] for part in parts)
+    whole = [part if part.shape[1] == rows else part.repeat(1, rows // part.shape[1], 1) for part in parts]
+    inputs = torch.cat(whole, dim=-1) if len(whole) > 1 else whole[0]
+    if ensemble == 1:
+        return inputs
+    return inputs.unsqueeze(1).expand(-1, ensemble, -1, -1).reshape(-1, *inputs.shape[1:])
+
+
+def forward(layout: MLPLayout, stacks: Sequence[Tensor], inputs: Tensor, saved: Tensor) -> Tensor:
+    """Return the outputs (stack, rows, out); what a backward pass needs is written to `saved`."""
+    kept = layout.saved_views(saved, *inputs.shape[:2])
+    parameters, hidden = iter(stacks), inputs
+    for layer in kept:
+        weight, bias = next(parameters), next(parameters)
+        if layout.layer_norm:
+            affine = next(parameters), next(parameters)
+            hidden = _normalised(product(hidden, weight).add_(bias), *affine, layer)
+            continue
+        hidden = product(hidden, weight, out=layer[0])  # bias apart: on the CPU baddbmm would first copy it to every row
+        if hidden.is_cpu:
+            torch._add_relu_(hidden, bias)  # one pass over memory for both
+        else:
+            hidden.add_(bias).relu_()
+    weight, bias = next(parameters), next(parameters)
+    return product(hidden, weight).add_(bias)
+
+
+def _normalised(values: Tensor, scale: Tensor, offset: Tensor, layer: Sequence[Tensor]) -> Tensor:
+    """LayerNorm and activation; the activation, the norm and 1 / std are kept."""
+    norm, _, rstd = torch.native_layer_norm(values, values.shape[-1:], None, None, LAYER_NORM_EPS)
+    layer[1].copy_(norm)
+    layer[2].copy_(rstd)
+    return torch.addcmul(offset, norm, scale, out=layer[0]).relu_()
+
+
+def slope_below(
+    layout: MLPLayout, kept: Sequence[Tensor], stacks: Sequence[Tensor], layer: int, above: Tensor
+) -> list[Tensor]:
+    """Return the slopes at a hidden layer from those above it: before its bias; with LayerNorm also behind the norm."""
+    weight = stacks[(layer + 1) * layout.parameters_per_layer]
+    slope = product(above, weight.transpose(1, 2))
+    torch.ops.aten.threshold_backward.grad_input(slope, kept[0], 0.0, grad_input=slope)
+    if not layout.layer_norm:
+        return [slope]
+    _, norm, rstd = kept
+    scaled = slope * stacks[layer * layout.parameters_per_layer + 2]
+    centred = scaled - scaled.mean(-1, keepdim=True) - norm * (scaled * norm).mean(-1, keepdim=True)
+    return [centred.mul_(rstd), slope]
+
+
+def layer_gradients(places: Sequence[Tensor], below: Tensor, slopes: Sequence[Tensor], kept: Sequence[Tensor]) -> None:
+    """Write the gradients of one layer's parameters; `below` is what it multiplied, `slopes` as `slope_below` gives them."""
+    _weight_gradient(places[0], below, slopes[0])
+    _sum_rows(places[1], slopes[0])
+    if len(places) > 2:
+        _sum_rows(places[2], slopes[1] * kept[1])
+        _sum_rows(places[3], slopes[1])
+
+
+def input_slopes(stacks: Sequence[Tensor], slope: Tensor, ensemble: int, wanted: slice, shape: Sequence[int]) -> Tensor:
+    """Return the slopes at some columns of the inputs, a part of this shape, summed over critics and repetitions."""
+    gradient = product(slope, stacks[0][:, wanted].transpose(1, 2))
+    gradient = gradient if ensemble == 1 else gradient.view(-1, ensemble, *gradient.shape[1:]).sum(1)
+    return gradient if gradient.shape == shape else gradient.view(shape[0], -1, *shape[1:]).sum(1)
+
+
+def _weight_gradient(destination: Tensor, activation: Tensor, slope: Tensor) -> None:
+    """Write activation^T @ slope into a view (members, critics, in, out)."""
+    direct = _as_stack(destination)
+    if direct is None or _bf16:
+        destination.copy_(product(activation.transpose(1, 2), slope).view(destination.shape))
+    elif direct.shape[1] > direct.shape[2]:  # a product with few columns is slow, with few rows it is not
+        torch.bmm(slope.transpose(1, 2), activation, out=direct.transpose(1, 2))
+    else:
+        torch.bmm(activation.transpose(1, 2), slope, out=direct)
+
+
+def _sum_rows(destination: Tensor, values: Tensor) -> None:
+    """Write the sum over the rows of (stack, rows, out) into a view (members, critics, 1, out), as a product with ones."""
+    direct = _as_stack(destination)
+    ones = _ones(values.shape[1], values.dtype, values.device).expand(values.shape[0], -1, -1)
+    if direct is None:
+        destination.copy_(torch.bmm(ones, values).view(destination.shape))
+    else:
+        torch.bmm(ones, values, out=direct)
+
+
+def _as_stack(destination: Tensor) -> Tensor | None:
+    """The view (members, critics, rows, out) as (stack, rows, out), or None where only a copy could be."""
+    if destination.shape[1] == 1:
+        return destination[:, 0]
+    return destination[0] if destination.shape[0] == 1 else None
+
+
+@lru_cache(maxsize=64)
+def _ones(count: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    return torch.ones(1, 1, count, dtype=dtype, device=device)

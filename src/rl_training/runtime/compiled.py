@@ -1,0 +1,203 @@
+"""Compiled gradient steps: a traced step per variant, several of them in one block, and a CUDA graph of each block.
+
+A block draws the random numbers of its steps at once, gathers their rows at once, and then runs the compiled function of
+each step; a block of many steps is the block of one step many times over. The same block runs with and without a graph.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rl_training.algorithms.adam import adam_factors
+from rl_training.algorithms.learner import Learner, Metrics
+from rl_training.rng import DrawKey
+from rl_training.runtime.feeds import RowFeed
+from rl_training.runtime.tracing import TracedStep, Variant, trace_step, variant_at
+
+LONGEST_BLOCK = 32
+_MEMBER_STEPS = 256  # of a block, so that a large population's block is short and small
+_PATTERNS = 16  # blocks of several steps that are kept
+
+Pattern = tuple[Variant, ...]
+Rates = Mapping[str, float]
+
+
+class CompilationFailedError(Exception):
+    """A step could not be compiled or captured; the learner stands where its last whole step left it."""
+
+
+class CompiledSteps:
+    """Takes gradient steps of a learner through compiled code, on a CUDA device as replays of graphs."""
+
+    def __init__(self, learner: Learner[Any, Any], feed: RowFeed, *, precision: str, graphs: bool) -> None:
+        self.learner, self.feed, self.precision, self.graphs = learner, feed, precision, graphs
+        self.device = learner.model.device
+        self.longest = max(1, min(LONGEST_BLOCK, _MEMBER_STEPS // learner.model.members))
+        self._groups = list(learner.model.trained.groups)
+        self._base = torch.zeros((), dtype=torch.int64, device=self.device)  # number of the next step
+        self._rates = torch.ones(self.longest, len(self._groups), dtype=torch.float64, device=self.device)
+        self._steps: dict[Variant, tuple[TracedStep, Callable[..., list[Tensor]]]] = {}
+        self._draws: dict[Any, Callable[..., Any]] = {}
+        self._replays: dict[Pattern, Callable[[], Metrics]] = {}
+
+    def run(self, first: int, count: int, rates: Callable[[int], Rates] | None = None, *, report: bool = True) -> Metrics:
+        """Take the gradient steps from number `first` on; return the metrics of the last if it is to report.
+
+        `rates` gives the learning-rate factors of each step by its offset, where they are not 1.
+        """
+        self._base.fill_(first)
+        metrics: Metrics = {}
+        done = 0
+        while done < count:
+            pattern = self._next_pattern(count - done, report=report)
+            replay = self._replays.get(pattern) or self._prepare(pattern, first + done)
+            self.feed.load(first + done, len(pattern))
+            if rates is not None:
+                factors = [[rates(done + offset)[group] for group in self._groups] for offset in range(len(pattern))]
+                self._rates[: len(pattern)].copy_(torch.tensor(factors, dtype=torch.float64))
+            metrics = replay()
+            self.learner.step += len(pattern)
+            done += len(pattern)
+        return metrics
+
+    def _next_pattern(self, left: int, *, report: bool) -> Pattern:
+        """The longest block that fits, without a report inside; else a single step."""
+        silent, step = left - 1 if report else left, self.learner.step
+        if silent >= self.longest > 1:
+            pattern = tuple(variant_at(self.learner, step + offset, report=False) for offset in range(self.longest))
+            if pattern in self._replays or len(self._replays) < _PATTERNS:
+                return pattern
+        return (variant_at(self.learner, step, report=report and left == 1),)
+
+    def _prepare(self, pattern: Pattern, first: int) -> Callable[[], Metrics]:
+        """Compile what a block needs, and capture it; the learner is left as it was."""
+        kept = [buffer.clone() for buffer in [*self.learner.buffers(), self._base]]
+        try:
+            self.feed.load(first, len(pattern))
+            for variant in dict.fromkeys(pattern):
+                if variant not in self._steps:
+                    self._steps[variant] = self._compiled(variant, first)
+            if self.device.type == "cuda":
+                replay = self._captured(pattern) if self.graphs else self._on_stream(pattern)
+            else:
+                replay = self._block(pattern)
+        except Exception as error:
+            raise CompilationFailedError(f"{type(error).__name__}: {error}") from error
+        finally:
+            for buffer, values in zip([*self.learner.buffers(), self._base], kept, strict=True):
+                buffer.copy_(values)
+        self._replays[pattern] = replay
+        return replay
+
+    def _compiled(self, variant: Variant, first: int) -> tuple[TracedStep, Callable[..., list[Tensor]]]:
+        rows, prior = self._rows(torch.full((1,), first, dtype=torch.int64, device=self.device))
+        one = None if prior is None else prior[0]
+        traced = trace_step(self.learner, variant, rows[0], one, self.feed.batch, self.precision)
+        return traced, torch.compile(traced.graph, fullgraph=True, dynamic=False)
+
+    def _rows(self, steps: Tensor) -> tuple[Tensor, Tensor | None]:
+        places, prior = self._once("places", self.feed.places)(steps)
+        return self.feed.gather(places), prior
+
+    def _once(self, name: Any, function: Callable[..., Any]) -> Callable[..., Any]:
+        """A function of this block's tensors, on a GPU compiled into few kernels when first asked for."""
+        if self.device.type == "cpu":
+            return function
+        if name not in self._draws:
+            self._draws[name] = torch.compile(function, fullgraph=True, dynamic=False)
+        return self._draws[name]
+
+    def _block(self, pattern: Pattern) -> Callable[[], Metrics]:
+        """The steps of a block as a function without arguments."""
+        streams = tuple(dict.fromkeys(key for variant in pattern for key in self._steps[variant][0].streams))
+        number = torch.arange(len(pattern), dtype=torch.int64, device=self.device)
+        increments = self._increments(pattern)
+
+        def block() -> Metrics:
+            steps = number + self._base
+            rows, prior = self._rows(steps)
+            drawn = dict(
+                zip(streams, self._once(streams, _drawing(streams))(self.learner.model.seed_tensor, steps), strict=True)
+            )
+            factors = self._factors(increments)
+            metrics: Metrics = {}
+            for offset, variant in enumerate(pattern):
+                traced, function = self._steps[variant]
+                own = [drawn[key][offset] for key in traced.streams]
+                one = None if prior is None else prior[offset]
+                model = self.learner.model
+                results = function(model.trained.flat, model.targets.flat, rows[offset], one, *own)
+                gradients = dict(zip(traced.segments, results[: len(traced.segments)], strict=True))
+                metrics = dict(zip(traced.metrics, results[len(traced.segments) :], strict=True))
+                self._apply(variant, gradients, factors, offset)
+            self._count(increments)
+            self._base.add_(len(pattern))
+            return metrics
+
+        return block
+
+    def _increments(self, pattern: Pattern) -> Tensor:
+        """How often each group has been trained within the block, up to and with each step."""
+        due = [[float(group in variant.due) for group in self._groups] for variant in pattern]
+        return torch.tensor(due, dtype=torch.float64, device=self.device).cumsum(0)
+
+    def _factors(self, increments: Tensor) -> Tensor | None:
+        if self.device.type != "cuda":
+            return None
+        optimizer = self.learner.optimizer
+        counts = torch.cat([optimizer.counts[group] for group in self._groups], dim=1)
+        function = self._once("factors", adam_factors)
+        factors: Tensor = function(counts, increments, optimizer.learning_rates, self._rates[: len(increments)])
+        return factors
+
+    def _apply(self, variant: Variant, gradients: Mapping[str, Tensor], factors: Tensor | None, offset: int) -> None:
+        learner = self.learner
+        if factors is None:
+            rates = dict(zip(self._groups, self._rates[offset].tolist(), strict=True))
+            learner.optimizer.step(gradients, variant.due, rates)
+            if variant.targets:
+                learner.model.update_targets(learner.knobs.tau)
+        else:
+            learner.optimizer.kernel_step(gradients, factors[offset], learner.model if variant.targets else None, learner.tau)
+
+    def _count(self, increments: Tensor) -> None:
+        if self.device.type == "cuda":
+            for column, group in enumerate(self._groups):
+                self.learner.optimizer.counts[group].add_(increments[-1, column])
+
+    def _on_stream(self, pattern: Pattern) -> Callable[[], Metrics]:
+        """The block as it is, run once so that everything in it is compiled."""
+        block = self._block(pattern)
+        block()
+        return block
+
+    def _captured(self, pattern: Pattern) -> Callable[[], Metrics]:
+        """The block as a graph; its metrics are copied out, since the next replay writes over them."""
+        block = self._block(pattern)
+        stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
+        stream.wait_stream(torch.cuda.current_stream(self.device))
+        with torch.cuda.stream(stream):
+            block()
+        torch.cuda.current_stream(self.device).wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            metrics = block()
+
+        def replay() -> Metrics:
+            graph.replay()
+            return {name: value.clone() for name, value in metrics.items()}
+
+        return replay
+
+
+@lru_cache(maxsize=64)
+def _drawing(streams: Sequence[DrawKey]) -> Callable[[Tensor, Tensor], list[Tensor]]:
+    """A function that draws some streams for several steps: (steps, members, ...) each."""
+
+    def draw(seeds: Tensor, steps: Tensor) -> list[Tensor]:
+        return [kind(seeds, name, steps, shape).transpose(0, 1).contiguous() for kind, name, shape in streams]
+
+    return draw
