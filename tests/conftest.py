@@ -1,5 +1,7 @@
 """Shared fixtures: tiny data and runs, one thread, no network, no global randomness."""
 
+import os
+
 import numpy as np
 import pytest
 import torch
@@ -19,6 +21,12 @@ def _global_generators_untouched():
     yield
     assert torch.equal(before[0], torch.random.get_rng_state())
     assert (before[1] == np.random.get_state()[1]).all()  # noqa: NPY002
+
+
+@pytest.fixture(autouse=True)
+def _nothing_waits_for_the_disk(monkeypatch):
+    """No test can lose power, and a kill loses nothing that the system was given, so none can tell."""
+    monkeypatch.setattr(os, "fsync", lambda _handle: None)
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+import pytest
 import torch
 
 from rl_training.data import Batch, TransitionDataset
@@ -178,6 +179,18 @@ class Start(QuietReporter):
 
     def start(self, first_step, total_steps):
         self.first, self.total = first_step, total_steps
+
+
+def die_at_each(run, cuts):
+    """Run to the end, dying at each place in turn; one resume that is not exact shows at the end as well as many."""
+    for number, cut in enumerate(cuts):
+        reporter = Start()
+        with pytest.raises(Cut):
+            run(resume=number > 0, callbacks=[CutAt(*cut)], reporter=reporter)
+        assert (reporter.first > 0) == (number > 0)  # otherwise the test would prove nothing
+    reporter = Start()
+    run(resume=True, reporter=reporter)
+    assert 0 < reporter.first < reporter.total
 
 
 def metric_rows(run_dir):

@@ -1,12 +1,14 @@
 """The behaviour every algorithm shares, once over the registry."""
 
+from functools import partial
+
 import pytest
 import torch
 
 from rl_training.errors import CheckpointError, ConfigError
 from rl_training.experiment import registry
 from tests import contract
-from tests.helpers import Cut, CutAt, Start, assert_same_run, is_online, metric_rows, small_batch, tiny_run
+from tests.helpers import assert_same_run, die_at_each, is_online, metric_rows, small_batch, tiny_run
 
 CHECKS = [
     contract.check_metrics,
@@ -36,13 +38,9 @@ def test_a_run_repeats_bit_for_bit(algo, tmp_path):
 def test_cut_at_five_places_and_resumed(algo, tmp_path):
     """Offline ones, as a population; online ones are cut in test_online, in mid-episode and with replay."""
     tiny_run(tmp_path / "whole", algo, seeds=[0, 7])
-    for place in (("checkpoint", 30), ("log", 50), ("evaluation", 80), ("checkpoint", 90), ("log", 110)):
-        cut, reporter = tmp_path / f"{place[0]}-{place[1]}", Start()
-        with pytest.raises(Cut):
-            tiny_run(cut, algo, seeds=[0, 7], callbacks=[CutAt(*place)])
-        tiny_run(cut, algo, seeds=[0, 7], resume=True, reporter=reporter)
-        assert 0 < reporter.first < reporter.total
-        assert_same_run(tmp_path / "whole", cut)
+    places = (("checkpoint", 30), ("log", 50), ("evaluation", 80), ("checkpoint", 90), ("log", 110))
+    die_at_each(partial(tiny_run, tmp_path / "cut", algo, seeds=[0, 7]), places)
+    assert_same_run(tmp_path / "whole", tmp_path / "cut")
 
 
 @pytest.mark.parametrize("algo", registry.names())

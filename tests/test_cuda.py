@@ -5,7 +5,11 @@ import torch
 
 from rl_training.data import TransitionDataset, save_dataset
 from rl_training.experiment import registry
-from tests.helpers import Cut, CutAt, assert_same_run, metric_rows, small_arrays, tiny_run
+from rl_training.experiment.config import make_config
+from rl_training.runtime.processing import process_offline_dataset
+from rl_training.runtime.progress import LineReporter
+from rl_training.runtime.sources import batch_source
+from tests.helpers import Cut, CutAt, assert_same_run, metric_rows, run_values, small_arrays, tiny_run
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
@@ -40,3 +44,33 @@ def test_streamed_training_is_that_from_memory(seeds, tmp_path):
         changes = {"total_timesteps": 600, "eval_interval": 200, "log_interval": 100}
         tiny_run(tmp_path / name, env_id=None, device="cuda", seeds=seeds, algo_kwargs=settings, **changes)
     assert_same_run(tmp_path / "memory", tmp_path / "streamed")
+
+
+@pytest.mark.parametrize("algo", ["iql", "rlpd"])
+def test_rows_beyond_the_devices_memory_stay_on_the_host_with_the_same_result(algo, tmp_path, monkeypatch, capsys):
+    tiny_run(tmp_path / "device", algo, device="cuda")
+    monkeypatch.setattr("rl_training.runtime.sources.DEVICE_SHARE", 0.0)
+    tiny_run(tmp_path / "host", algo, device="cuda", reporter=LineReporter())
+    assert "rows stay in the host's memory" in capsys.readouterr().err
+    assert_same_run(tmp_path / "device", tmp_path / "host")
+
+
+def test_rows_fetched_ahead_are_not_overwritten_while_they_are_in_use():
+    """Batches are read late, behind a queue of slow kernels, as a step without a synchronisation would read them."""
+    columns = small_arrays(rows=20_000, length=50, observation_dim=5)
+    config = make_config(run_values(env_id=None, algo_kwargs={"normalize_observations": False}))
+    data = process_offline_dataset(TransitionDataset.from_dict(columns), config)
+    device = torch.device("cuda")
+    source = batch_source(data, torch.tensor([0, 7], device=device), 256, device, device_bytes=0)
+    plain = batch_source(data, torch.tensor([0, 7], device=device), 256, device)
+    slow, sums = torch.randn(2048, 2048, device=device), []
+    for first in range(0, 200, 20):
+        chunk = source.chunk(first, 20)
+        for _ in range(20):
+            slow = torch.tanh(slow @ slow)
+        sums.append(torch.stack([chunk(offset).observations for offset in range(20)]))
+        del chunk
+    for number, seen in enumerate(sums):
+        expected = plain.chunk(20 * number, 20)
+        assert torch.equal(seen, torch.stack([expected(offset).observations for offset in range(20)]))
+    source.close()

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from functools import partial
 
 import gymnasium
 import numpy as np
@@ -24,10 +25,10 @@ from tests.helpers import (
     KNOBS,
     Cut,
     CutAt,
-    Start,
     assert_same_run,
     call_cli,
     checkpoints,
+    die_at_each,
     generator,
     metric_rows,
     run_values,
@@ -87,14 +88,9 @@ def run_both_phases(path, algo, **options):
     return finetuned(path, algo, seeds=[0, 7], **options)
 
 
-@pytest.mark.parametrize("cut", CUTS, ids=lambda cut: f"{cut[0]}-{cut[1]}")
-def test_cut_and_resumed_equals_uninterrupted(whole, tmp_path, cut):
+def test_cut_and_resumed_equals_uninterrupted(whole, tmp_path):
     path, algo = whole
-    with pytest.raises(Cut):
-        run_both_phases(tmp_path, algo, callbacks=[CutAt(*cut)])
-    reporter = Start()
-    run_both_phases(tmp_path, algo, resume=True, reporter=reporter)
-    assert 0 < reporter.first < reporter.total == 350
+    die_at_each(partial(run_both_phases, tmp_path, algo), CUTS)
     assert_same_run(path, tmp_path)
 
 

@@ -1,5 +1,8 @@
 """Online runs: what is collected, how environments are rebuilt, and exact resume with replay and in mid-episode."""
 
+import shutil
+from functools import partial
+
 import gymnasium
 import numpy as np
 import pytest
@@ -17,9 +20,9 @@ from rl_training.runtime.replay_store import ReplayStore, read_replay
 from tests.helpers import (
     Cut,
     CutAt,
-    Start,
     assert_same_run,
     checkpoints,
+    die_at_each,
     generator,
     is_online,
     metric_rows,
@@ -52,14 +55,9 @@ def whole(request, tmp_path_factory):
     return path, algo, seeds
 
 
-@pytest.mark.parametrize("cut", CUTS, ids=lambda cut: f"{cut[0]}-{cut[1]}")
-def test_cut_and_resumed_equals_uninterrupted(whole, tmp_path, cut):
+def test_cut_and_resumed_equals_uninterrupted(whole, tmp_path):
     path, algo, seeds = whole
-    with pytest.raises(Cut):
-        tiny_run(tmp_path, algo, seeds=seeds, callbacks=[CutAt(*cut)], **LONG)
-    reporter = Start()
-    tiny_run(tmp_path, algo, seeds=seeds, resume=True, reporter=reporter, **LONG)
-    assert 0 < reporter.first < reporter.total
+    die_at_each(partial(tiny_run, tmp_path, algo, seeds=seeds, **LONG), CUTS)
     assert_same_run(path, tmp_path)
 
 
@@ -109,9 +107,16 @@ def test_many_segments_are_joined(tmp_path, monkeypatch):
     assert_same_run(tmp_path / "a", tmp_path / "b")
 
 
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    path = tmp_path_factory.mktemp("kept")
+    tiny_run(path, "sac", keep_checkpoints=9, **LONG)
+    return path
+
+
 @pytest.mark.parametrize("damage", ["flip", "cut", "remove"])
-def test_a_damaged_segment_is_refused_and_an_older_checkpoint_taken(tmp_path, damage, capsys):
-    tiny_run(tmp_path / "run", "sac", keep_checkpoints=9, **LONG)
+def test_a_damaged_segment_is_refused_and_an_older_checkpoint_taken(kept, tmp_path, damage, capsys):
+    shutil.copytree(kept, tmp_path / "run")
     newest = load_checkpoint(checkpoints(tmp_path / "run")[-1])
     segment = tmp_path / "run" / "replay" / newest.state["replay"][-1]["name"]
     data = bytearray(segment.read_bytes())
@@ -127,8 +132,7 @@ def test_a_damaged_segment_is_refused_and_an_older_checkpoint_taken(tmp_path, da
     assert checkpoint.env_step == 200
     assert f"falling back to {checkpoint.path.name}" in capsys.readouterr().err
     manager.train(resume=True, checkpoint=checkpoint)
-    tiny_run(tmp_path / "fresh", "sac", keep_checkpoints=9, **LONG)
-    assert_same_run(tmp_path / "fresh", tmp_path / "run")
+    assert_same_run(kept, tmp_path / "run")
 
 
 def test_a_segment_cannot_name_a_file_outside(tmp_path):

@@ -1,5 +1,6 @@
 from types import SimpleNamespace
 
+import gymnasium
 import numpy as np
 import pytest
 
@@ -23,6 +24,32 @@ def test_recipes_are_deterministic_and_honest_about_ends(kind):
     assert not data.terminals.any()  # every end of Pendulum is a time limit
     assert np.array_equal(data.observations[1:200], data.next_observations[:199])
     assert data.spaces.action_high.tolist() == [2.0]
+
+
+def test_a_stop_is_heard_within_an_episode():
+    calls = []
+    make_dataset("Pendulum-v1", recipe(size=450), check=lambda: calls.append(1))
+    assert len(calls) == 5
+
+    def stop():
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        make_dataset("Pendulum-v1", recipe(), check=stop)
+
+
+@pytest.mark.parametrize("kind", ["random", "scripted"])
+def test_the_rows_are_those_of_the_environment_itself(kind):
+    data = make_dataset("Pendulum-v1", recipe(kind=kind, noise=0.3))
+    env = gymnasium.make("Pendulum-v1")
+    for row in range(len(data)):
+        if row % 200 == 0:
+            seen, _ = env.reset(seed=reset_seeds(0, f"recipe/{kind}", row // 200, 1)[0])
+        assert np.array_equal(seen, data.observations[row])
+        seen, reward, terminated, truncated, _ = env.step(data.actions[row].copy())
+        assert np.array_equal(seen, data.next_observations[row])
+        assert (np.float32(reward), terminated) == (data.rewards[row], data.terminals[row])
+        assert truncated == data.timeouts[row] or row == len(data) - 1
 
 
 def test_random_actions_fill_the_bounds():

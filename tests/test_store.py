@@ -2,16 +2,17 @@
 
 import json
 import os
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
 
-from rl_training.data import DatasetWriter, TransitionDataset, load_dataset, save_dataset
+from rl_training.data import Batch, DatasetWriter, TransitionDataset, load_dataset, save_dataset
 from rl_training.errors import ConfigError, DatasetError
 from rl_training.experiment.config import make_config
 from rl_training.runtime.processing import ProcessedDataset, StreamedDataset, process_offline_dataset
-from rl_training.runtime.sources import batch_source
+from rl_training.runtime.progress import LineReporter
+from rl_training.runtime.sources import DatasetSource, PrefetchedSource, batch_source
 from tests.helpers import Start, assert_same_run, call_cli, fingerprint, run_values, small_arrays, tiny_run
 from tests.logs import FIELDS
 
@@ -186,22 +187,36 @@ def test_streamed_population_and_resume_across_the_limit(tmp_path):
     assert all(np.array_equal(tensors[name], others[name]) for name in tensors)
 
 
-def test_reading_ahead_never_changes_a_batch(data, tmp_path):
-    """Whatever steps are asked for in whatever pieces, a step's batch is the same."""
+@pytest.mark.parametrize("place", ["disk", "host"])
+def test_fetching_ahead_never_changes_a_batch(place, data, tmp_path):
+    """Whatever steps are asked for in whatever pieces, a step's batch is that of rows on the device."""
     import torch
 
     many = TransitionDataset.from_dict({name: np.tile(v, (200, *[1] * (v.ndim - 1))) for name, v in data.fields().items()})
     save_dataset(many, tmp_path / "d")
-    streamed = processed(load_dataset(tmp_path / "d"), {"max_dataset_bytes": "1MiB"})
-    seeds = torch.tensor([3, 4])
-    source = batch_source(streamed, seeds, 16, torch.device("cpu"))
-    plain = batch_source(processed(many, {"max_dataset_bytes": "1GiB"}), seeds, 16, torch.device("cpu"))
+    whole = processed(many, {"max_dataset_bytes": "1GiB"})
+    elsewhere = processed(load_dataset(tmp_path / "d"), {"max_dataset_bytes": "1MiB"}) if place == "disk" else whole
+    place_of = {"seeds": torch.tensor([3, 4]), "batch_size": 16, "device": torch.device("cpu")}
+    source = batch_source(elsewhere, **place_of, prior=True, device_bytes=whole.rows.nbytes - 1)
+    plain = batch_source(whole, **place_of, prior=True, device_bytes=whole.rows.nbytes)
+    assert (type(source), type(plain)) == (PrefetchedSource, DatasetSource)
     for first, count in ((0, 7), (7, 7), (14, 3), (17, 9), (2, 4), (6, 1)):
         ours, theirs = source.chunk(first, count), plain.chunk(first, count)
         for offset in range(count):
-            assert torch.equal(ours(offset).observations, theirs(offset).observations)
-            assert torch.equal(ours(offset).rewards, theirs(offset).rewards)
+            for field in fields(Batch):
+                one, other = getattr(ours(offset), field.name), getattr(theirs(offset), field.name)
+                assert (one is None and other is None) or torch.equal(one, other)
     source.close()
+
+
+@pytest.mark.parametrize("algo", ["cal_ql", "rlpd"])
+def test_a_run_whose_rows_do_not_fit_on_the_device_is_the_same_and_says_so(algo, tmp_path, monkeypatch, capsys):
+    tiny_run(tmp_path / "device", algo, reporter=LineReporter())
+    assert "stay in the host's memory" not in capsys.readouterr().err
+    monkeypatch.setattr("rl_training.runtime.sources._room", lambda *_: 0)
+    tiny_run(tmp_path / "host", algo, reporter=LineReporter())
+    assert "rows stay in the host's memory, since they would take" in capsys.readouterr().err
+    assert_same_run(tmp_path / "device", tmp_path / "host")
 
 
 def test_a_file_that_changes_during_training_stops_it_with_a_checkpoint(tmp_path):

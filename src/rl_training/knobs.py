@@ -26,6 +26,7 @@ class StrictModel(BaseModel):
         allow_inf_nan=False,
         use_attribute_docstrings=True,
         protected_namespaces=(),
+        defer_build=True,  # a run uses few of these classes, and building all takes longer than most commands
     )
 
     @model_validator(mode="before")

@@ -33,10 +33,13 @@ def _hashed(name: str) -> int:
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little", signed=True)
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator,unused-ignore]
 def stream_key(name: str) -> int:
     """Return the 64-bit key of a named stream, the same on every machine; a constant inside a compiled graph."""
     return _hashed(name)
+
+
+# The mark of `torch.compiler.assume_constant_result`, which would import the compiler, a second of every command.
+stream_key._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def _shift_right(x: Tensor, bits: int) -> Tensor:

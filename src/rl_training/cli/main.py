@@ -1,4 +1,7 @@
-"""The command line: parsing and printing only. `--help` and config errors load no torch."""
+"""The command line: parsing and printing only. `--help` loads no schema, and config errors load no torch.
+
+A command imports what it works with in its body: what stands at the top here is paid for by every `--help`.
+"""
 
 import errno
 import json
@@ -15,12 +18,11 @@ from rl_training.cli import data
 from rl_training.cli.options import DebugOption, DeviceOption, JsonOption, MemberOption
 from rl_training.cli.sweeps import combination_table, parse_sweep
 from rl_training.errors import ConfigError, RLTrainingError
-from rl_training.experiment.config import RunConfig, apply_override, load_config, packaged_configs
-from rl_training.experiment.manager import ExperimentManager, locate
-from rl_training.experiment.registry import REGISTRY
 
 if TYPE_CHECKING:
     from rl_training.api.policy import Policy
+    from rl_training.experiment.config import RunConfig
+    from rl_training.experiment.manager import ExperimentManager
     from rl_training.runtime.checkpoint import Checkpoint
     from rl_training.runtime.loop import TrainingResult
 
@@ -54,6 +56,8 @@ def train(
 ) -> None:
     """Train a policy, evaluate it and save it."""
     del debug
+    from rl_training.experiment.config import load_config
+
     if resume not in (None, "auto"):
         raise ConfigError(f"--resume {resume!r}: only `auto` is known")
     if resume and overwrite:
@@ -72,6 +76,8 @@ def train(
         raise ConfigError(
             "--resume auto needs a --run-dir (or a run_name): without one every start has a directory of its own"
         )
+    from rl_training.experiment.manager import ExperimentManager
+
     manager = ExperimentManager(chosen, run_dir)
     _run(manager, as_json, resume=resume == "auto", overwrite=overwrite)
 
@@ -88,6 +94,8 @@ def resume(
 ) -> None:
     """Go on with a run exactly where it stopped; with --member, with one member alone in a new run directory."""
     del debug
+    from rl_training.experiment.manager import ExperimentManager
+
     manager, checkpoint = ExperimentManager.resuming(run, run_dir, member)
     changes: dict[str, Any] = {} if total_timesteps is None else {"total_timesteps": total_timesteps}
     if device is not None:
@@ -110,6 +118,9 @@ def finetune(
 ) -> None:
     """Go on with a finished offline run in its environment; `resume` goes on with the finetune itself."""
     del debug
+    from rl_training.experiment.config import apply_override
+    from rl_training.experiment.manager import ExperimentManager
+
     block: dict[str, Any] = {"env_steps": env_steps}
     for setting in settings or ():
         apply_override(block, setting)
@@ -131,6 +142,7 @@ def export_member(
     """Write one member of a population as a solo run of its own, for every other command to go on with."""
     del debug
     from rl_training.experiment.export import export_member as export
+    from rl_training.experiment.manager import ExperimentManager
 
     _refuse_best_of_a_checkpoint(run, best)
     path = export(run, out, member=member, seed=seed, which="best" if best else "latest")
@@ -207,6 +219,9 @@ def predict(
 def list_algorithms(as_json: JsonOption = False, debug: DebugOption = False) -> None:
     """Show the algorithms and the packaged configs."""
     del debug
+    from rl_training.experiment.config import packaged_configs
+    from rl_training.experiment.registry import REGISTRY
+
     configs = list(packaged_configs())
     if as_json:
         algorithms = {spec.id: {"title": spec.title, "summary": spec.summary} for spec in REGISTRY.values()}
@@ -234,6 +249,8 @@ def parse_seeds(text: str) -> list[int]:
 
 
 def _refuse_best_of_a_checkpoint(run: str, best: bool) -> None:
+    from rl_training.experiment.manager import locate
+
     if best and locate(run)[1] is not None:
         raise ConfigError(f"--best asks for the best checkpoint of a run, but {run} is one checkpoint")
 
@@ -277,14 +294,14 @@ def _print_evaluation(policy: "Policy", report: dict[str, Any], task: tuple[str,
             print(line)
 
 
-def _changed(config: RunConfig[Any], changes: dict[str, Any]) -> RunConfig[Any]:
+def _changed(config: "RunConfig[Any]", changes: dict[str, Any]) -> "RunConfig[Any]":
     from rl_training.experiment.config import make_config
 
     return make_config({**config.record(), **changes}, "resume") if changes else config
 
 
 def _run(
-    manager: ExperimentManager,
+    manager: "ExperimentManager",
     as_json: bool,
     *,
     resume: bool = False,
@@ -298,7 +315,7 @@ def _run(
     _print_result(manager, result, as_json)
 
 
-def _print_result(manager: ExperimentManager, result: "TrainingResult", as_json: bool) -> None:
+def _print_result(manager: "ExperimentManager", result: "TrainingResult", as_json: bool) -> None:
     members = [{"member": index, **vars(record)} for index, record in enumerate(result.members)]
     if as_json:
         counters = {"step": result.step, "env_step": result.env_step}

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 
 from rl_training.errors import ConfigError
-from rl_training.experiment.kwargs import FileConfig, parse_bytes
-from rl_training.experiment.yaml_loader import parse_yaml
 
 if TYPE_CHECKING:
     from rl_training.data.reading import ReadOptions
@@ -70,6 +68,8 @@ class ReadChoice:
     """The options of reading data as a command received them, checked by the schema of the config."""
 
     def __init__(self, values: dict[str, Any]) -> None:
+        from rl_training.experiment.kwargs import FileConfig, parse_bytes
+
         given = {name: value for name, value in values.items() if value is not None}
         try:
             self._max_bytes: int | None = parse_bytes(given.pop("max_bytes", None))
@@ -91,12 +91,14 @@ class ReadChoice:
         """Return the options for the readers."""
         from rl_training.data.reading import ReadOptions
 
-        values = {name: getattr(self._file, name) for name in FileConfig.model_fields if name not in ("path", "format")}
+        values = {name: getattr(self._file, name) for name in type(self._file).model_fields if name not in ("path", "format")}
         return ReadOptions(**values, max_bytes=self._max_bytes)
 
 
 def _columns(text: str) -> Any:
     """A column map written in place, or a file that holds one (alone, or under `columns`)."""
+    from rl_training.experiment.yaml_loader import parse_yaml
+
     if not text.lstrip().startswith("{"):
         try:
             text = Path(text).read_text()

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rl_training.errors import ConfigError
-from rl_training.experiment.yaml_loader import parse_scalar
 
 if TYPE_CHECKING:
     from rl_training.runtime.members import Combination
@@ -12,6 +11,8 @@ if TYPE_CHECKING:
 
 def parse_sweep(texts: Sequence[str]) -> dict[str, list[Any]]:
     """Return the values by knob of options such as `expectile=0.7,0.9`; what they may be is the config's affair."""
+    from rl_training.experiment.yaml_loader import parse_scalar
+
     sweep: dict[str, list[Any]] = {}
     for text in texts:
         knob, _, values = text.partition("=")

@@ -22,7 +22,7 @@ def pendulum_swing_up(observation: NDArray[Any]) -> NDArray[np.float32]:
         torque = -(12.0 * angle + 3.0 * speed)
     else:
         torque = 2.0 * np.sign(missing_energy * speed) if abs(speed) > 1e-3 else 2.0
-    return np.clip(np.array([torque], dtype=np.float32), -2.0, 2.0)
+    return np.array([min(max(torque, -2.0), 2.0)], dtype=np.float32)
 
 
 CONTROLLERS: Final = MappingProxyType({"Pendulum-v1": pendulum_swing_up})

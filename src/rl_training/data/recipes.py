@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from rl_training import rng
 from rl_training.data.controllers import scripted_controller
-from rl_training.data.environments import infer_env_spaces, make_env, reset_env, reset_seeds, step_env
+from rl_training.data.environments import episode_seeds, infer_env_spaces, make_env, reset_env, step_env
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.data.spaces import Spaces
 from rl_training.errors import ConfigError, did_you_mean
@@ -50,15 +50,23 @@ def _scripted_policy(env_id: str, spaces: Spaces, recipe: Recipe) -> Policy:
     """The environment's scripted controller plus Gaussian noise, clipped to the bounds."""
     controller = scripted_controller(env_id)
     draws = rng.normals([recipe.seed], "recipe/scripted", torch.arange(recipe.size), (spaces.action_dim,))[0].numpy()
-    noise = recipe.noise * draws * (spaces.action_high - spaces.action_low) / 2.0
-    return lambda observation, row: np.clip(controller(observation) + noise[row], spaces.action_low, spaces.action_high)
+    low, high = spaces.action_low, spaces.action_high
+    noise = recipe.noise * draws * (high - low) / 2.0
+    return lambda observation, row: np.minimum(np.maximum(controller(observation) + noise[row], low), high)
 
+
+_ROWS_PER_CHECK = 100
 
 RECIPES: Final = MappingProxyType({"random": _random_policy, "scripted": _scripted_policy})
 
 
 def make_dataset(env_id: str, recipe: Recipe, check: Callable[[], None] = lambda: None) -> TransitionDataset:
-    """Return the dataset of a recipe; `check` is called once per episode and may raise to stop."""
+    """Return the dataset of a recipe: a function of the environment, the recipe's settings and its seed alone.
+
+    Episode e is reset with a seed of its own, and row r has random numbers of its own, so that a longer recipe begins with
+    the shorter. Since a row's number depends on where the episodes before it ended, they are made one after the other.
+    `check` is called every 100 rows, however long an episode is, and may raise to stop.
+    """
     if recipe.kind not in RECIPES:
         raise ConfigError(
             f"unknown recipe {recipe.kind!r}.{did_you_mean(recipe.kind, RECIPES)} There are: {', '.join(RECIPES)}"
@@ -70,18 +78,18 @@ def make_dataset(env_id: str, recipe: Recipe, check: Callable[[], None] = lambda
     actions = np.empty((size, spaces.action_dim), dtype=np.float32)
     rewards = np.empty(size, dtype=np.float32)
     terminals, timeouts = np.zeros((2, size), dtype=bool)
-    env, row, episode = make_env(env_id), 0, 0
+    env, row, seeds = make_env(env_id), 0, episode_seeds(recipe.seed, f"recipe/{recipe.kind}")
     try:
         while row < size:
-            check()
-            observation = reset_env(env, env_id, reset_seeds(recipe.seed, f"recipe/{recipe.kind}", episode, 1)[0])
-            ended, episode = False, episode + 1
+            observation, ended = reset_env(env, env_id, next(seeds)), False
             while not ended and row < size:
-                actions[row] = policy(observation, row)
-                observations[row] = observation
-                observation, reward, terminals[row], timeouts[row] = step_env(env, env_id, actions[row])
-                next_observations[row], rewards[row] = observation, reward
-                ended = bool(terminals[row] or timeouts[row])
+                if row % _ROWS_PER_CHECK == 0:
+                    check()
+                actions[row], observations[row] = policy(observation, row), observation
+                observation, rewards[row], terminal, timeout = step_env(env, env_id, actions[row])
+                next_observations[row] = observation
+                if terminal or timeout:
+                    ended, terminals[row], timeouts[row] = True, terminal, timeout
                 row += 1
     finally:
         env.close()

@@ -8,7 +8,6 @@ batched products.
 import contextlib
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from importlib import import_module
 from itertools import accumulate
 from typing import Any
 
@@ -234,7 +233,9 @@ def _(
 
 def _launched() -> Any:
     """The module that launches the kernels; loaded when a GPU asks for it."""
-    return import_module("rl_training.models.kernels.launch")
+    from rl_training.models.kernels import launch
+
+    return launch
 
 
 def first_programs(programs: Sequence[int]) -> list[int]:

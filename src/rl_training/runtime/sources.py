@@ -1,6 +1,7 @@
-"""Where offline batches come from: rows on the training device, or rows on disk, read while the last ones are learned.
+"""Where offline batches come from: rows on the training device, or rows elsewhere, fetched while the last ones are learned.
 
-Either way a batch is a function of (seed, step) alone, and both give the same one.
+Elsewhere is the disk, for data larger than memory, or the host's memory, for data larger than the device's. Either way a
+batch is a function of (seed, step) alone, and all give the same one.
 """
 
 from abc import ABC, abstractmethod
@@ -21,6 +22,7 @@ Chunk = Callable[[int], Batch]
 """The batches of some steps by offset from the first."""
 
 _READERS = 16  # threads that wait for the disk at once
+DEVICE_SHARE = 0.6  # of a GPU's free memory that rows may take; networks, graphs and batches need the rest
 
 
 class BatchSource(ABC):
@@ -84,49 +86,56 @@ class DatasetSource(BatchSource):
 
 @dataclass
 class _Ahead:
-    """A chunk that is being read."""
+    """A chunk that is being fetched."""
 
     first: int
     count: int
     rows: "Future[Tensor]"
 
 
-class StreamedSource(BatchSource):
-    """Rows on disk: the next chunk is read, packed and sent to the device while this one is learned."""
+class PrefetchedSource(BatchSource):
+    """Rows on disk or in the host's memory: the next chunk is fetched and sent to the device while this one is learned."""
 
-    def __init__(
-        self, data: StreamedDataset, seeds: Tensor, batch_size: int, device: torch.device, *, prior: bool = False
-    ) -> None:
+    def __init__(self, data: RunData, seeds: Tensor, batch_size: int, device: torch.device, *, prior: bool = False) -> None:
         super().__init__(data, seeds, batch_size, prior=prior)
         self.data, self.device = data, device
-        data.records.expect_random_access()
+        if isinstance(data, StreamedDataset):
+            data.records.expect_random_access()
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="rows")
         self._packer = ThreadPoolExecutor(1, thread_name_prefix="pack")
         self._ahead: _Ahead | None = None
         self._stage = _PinnedStage(device) if device.type == "cuda" else None
 
+    @property
+    def whereabouts(self) -> str:
+        """A line that says where the rows stay, and why."""
+        rows, bytes_needed = f"{len(self.data):,} rows", len(self.data) * self.layout.width * 4
+        if isinstance(self.data, StreamedDataset):
+            return f"{rows} stay on disk, since they would take {bytes_needed:,} bytes of memory"
+        return f"{rows} stay in the host's memory, since they would take {bytes_needed:,} bytes of {self.device}"
+
     def chunk(self, first_step: int, count: int) -> Chunk:
-        """Return the batches of steps, all read; the same number of steps after them is read in the background."""
+        """Return the batches of steps, all fetched; the same number of steps after them is fetched in the background."""
         rows = self.rows_of(first_step, count)
         return lambda offset: self.as_batch(rows[:, offset])
 
     def rows_of(self, first_step: int, count: int) -> Tensor:
-        """Return the packed rows of steps, all read; the same number of steps after them is read in the background."""
+        """Return the packed rows of steps, all fetched; the same number of steps after them is fetched in the background."""
         ahead = self._ahead
         if ahead is None or ahead.first != first_step or ahead.count < count:
             ahead = self._start(first_step, count)
         self._ahead = None
         rows = ahead.rows.result()
         if self._stage is not None:
-            self._stage.wait()
+            self._stage.hand_over(rows)
         self._ahead = self._start(first_step + count, count)
         return rows
 
     def _start(self, first_step: int, count: int) -> _Ahead:
         indices = self.indices(first_step, count).cpu().numpy()
-        return _Ahead(first_step, count, self._packer.submit(self._read, indices))
+        return _Ahead(first_step, count, self._packer.submit(self._fetch, indices))
 
-    def _read(self, indices: NDArray[np.int64]) -> Tensor:
+    def _fetch(self, indices: NDArray[np.int64]) -> Tensor:
         parts = np.array_split(indices.reshape(-1), _READERS)
         packed = np.concatenate(list(self._readers.map(self.data.fetch, parts)))
         rows = torch.from_numpy(packed).view(*indices.shape, -1)
@@ -162,13 +171,32 @@ class _PinnedStage:
             self._sent[self._turn].record(self._stream)
         return result
 
-    def wait(self) -> None:
-        """Let the training stream wait for what was sent."""
-        torch.cuda.current_stream(self._device).wait_stream(self._stream)
+    def hand_over(self, rows: Tensor) -> None:
+        """Let the training stream wait for what was sent, and keep its memory until that stream has used it."""
+        training = torch.cuda.current_stream(self._device)
+        training.wait_stream(self._stream)
+        rows.record_stream(training)
 
 
-def batch_source(data: RunData, seeds: Tensor, batch_size: int, device: torch.device, *, prior: bool = False) -> BatchSource:
-    """Return the source that fits where the data lies."""
-    if isinstance(data, StreamedDataset):
-        return StreamedSource(data, seeds, batch_size, device, prior=prior)
+def batch_source(
+    data: RunData,
+    seeds: Tensor,
+    batch_size: int,
+    device: torch.device,
+    *,
+    prior: bool = False,
+    device_bytes: int | None = None,
+) -> BatchSource:
+    """Return the source that fits where the data lies: rows in memory go to the device if they take at most `device_bytes`.
+
+    Without `device_bytes` that is a share of what a GPU has free, and no limit on the CPU, where rows are not copied.
+    """
+    if isinstance(data, StreamedDataset) or data.rows.nbytes > _room(device, device_bytes):
+        return PrefetchedSource(data, seeds, batch_size, device, prior=prior)
     return DatasetSource(data, seeds, batch_size, device, prior=prior)
+
+
+def _room(device: torch.device, device_bytes: int | None) -> float:
+    if device_bytes is not None:
+        return device_bytes
+    return DEVICE_SHARE * torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else float("inf")

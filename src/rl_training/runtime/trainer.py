@@ -26,7 +26,7 @@ from rl_training.runtime.processing import RunData, in_memory
 from rl_training.runtime.progress import QuietReporter, Reporter
 from rl_training.runtime.settings import RunSettings
 from rl_training.runtime.signals import SignalWatch
-from rl_training.runtime.sources import BatchSource, batch_source
+from rl_training.runtime.sources import BatchSource, PrefetchedSource, batch_source
 from rl_training.runtime.validation import Validation
 
 
@@ -95,7 +95,7 @@ def train_offline(
         found = _data(settings, options, signals, reporter, returns_to_go=returns_to_go)
 
         def engine(learner: Learner[Any, Any]) -> Engine:
-            source = _source(learner, found.train, settings)
+            source = _source(learner, found.train, settings, reporter)
             budget, block = total_steps(settings, source.steps_per_epoch), settings.finetune
             if block is None:
                 return OfflineEngine(learner, source, settings.schedules, budget)
@@ -141,7 +141,7 @@ def train_with_prior_data(settings: RunSettings, build: BuildLearner, run_dir: P
             online = online_engine(learner, settings, data.spaces, data.transforms, replay_dir, reporter.warn, data)
             if not pretraining:
                 return online
-            source = _source(learner, data, settings, prior=True)
+            source = _source(learner, data, settings, reporter, prior=True)
             return TwoPhaseEngine(OfflineEngine(learner, source, {}, pretraining), online)
 
         return _supply(found, engine)
@@ -164,9 +164,14 @@ def _supply(found: OfflineData, engine: Callable[[Learner[Any, Any]], Engine]) -
     return Supply(train.spaces, train.transforms, found.dataset, engine, found.fingerprint, found.validation)
 
 
-def _source(learner: Learner[Any, Any], data: RunData, settings: RunSettings, *, prior: bool = False) -> BatchSource:
+def _source(
+    learner: Learner[Any, Any], data: RunData, settings: RunSettings, reporter: Reporter, *, prior: bool = False
+) -> BatchSource:
     model = learner.model
-    return batch_source(data, model.seed_tensor, settings.algo_kwargs.batch_size, model.device, prior=prior)
+    source = batch_source(data, model.seed_tensor, settings.algo_kwargs.batch_size, model.device, prior=prior)
+    if isinstance(source, PrefetchedSource):
+        reporter.note(f"data: {source.whereabouts}")
+    return source
 
 
 def _train(
