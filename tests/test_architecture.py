@@ -10,7 +10,7 @@ from tests.helpers import ROOT
 PACKAGE = ROOT / "src" / "rl_training"
 FILES = sorted(PACKAGE.rglob("*.py"))
 BOTTOM = ("errors", "rng", "knobs", "storage", "faults", "_lazy")
-LAYERS = ["cli", "api", "experiment", "runtime", "algorithms", ("models", "data"), BOTTOM]
+LAYERS = ["cli", "bench", "api", "experiment", "runtime", "algorithms", ("models", "data"), BOTTOM]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in ([names] if isinstance(names, str) else names)}
 
 
