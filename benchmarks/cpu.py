@@ -26,7 +26,7 @@ CPU = torch.device("cpu")
 def shares(data: ProcessedDataset, algo: str, seconds: float) -> dict[str, float]:
     """Return an algorithm's shares of its ceilings, with one thread and with two."""
     results: dict[str, float] = {}
-    config = BenchSettings(algo=algo, device="cpu").configs()[0]
+    config = BenchSettings.checked({"algo": algo, "device": "cpu"}).configs()[0]
     for threads in (1, 2):
         torch.set_num_threads(threads)
         figures = measure_algorithm(config, data, CPU, seconds)
@@ -37,7 +37,7 @@ def shares(data: ProcessedDataset, algo: str, seconds: float) -> dict[str, float
 
 def stepping(data: ProcessedDataset, hidden: int, seeds: list[list[int]]) -> Callable[[], None]:
     """Return a function that takes ten steps of IQL with a run of each list of seeds, one run after another."""
-    settings = BenchSettings(algo="iql", hidden=(hidden, hidden), device="cpu").configs()[0]
+    settings = BenchSettings.checked({"algo": "iql", "hidden": [hidden, hidden], "device": "cpu"}).configs()[0]
     engines = [bench_engine(settings.model_copy(update={"seeds": tuple(one)}), data, CPU)[0] for one in seeds]
 
     def run() -> None:
