@@ -66,7 +66,7 @@ class Rival:
 
     @contextlib.contextmanager
     def opponent(
-        self, config: RunConfig[Any], rows: int, sizes: tuple[int, int], resolved: ResolvedEngine
+        self, config: RunConfig[Any], rows: int, sizes: tuple[int, int], resolved: ResolvedEngine, device: str
     ) -> Iterator["Opponent"]:
         """Start d3rlpy with the work of a config; it is ended with the block."""
         kwargs = config.algo_kwargs
@@ -80,7 +80,7 @@ class Rival:
             "num_critics": kwargs.num_critics,
             "num_cql_samples": getattr(kwargs, "num_cql_samples", None),
             "threads": resolved.threads,
-            "device": "cpu" if resolved.device == "cpu" else "cuda:0",
+            "device": device,
             "tf32": resolved.precision == "tf32",
             "compile_graph": resolved.mode != "eager",
         }

@@ -38,7 +38,7 @@ def products(
             torch.bmm(left, right, out=out)
 
     with _tf32(precision == "tf32"):
-        return (run if device.type == "cpu" else _captured(run)), repeats * len(updates)
+        return (run if device.type == "cpu" else _captured(run, device)), repeats * len(updates)
 
 
 def _work(update: Update, hidden: Sequence[int], draw: torch.Generator, dtype: torch.dtype) -> list[Product]:
@@ -84,16 +84,17 @@ def _tf32(allowed: bool) -> Iterator[None]:
         torch.backends.cuda.matmul.allow_tf32 = before
 
 
-def _captured(run: Callable[[], None]) -> Callable[[], None]:
+def _captured(run: Callable[[], None], device: torch.device) -> Callable[[], None]:
     """The function as a CUDA graph; it must use no memory but what is allocated already."""
-    stream: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        run()
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        run()
+    with torch.cuda.device(device):
+        stream: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            run()
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            run()
     return graph.replay
 
 

@@ -13,10 +13,10 @@ def kernels_per_step(run: Callable[[], None], steps: int, device: torch.device) 
     """Return the kernels that `run` starts per step of its `steps`; None on the CPU, which has none."""
     if device.type != "cuda":
         return None
-    torch.cuda.synchronize()
+    torch.cuda.synchronize(device)
     with profile(activities=[ProfilerActivity.CUDA]) as profiled:
         run()
-        torch.cuda.synchronize()
+        torch.cuda.synchronize(device)
     events = profiled.events() or []
     kernels = [e for e in events if e.device_type == DeviceType.CUDA and not e.name.startswith(_NO_KERNELS)]
     return len(kernels) / steps

@@ -152,7 +152,7 @@ def measure_algorithm(
             opponent = None
             if rival is not None:
                 sizes = data.spaces.observation_dim, data.spaces.action_dim
-                opponent = stack.enter_context(rival.opponent(config, len(data), sizes, resolved))
+                opponent = stack.enter_context(rival.opponent(config, len(data), sizes, resolved, _numbered(device)))
                 functions.append(opponent.round_of(subject.round_seconds))
             say(f"{config.algo}: {seconds:g} s" + (f" in turns with {opponent.name}" if opponent else ""))
             timings = alternate(functions, rounds=_LEAST_ROUNDS, seconds=seconds)
@@ -250,6 +250,11 @@ class _Subject:
             "share_of_products": products_seconds / step_seconds,
             "share_of_products_and_traffic": (products_seconds + moved / bandwidth) / step_seconds,
         }
+
+
+def _numbered(device: torch.device) -> str:
+    """The device as other libraries want it: `cuda` is the first."""
+    return "cuda:0" if device.type == "cuda" and device.index is None else str(device)
 
 
 def device_name(device: torch.device) -> str:
