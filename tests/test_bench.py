@@ -155,7 +155,7 @@ def test_every_algorithm_has_its_passes():
 def test_passes_of_td3_bc_and_cql_by_hand():
     shapes = Shapes(3, 2, settings_of("td3_bc").algo_kwargs)
     critic = (Pass(1, 3, 2, 8), Pass(2, 5, 1, 8), Pass(2, 5, 1, 8, "weights"))
-    assert updates_of("td3_bc", shapes) == [critic, (*critic, Pass(1, 3, 2, 8, "weights"), Pass(1, 5, 1, 8, "inputs"))]
+    assert updates_of("td3_bc", shapes) == [critic, (*critic, Pass(1, 3, 2, 8, "weights"), Pass(1, 5, 1, 8, "inputs", 2))]
     shapes = Shapes(3, 2, settings_of("cql", num_cql_samples=4).algo_kwargs)
     (update,) = updates_of("cql", shapes, members=3)
     assert update == (
@@ -163,7 +163,7 @@ def test_passes_of_td3_bc_and_cql_by_hand():
         Pass(6, 5, 1, 8),
         Pass(6, 5, 1, 8 * 13, "weights"),
         Pass(3, 3, 4, 8, "weights"),
-        Pass(6, 5, 1, 8, "inputs"),
+        Pass(6, 5, 1, 8, "inputs", 2),
     )
 
 
@@ -232,8 +232,8 @@ def test_rounds_take_turns_and_the_best_counts():
 def test_a_bench_takes_the_steps_of_a_training_run():
     config = settings_of("sac")
     data = measure.synthetic(100, 3, 2)
-    engine, resolved = measure.bench_engine(config, data, CPU)
-    assert resolved == resolve_engine(config, engine.learner, None)
+    engine, how = measure.bench_engine(config, data, CPU)
+    assert how.resolved == resolve_engine(config, engine.learner, None, engine.planned_steps)
     measure.take_steps(engine, engine.chunk + 3)
     assert engine.learner.step == engine.chunk + 3
     assert set(engine.run(engine.learner.step, 1)) == set(engine.learner.metric_names)

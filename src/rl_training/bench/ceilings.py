@@ -67,7 +67,8 @@ def _pass_products(
             continue
         slope = values(network.rows, fan_out)
         if layer > 0 or network.gradient == "inputs":
-            backward.append((slope, w.mT, torch.empty_like(x)))
+            wanted = fan_in if layer > 0 else network.wanted
+            backward.append((slope, w[:, -wanted:].mT, values(network.rows, wanted)))
         if network.gradient == "weights":
             few = fan_out < fan_in  # the faster way round, as the package does it
             backward.append((slope.mT, x, torch.empty_like(w.mT)) if few else (x.mT, slope, torch.empty_like(w)))

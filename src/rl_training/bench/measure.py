@@ -1,7 +1,6 @@
 """Gradient steps per second of what a training run executes, and their share of the machine's ceilings."""
 
 import contextlib
-import inspect
 import platform
 from collections.abc import Callable, Sequence
 from math import lcm
@@ -25,7 +24,7 @@ from rl_training.errors import ConfigError, StorageError
 from rl_training.experiment.config import RunConfig, make_config
 from rl_training.experiment.registry import REGISTRY, get_spec
 from rl_training.knobs import Sizes, StrictModel
-from rl_training.runtime.engine import ResolvedEngine, applied, resolve_device, resolve_engine
+from rl_training.runtime.engine import Acceleration, applied, resolve_device, resolve_engine
 from rl_training.runtime.offline import OfflineEngine
 from rl_training.runtime.processing import ProcessedDataset
 from rl_training.runtime.sources import DatasetSource
@@ -95,16 +94,17 @@ def synthetic(rows: int, observations: int, actions: int) -> ProcessedDataset:
 
 
 def bench_engine(
-    config: RunConfig[Any], data: ProcessedDataset, device: torch.device
-) -> tuple[OfflineEngine, ResolvedEngine]:
-    """Return an engine that takes the config's gradient steps on the data exactly as a training run does."""
+    config: RunConfig[Any], data: ProcessedDataset, device: torch.device, warn: Say = lambda _: None
+) -> tuple[OfflineEngine, Acceleration]:
+    """Return an engine that takes the config's gradient steps on the data exactly as a long training run does, and how."""
     spec = get_spec(config.algo)
     learner = spec.build()(data.spaces, config.member_seeds, device, config.algo_kwargs)
-    resolved = resolve_engine(config, learner, None)
     prior = spec.online and spec.takes_data
     source = DatasetSource(data, learner.model.seed_tensor, config.algo_kwargs.batch_size, device, prior=prior)
-    extra: dict[str, Any] = {"resolved": resolved} if "resolved" in inspect.signature(OfflineEngine).parameters else {}
-    return OfflineEngine(learner, source, {}, 10**9, **extra), resolved
+    engine = OfflineEngine(learner, source, {}, 10**9)
+    acceleration = Acceleration(resolve_engine(config, learner, None, engine.planned_steps), warn)
+    engine.accelerate(acceleration)
+    return engine, acceleration
 
 
 def take_steps(engine: OfflineEngine, count: int) -> None:
@@ -144,15 +144,17 @@ def measure_algorithm(
 ) -> dict[str, Any]:
     """Return the figures of one run: speed, what really ran, kernels, both ceilings, and a rival where one is given."""
     say(f"{config.algo}: getting ready")
-    engine, resolved = bench_engine(config, data, device)
+    engine, acceleration = bench_engine(config, data, device, say)
     try:
-        with applied(resolved), contextlib.ExitStack() as stack:
-            subject = _Subject(config, engine, resolved, data, seconds)
+        with applied(acceleration.resolved), contextlib.ExitStack() as stack:
+            subject = _Subject(config, engine, acceleration, data, seconds)
             functions = subject.functions()
             opponent = None
             if rival is not None:
                 sizes = data.spaces.observation_dim, data.spaces.action_dim
-                opponent = stack.enter_context(rival.opponent(config, len(data), sizes, resolved, _numbered(device)))
+                opponent = stack.enter_context(
+                    rival.opponent(config, len(data), sizes, acceleration.resolved, _numbered(device))
+                )
                 functions.append(opponent.round_of(subject.round_seconds))
             say(f"{config.algo}: {seconds:g} s" + (f" in turns with {opponent.name}" if opponent else ""))
             timings = alternate(functions, rounds=_LEAST_ROUNDS, seconds=seconds)
@@ -168,14 +170,14 @@ class _Subject:
     """One algorithm under the clock, beside its ceilings."""
 
     def __init__(
-        self, config: RunConfig[Any], engine: OfflineEngine, resolved: ResolvedEngine, data: ProcessedDataset, seconds: float
+        self, config: RunConfig[Any], engine: OfflineEngine, how: Acceleration, data: ProcessedDataset, seconds: float
     ) -> None:
-        self._config, self._engine, self._resolved, self._data = config, engine, resolved, data
+        self._config, self._engine, self._how, self._data = config, engine, how, data
         self._device, self._members = engine.learner.model.device, engine.learner.model.members
         shapes = Shapes(data.spaces.observation_dim, data.spaces.action_dim, config.algo_kwargs)
         self._updates = updates_of(config.algo, shapes, self._members)
         hidden = config.algo_kwargs.hidden_sizes
-        self._products, self._block = products(self._updates, hidden, self._device, resolved.precision)
+        self._products, self._block = products(self._updates, hidden, self._device, how.resolved.precision)
         self._copy, self._copied = copying(self._device)
         self.round_seconds = min(_ROUND_SECONDS, seconds / 5)
         self.steps = self._steps_per_round()
@@ -188,12 +190,12 @@ class _Subject:
         return clocked(function, self._finish)
 
     def _steps_per_round(self) -> int:
-        """Whole patterns, about as long as a round should be; in whole chunks of a training run where it has several."""
-        take = self._clocked(lambda: take_steps(self._engine, self._block))
-        take()  # whatever is compiled or allocated only once
-        blocks = max(1, round(self.round_seconds / take()))
-        steps = blocks * self._block
+        """Whole patterns, about as long as a round should be, in whole chunks of a training run where they are that short."""
         whole = lcm(self._engine.chunk, self._block)
+        tried = whole if self._engine.compiled is not None else self._block
+        take = self._clocked(lambda: take_steps(self._engine, tried))
+        take()  # whatever is compiled or allocated only once
+        steps = max(1, round(self.round_seconds / take())) * tried
         return steps if steps < whole else steps // whole * whole
 
     def functions(self) -> list[Clocked]:
@@ -211,7 +213,7 @@ class _Subject:
 
     def description(self) -> dict[str, Any]:
         """Return what was measured, and how it really ran."""
-        kwargs, resolved, spaces = self._config.algo_kwargs, self._resolved, self._data.spaces
+        kwargs, resolved, spaces = self._config.algo_kwargs, self._how.resolved, self._data.spaces
         return {
             "algo": self._config.algo,
             "members": self._members,
@@ -233,7 +235,7 @@ class _Subject:
         rates = steps.rates(self.steps)
         step_seconds, products_seconds = steps.best / self.steps, multiplied.best / self.steps
         moved, bandwidth = traffic_bytes(self._engine.learner, len(self._updates)), self._copied / copied.best
-        profiled = max(1, min(self._engine.chunk, 100) // self._block) * self._block
+        profiled = min(self.steps, lcm(self._engine.chunk, self._block))
         return {
             "rounds": len(steps.rounds),
             "steps_per_round": self.steps,

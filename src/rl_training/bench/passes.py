@@ -2,7 +2,7 @@
 
 A pass that nobody differentiates counts its forward products; one that trains its weights counts them, the weight
 gradients, and the input gradients of all layers but the first; one that only carries a gradient to its inputs counts the
-input gradients.
+input gradients, in the first layer those of the inputs that lead on (the actions).
 """
 
 from collections.abc import Callable, Mapping
@@ -20,6 +20,7 @@ class Pass:
     outputs: int
     rows: int
     gradient: Literal["none", "weights", "inputs"] = "none"
+    wanted: int = 0  # inputs, the last ones, that a gradient goes on to
 
 
 Update = tuple[Pass, ...]
@@ -39,7 +40,8 @@ class Shapes:
     ) -> Pass:
         """The ensemble (or `stack` of it), with `rows` actions per transition."""
         width, kwargs = self.observations + self.actions, self.kwargs
-        return Pass(kwargs.num_critics if stack is None else stack, width, 1, rows * kwargs.batch_size, gradient)
+        wanted = self.actions if gradient == "inputs" else 0
+        return Pass(kwargs.num_critics if stack is None else stack, width, 1, rows * kwargs.batch_size, gradient, wanted)
 
     def on_observations(self, outputs: int, gradient: Literal["none", "weights"] = "none") -> Pass:
         """A network of the observations alone."""
