@@ -24,7 +24,7 @@ import h5py
 import numpy as np
 import torch
 
-from benchmarks.cpu import best_times
+from rl_training.bench.rounds import best_times
 from rl_training.data import DatasetWriter, TransitionDataset, load_dataset
 from rl_training.data.doctor import quick_findings
 from rl_training.experiment.config import RunConfig, make_config

@@ -1,8 +1,14 @@
 """On a CUDA device: runs repeat and resume bit for bit, and say the same as on the CPU."""
 
+import json
+
 import pytest
 import torch
 
+from rl_training.bench.ceilings import products
+from rl_training.bench.kernels import kernels_per_step
+from rl_training.bench.passes import Shapes, updates_of
+from rl_training.cli import run
 from rl_training.data import TransitionDataset, save_dataset
 from rl_training.experiment import registry
 from rl_training.experiment.config import make_config
@@ -10,6 +16,7 @@ from rl_training.runtime.processing import process_offline_dataset
 from rl_training.runtime.progress import LineReporter
 from rl_training.runtime.sources import batch_source
 from tests.helpers import Cut, CutAt, assert_same_run, metric_rows, run_values, small_arrays, tiny_run
+from tests.helpers import Cut, CutAt, assert_same_run, metric_rows, small_arrays, tiny_run
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
@@ -74,3 +81,26 @@ def test_rows_fetched_ahead_are_not_overwritten_while_they_are_in_use():
         expected = plain.chunk(20 * number, 20)
         assert torch.equal(seen, torch.stack([expected(offset).observations for offset in range(20)]))
     source.close()
+
+
+@pytest.mark.parametrize("precision", ["float32", "tf32", "bf16"])
+def test_the_ceiling_is_one_graph_in_the_precision_asked_for(precision):
+    updates = updates_of("td3_bc", Shapes(11, 3, make_config({"algo": "td3_bc"}).algo_kwargs))
+    allowed = torch.backends.cuda.matmul.allow_tf32
+    multiply, steps = products(updates, (256, 256), torch.device("cuda"), precision)
+    assert torch.backends.cuda.matmul.allow_tf32 == allowed
+    assert steps % len(updates) == 0
+    assert steps >= 20
+    kernels = kernels_per_step(multiply, steps, torch.device("cuda"))
+    assert kernels is not None
+    least = sum({"none": 3, "weights": 8, "inputs": 6}[one.gradient] for update in updates for one in update) / len(updates)
+    assert least <= kernels < 3 * least  # a product may take a second kernel
+
+
+def test_bench_counts_kernels(capsys):
+    tiny = ["--hidden", "16,16", "--rows", "1000", "--seconds", "0.1"]
+    assert run(["bench", "--algo", "iql", "--device", "cuda", "--engine", "eager", "--json", *tiny]) == 0
+    (result,) = json.loads(capsys.readouterr().out)["results"]
+    assert result["device"] == "cuda"
+    assert result["kernels_per_step"] > 50
+    assert result["copy_bytes_per_second"] > 1e10

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rl_training.cli import data
+from rl_training.cli.bench import bench
 from rl_training.cli.options import DebugOption, DeviceOption, JsonOption, MemberOption
 from rl_training.cli.sweeps import combination_table, parse_sweep
 from rl_training.errors import ConfigError, RLTrainingError
@@ -34,6 +35,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(data.app)
+app.command()(bench)
 
 RunArgument = Annotated[str, typer.Argument(help="A run directory or one checkpoint in it.", metavar="RUN")]
 

@@ -1,0 +1,1 @@
+"""Speed: what a training run executes, timed beside the ceilings of the machine and beside other libraries."""

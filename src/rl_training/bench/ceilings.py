@@ -1,0 +1,129 @@
+"""Two measured ceilings of a machine at the shapes of an update: its matrix products, and its optimizer's memory traffic."""
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rl_training.algorithms.learner import Learner
+from rl_training.bench.passes import Pass, Update
+
+Product = tuple[Tensor, Tensor, Tensor]
+
+_COPY_BYTES = {"cpu": 2**27, "cuda": 2**30}  # larger than the caches
+_GRAPH_STEPS = 20  # updates in one CUDA graph, so that starting it costs nothing beside its work
+_ADAM_MOVES = 7  # reads parameter, gradient and both moments; writes parameter and both moments
+_POLYAK_MOVES = 2  # reads and writes the target; the parameter is at hand from Adam
+
+
+def products(
+    updates: Sequence[Update], hidden: Sequence[int], device: torch.device, precision: str
+) -> tuple[Callable[[], None], int]:
+    """Return a function that does nothing but the matrix products of some whole patterns of updates, and their steps.
+
+    Same shapes and order as the updates have, outputs allocated before. On CUDA they are one graph, launched at once.
+    """
+    draw = torch.Generator(device).manual_seed(0)
+    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+    known = {update: _work(update, hidden, draw, dtype) for update in set(updates)}
+    repeats = max(1, _GRAPH_STEPS // len(updates)) if device.type == "cuda" else 1
+    work = [product for update in updates for product in known[update]] * repeats
+
+    def run() -> None:
+        for left, right, out in work:
+            torch.bmm(left, right, out=out)
+
+    with _tf32(precision == "tf32"):
+        return (run if device.type == "cpu" else _captured(run, device)), repeats * len(updates)
+
+
+def _work(update: Update, hidden: Sequence[int], draw: torch.Generator, dtype: torch.dtype) -> list[Product]:
+    parts = [_pass_products(one, hidden, draw, dtype) for one in update]
+    ahead = [product for forward, _ in parts for product in forward]
+    return ahead + [product for _, backward in reversed(parts) for product in backward]
+
+
+def _pass_products(
+    network: Pass, hidden: Sequence[int], draw: torch.Generator, dtype: torch.dtype
+) -> tuple[list[Product], list[Product]]:
+    """The products of a pass: forward in order, backward in order."""
+
+    def values(*shape: int) -> Tensor:
+        return torch.randn(network.stack, *shape, generator=draw, device=draw.device, dtype=dtype)
+
+    sizes = (network.inputs, *hidden, network.outputs)
+    activations = [values(network.rows, size) for size in sizes]
+    forward: list[Product] = []
+    backward: list[Product] = []
+    for layer, (fan_in, fan_out) in enumerate(pairwise(sizes)):
+        x, y = activations[layer : layer + 2]
+        w = values(fan_in, fan_out) * 0.05
+        forward.append((x, w, y))
+        if network.gradient == "none":
+            continue
+        slope = values(network.rows, fan_out)
+        if layer > 0 or network.gradient == "inputs":
+            wanted = fan_in if layer > 0 else network.wanted
+            backward.append((slope, w[:, -wanted:].mT, values(network.rows, wanted)))
+        if network.gradient == "weights":
+            few = fan_out < fan_in  # the faster way round, as the package does it
+            backward.append((slope.mT, x, torch.empty_like(w.mT)) if few else (x.mT, slope, torch.empty_like(w)))
+    return forward, backward[::-1]  # built from the first layer to the last, run from the last to the first
+
+
+@contextlib.contextmanager
+def _tf32(allowed: bool) -> Iterator[None]:
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = allowed
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before
+
+
+def _captured(run: Callable[[], None], device: torch.device) -> Callable[[], None]:
+    """The function as a CUDA graph; it must use no memory but what is allocated already."""
+    with torch.cuda.device(device):
+        stream: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            run()
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            run()
+    return graph.replay
+
+
+def traffic_bytes(learner: Learner[Any, Any], steps: int) -> float:
+    """Return the bytes that Adam and polyak must move per update, the mean over `steps` updates from the first."""
+    model = learner.model
+    trained = _group_sizes(model.trained.segments)
+    followed = sum(_group_sizes(model.targets.segments).values())
+    moves, members = 0, int(model.members)
+    for step in range(steps):
+        moves += _ADAM_MOVES * sum(trained[group] for group in learner.due_groups(step))
+        moves += _POLYAK_MOVES * followed * learner.targets_due(step)
+    return 4.0 * members * moves / steps
+
+
+def _group_sizes(segments: Sequence[Any]) -> dict[str, int]:
+    sizes: dict[str, int] = {}
+    for segment in segments:
+        sizes[segment.group] = sizes.get(segment.group, 0) + sum(prod(spec.shape) for spec in segment.specs)
+    return sizes
+
+
+def copying(device: torch.device) -> tuple[Callable[[], None], int]:
+    """Return a function that copies a large tensor, and the bytes it reads and writes together."""
+    source = torch.zeros(_COPY_BYTES[device.type] // 4, device=device)
+    target = torch.zeros_like(source)
+
+    def run() -> None:
+        target.copy_(source)
+
+    return run, 2 * source.numel() * source.element_size()

@@ -1,0 +1,270 @@
+"""Gradient steps per second of what a training run executes, and their share of the machine's ceilings."""
+
+import contextlib
+import platform
+from collections.abc import Callable, Sequence
+from math import lcm
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from pydantic import Field
+
+import rl_training
+from rl_training.bench.against import TWINS, Rival, check_comparable
+from rl_training.bench.ceilings import copying, products, traffic_bytes
+from rl_training.bench.kernels import kernels_per_step
+from rl_training.bench.passes import Shapes, updates_of
+from rl_training.bench.rounds import Clocked, Timing, alternate, clocked
+from rl_training.data.packing import RowLayout
+from rl_training.data.spaces import Spaces
+from rl_training.data.transforms import Transforms
+from rl_training.errors import ConfigError, StorageError
+from rl_training.experiment.config import RunConfig, make_config
+from rl_training.experiment.registry import REGISTRY, get_spec
+from rl_training.knobs import Sizes, StrictModel
+from rl_training.runtime.engine import Acceleration, applied, resolve_device, resolve_engine
+from rl_training.runtime.offline import OfflineEngine
+from rl_training.runtime.processing import ProcessedDataset
+from rl_training.runtime.sources import DatasetSource
+
+_ROUND_SECONDS = 0.1  # short, so that some rounds escape whatever else the machine does
+_LEAST_ROUNDS = 3
+_NO_DATA = ("dataset", "validation", "max_dataset_bytes")  # the rows are synthetic
+
+Say = Callable[[str], None]
+
+
+class BenchSettings(StrictModel):
+    """What is measured: shapes, device, and how long."""
+
+    algo: str
+    """An algorithm, or `all`."""
+    members: int = Field(1, ge=1, le=4096)
+    """Members trained side by side."""
+    hidden: Sizes = (256, 256)
+    """Widths of the hidden layers."""
+    batch_size: int = Field(256, ge=1, le=1_000_000)
+    """Transitions per gradient step and member."""
+    obs: int = Field(11, ge=1, le=100_000)
+    """Size of an observation."""
+    act: int = Field(3, ge=1, le=10_000)
+    """Size of an action."""
+    rows: int = Field(1_000_000, ge=1, le=1_000_000_000)
+    """Synthetic transitions to sample from."""
+    device: str = "auto"
+    """auto, cpu, cuda or cuda:N."""
+    engine: str = "auto"
+    """auto, eager, compile or graph."""
+    precision: str = "float32"
+    """float32, tf32 or bf16."""
+    seconds: float = Field(5.0, gt=0.0, le=3600.0)
+    """Seconds of measuring per algorithm."""
+    algo_kwargs: dict[str, Any] = Field(default_factory=dict)
+    """Further settings of the algorithm."""
+
+    def configs(self) -> list[RunConfig[Any]]:
+        """Return the checked configuration of every run to measure."""
+        unused = [name for name in _NO_DATA if name in self.algo_kwargs]
+        if unused:
+            raise ConfigError(f"--set {unused[0]}=...: a benchmark makes its own rows; use --rows, --obs and --act")
+        return [self._config(algo) for algo in (REGISTRY if self.algo == "all" else [get_spec(self.algo).id])]
+
+    def _config(self, algo: str) -> RunConfig[Any]:
+        shape = {"hidden_sizes": self.hidden, "batch_size": self.batch_size}
+        values = {"algo": algo, "env_id": "Pendulum-v1", "seeds": list(range(self.members))}
+        values |= {"device": self.device, "engine": self.engine, "precision": self.precision}
+        return make_config({**values, "algo_kwargs": {**shape, **self.algo_kwargs}}, "bench")
+
+
+def synthetic(rows: int, observations: int, actions: int) -> ProcessedDataset:
+    """Return random rows of a shape, as a run has them once they are processed."""
+    wide = {"observations": observations, "actions": actions, "next_observations": observations}
+    names = ("observations", "actions", "rewards", "next_observations", "terminals", "returns_to_go")
+    layout = RowLayout(tuple((name, wide.get(name, 1)) for name in names))
+    draw = np.random.Generator(np.random.Philox(0))
+    packed = draw.standard_normal((rows, layout.width), dtype=np.float32)
+    acting = packed[:, observations : observations + actions]
+    acting.clip(-1.0, 1.0, out=acting)
+    packed[:, -2] = 0.0
+    bound = np.ones(actions, dtype=np.float32)
+    spaces = Spaces(observations, actions, -bound, bound)
+    return ProcessedDataset(packed, layout, spaces, Transforms.identity(observations), "", np.zeros(rows, dtype=bool))
+
+
+def bench_engine(
+    config: RunConfig[Any], data: ProcessedDataset, device: torch.device, warn: Say = lambda _: None
+) -> tuple[OfflineEngine, Acceleration]:
+    """Return an engine that takes the config's gradient steps on the data exactly as a long training run does, and how."""
+    spec = get_spec(config.algo)
+    learner = spec.build()(data.spaces, config.member_seeds, device, config.algo_kwargs)
+    prior = spec.online and spec.takes_data
+    source = DatasetSource(data, learner.model.seed_tensor, config.algo_kwargs.batch_size, device, prior=prior)
+    engine = OfflineEngine(learner, source, {}, 10**9)
+    acceleration = Acceleration(resolve_engine(config, learner, None, engine.planned_steps), warn)
+    engine.accelerate(acceleration)
+    return engine, acceleration
+
+
+def take_steps(engine: OfflineEngine, count: int) -> None:
+    """Take gradient steps in the chunks of a training run."""
+    while count > 0:
+        chunk = min(count, engine.chunk)
+        engine.run(engine.learner.step, chunk)
+        count -= chunk
+
+
+def measure(settings: BenchSettings, rival: Rival | None = None, say: Say = lambda _: None) -> dict[str, Any]:
+    """Return every figure of every algorithm asked for, as plain values; of `all` a rival meets those it has a twin of."""
+    configs, device = settings.configs(), resolve_device(settings.device)
+    matched = {config.algo for config in configs if rival is not None and (settings.algo != "all" or config.algo in TWINS)}
+    for algo in matched:
+        check_comparable(algo, settings.algo_kwargs, settings.precision)
+    say(f"{settings.rows:,} synthetic rows, {device_name(device)}")
+    data = synthetic(settings.rows, settings.obs, settings.act)
+    results = []
+    try:
+        for config in configs:
+            opposed = rival if config.algo in matched else None
+            results.append(measure_algorithm(config, data, device, settings.seconds, opposed, say))
+    except torch.OutOfMemoryError as error:
+        raise StorageError("the device ran out of memory; lower --members, --batch-size, --hidden or --rows") from error
+    versions = {"rl_training": rl_training.__version__, "torch": torch.__version__, "machine": platform.machine()}
+    return {**versions, "device_name": device_name(device), "results": results}
+
+
+def measure_algorithm(
+    config: RunConfig[Any],
+    data: ProcessedDataset,
+    device: torch.device,
+    seconds: float,
+    rival: Rival | None = None,
+    say: Say = lambda _: None,
+) -> dict[str, Any]:
+    """Return the figures of one run: speed, what really ran, kernels, both ceilings, and a rival where one is given."""
+    say(f"{config.algo}: getting ready")
+    engine, acceleration = bench_engine(config, data, device, say)
+    try:
+        with applied(acceleration.resolved), contextlib.ExitStack() as stack:
+            subject = _Subject(config, engine, acceleration, data, seconds)
+            functions = subject.functions()
+            opponent = None
+            if rival is not None:
+                sizes = data.spaces.observation_dim, data.spaces.action_dim
+                opponent = stack.enter_context(
+                    rival.opponent(config, len(data), sizes, acceleration.resolved, _numbered(device))
+                )
+                functions.append(opponent.round_of(subject.round_seconds))
+            say(f"{config.algo}: {seconds:g} s" + (f" in turns with {opponent.name}" if opponent else ""))
+            timings = alternate(functions, rounds=_LEAST_ROUNDS, seconds=seconds)
+            figures = subject.report(timings)
+            speed = figures["member_updates_per_second"]
+            figures["against"] = None if opponent is None else opponent.report(timings[-1], speed)
+            return {**subject.description(), **figures}
+    finally:
+        engine.close()
+
+
+class _Subject:
+    """One algorithm under the clock, beside its ceilings."""
+
+    def __init__(
+        self, config: RunConfig[Any], engine: OfflineEngine, how: Acceleration, data: ProcessedDataset, seconds: float
+    ) -> None:
+        self._config, self._engine, self._how, self._data = config, engine, how, data
+        self._device, self._members = engine.learner.model.device, engine.learner.model.members
+        shapes = Shapes(data.spaces.observation_dim, data.spaces.action_dim, config.algo_kwargs)
+        self._updates = updates_of(config.algo, shapes, self._members)
+        hidden = config.algo_kwargs.hidden_sizes
+        self._products, self._block = products(self._updates, hidden, self._device, how.resolved.precision)
+        self._copy, self._copied = copying(self._device)
+        self.round_seconds = min(_ROUND_SECONDS, seconds / 5)
+        self.steps = self._steps_per_round()
+
+    def _finish(self) -> None:
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+
+    def _clocked(self, function: Callable[[], object]) -> Clocked:
+        return clocked(function, self._finish)
+
+    def _steps_per_round(self) -> int:
+        """Whole patterns, about as long as a round should be, in whole chunks of a training run where they are that short."""
+        whole = lcm(self._engine.chunk, self._block)
+        tried = whole if self._engine.compiled is not None else self._block
+        take = self._clocked(lambda: take_steps(self._engine, tried))
+        take()  # whatever is compiled or allocated only once
+        steps = max(1, round(self.round_seconds / take())) * tried
+        return steps if steps < whole else steps // whole * whole
+
+    def functions(self) -> list[Clocked]:
+        """Return the rounds: gradient steps, their products, and a copy."""
+
+        def multiply() -> None:
+            for _ in range(self.steps // self._block):
+                self._products()
+
+        work = (lambda: take_steps(self._engine, self.steps), multiply, self._copy)
+        rounds = [self._clocked(one) for one in work]
+        for one in rounds:
+            one()
+        return rounds
+
+    def description(self) -> dict[str, Any]:
+        """Return what was measured, and how it really ran."""
+        kwargs, resolved, spaces = self._config.algo_kwargs, self._how.resolved, self._data.spaces
+        return {
+            "algo": self._config.algo,
+            "members": self._members,
+            "hidden_sizes": list(kwargs.hidden_sizes),
+            "batch_size": kwargs.batch_size,
+            "observations": spaces.observation_dim,
+            "actions": spaces.action_dim,
+            "rows": len(self._data),
+            "device": resolved.device,
+            "engine": resolved.mode,
+            "precision": resolved.precision,
+            "deterministic": resolved.deterministic,
+            "threads": resolved.threads,
+        }
+
+    def report(self, timings: Sequence[Timing]) -> dict[str, Any]:
+        """Return speeds, kernels and ceilings from the timings of `functions`."""
+        steps, multiplied, copied = timings[:3]
+        rates = steps.rates(self.steps)
+        step_seconds, products_seconds = steps.best / self.steps, multiplied.best / self.steps
+        moved, bandwidth = traffic_bytes(self._engine.learner, len(self._updates)), self._copied / copied.best
+        profiled = min(self.steps, lcm(self._engine.chunk, self._block))
+        return {
+            "rounds": len(steps.rounds),
+            "steps_per_round": self.steps,
+            "steps_per_second": rates["best"],
+            "steps_per_second_median": rates["median"],
+            "steps_per_second_worst": rates["worst"],
+            "member_updates_per_second": self._members * rates["best"],
+            "step_seconds": step_seconds,
+            "kernels_per_step": kernels_per_step(lambda: take_steps(self._engine, profiled), profiled, self._device),
+            "products_seconds": products_seconds,
+            "traffic_bytes": moved,
+            "copy_bytes_per_second": bandwidth,
+            "traffic_seconds": moved / bandwidth,
+            "share_of_products": products_seconds / step_seconds,
+            "share_of_products_and_traffic": (products_seconds + moved / bandwidth) / step_seconds,
+        }
+
+
+def _numbered(device: torch.device) -> str:
+    """The device as other libraries want it: `cuda` is the first."""
+    return "cuda:0" if device.type == "cuda" and device.index is None else str(device)
+
+
+def device_name(device: torch.device) -> str:
+    """Return the maker's name for a device, where the machine says it."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()

@@ -1,0 +1,65 @@
+"""Timing in turns: things to compare run alternately in short rounds, and the best round of each counts."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+Clocked = Callable[[], float]
+"""Does a round of work and returns the seconds it took."""
+
+
+@dataclass(frozen=True)
+class Timing:
+    """The seconds of every round of one thing."""
+
+    rounds: tuple[float, ...]
+
+    @property
+    def best(self) -> float:
+        """The shortest round: a busy machine only ever adds to it."""
+        return min(self.rounds)
+
+    @property
+    def median(self) -> float:
+        """The round in the middle."""
+        return median(self.rounds)
+
+    @property
+    def worst(self) -> float:
+        """The longest round."""
+        return max(self.rounds)
+
+    def rates(self, units: float) -> dict[str, float]:
+        """Return units per second in the best, the middle and the worst round."""
+        return {"best": units / self.best, "median": units / self.median, "worst": units / self.worst}
+
+
+def clocked(function: Callable[[], object], finish: Callable[[], object] = lambda: None) -> Clocked:
+    """Return the function as a round; `finish` waits for work that a device still has to do."""
+
+    def run() -> float:
+        finish()
+        start = time.perf_counter()
+        function()
+        finish()
+        return time.perf_counter() - start
+
+    return run
+
+
+def alternate(functions: Sequence[Clocked], *, rounds: int, seconds: float = 0.0, most: int = 1000) -> list[Timing]:
+    """Return the timing of each function, all run in turn: at least `rounds` times, and on until `seconds` have passed."""
+    taken: list[list[float]] = [[] for _ in functions]
+    start = time.perf_counter()
+    while len(taken[0]) < rounds or (time.perf_counter() - start < seconds and len(taken[0]) < most):
+        for function, times in zip(functions, taken, strict=True):
+            times.append(function())
+    return [Timing(tuple(times)) for times in taken]
+
+
+def best_times(functions: Sequence[Callable[[], object]], rounds: int) -> list[float]:
+    """Return the shortest time of each function after one round to warm up, all timed in turn."""
+    for function in functions:
+        function()
+    return [timing.best for timing in alternate([clocked(function) for function in functions], rounds=rounds)]
