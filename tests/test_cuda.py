@@ -16,7 +16,6 @@ from rl_training.runtime.processing import process_offline_dataset
 from rl_training.runtime.progress import LineReporter
 from rl_training.runtime.sources import batch_source
 from tests.helpers import Cut, CutAt, assert_same_run, metric_rows, run_values, small_arrays, tiny_run
-from tests.helpers import Cut, CutAt, assert_same_run, metric_rows, small_arrays, tiny_run
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 

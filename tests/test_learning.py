@@ -5,6 +5,7 @@ import subprocess
 from itertools import pairwise
 
 import pytest
+import torch
 
 from rl_training.experiment.config import load_config
 from tests.helpers import command, environment, metric_rows
@@ -32,9 +33,9 @@ def call(*arguments):
     return json.loads(done.stdout)
 
 
-def train(name, run_dir, *settings):
+def train(name, run_dir, *settings, seeds="0..3"):
     options = [part for setting in settings for part in ("--set", setting)]
-    call("train", name, "--run-dir", run_dir, "--seeds", "0..3", "--json", *options)
+    call("train", name, "--run-dir", run_dir, "--seeds", seeds, "--json", *options)
 
 
 def curve(run_dir, counter):
@@ -46,15 +47,28 @@ def curve(run_dir, counter):
     return {count: sum(values) / len(values) for count, values in returns.items()}
 
 
-@pytest.mark.learning
-@pytest.mark.parametrize("name", BARS)
-def test_it_learns(name, tmp_path):
-    train(name, tmp_path / "run")
-    report = call("evaluate", tmp_path / "run", "--episodes", "20", "--json")
+def check(name, run_dir):
+    report = call("evaluate", run_dir, "--episodes", "20", "--json")
     means = [round(member["return_mean"], 1) for member in report["members"]]
     print(f"\n{name}: mean {report['return_mean']:.1f}, seeds {means}, 95 % {report['return_interval']}")
     assert report["return_mean"] >= BARS[name]
     assert min(means) >= BARS[name] - 100.0
+
+
+@pytest.mark.learning
+@pytest.mark.parametrize("name", BARS)
+def test_it_learns(name, tmp_path):
+    train(name, tmp_path / "run")
+    check(name, tmp_path / "run")
+
+
+@pytest.mark.learning
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("precision", ["tf32", "bf16"])
+@pytest.mark.parametrize("name", [name for name in BARS if "mixture" not in name])
+def test_it_learns_in_graphs(name, precision, tmp_path):
+    train(name, tmp_path / "run", "engine=graph", f"precision={precision}", "device=cuda", seeds="0..7")
+    check(name, tmp_path / "run")
 
 
 def needs(returns, bar=-200.0):

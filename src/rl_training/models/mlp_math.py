@@ -89,12 +89,12 @@ class MLPLayout:
     def new_columns(self, members: int, like: Tensor) -> Tensor:
         """Return columns (members, size) whose padding is zero and whose parameters are still to be written."""
         result = like.new_empty(members, self.size)
-        for start, stop in self._gaps:
+        for start, stop in self.gaps:
             result[:, start:stop].zero_()
         return result
 
     @cached_property
-    def _gaps(self) -> list[tuple[int, int]]:
+    def gaps(self) -> list[tuple[int, int]]:
         """The columns between the parameters, that pad them."""
         ends = [
             column + (step * self.ensemble or prod(shape))

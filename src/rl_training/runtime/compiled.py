@@ -5,6 +5,7 @@ each step; a block of many steps is the block of one step many times over. The s
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -85,7 +86,8 @@ class CompiledSteps:
         kept = [buffer.clone() for buffer in [*self.learner.buffers(), self._base]]
         try:
             self.feed.load(first, len(pattern))
-            for variant in dict.fromkeys(pattern):
+            silent = [replace(variant, report=False) for variant in pattern]
+            for variant in dict.fromkeys([*silent, *(variant for variant in pattern if variant.report)]):
                 if variant not in self._steps:
                     self._steps[variant] = self._compiled(variant, first)
             if self.device.type == "cuda":
@@ -120,32 +122,38 @@ class CompiledSteps:
 
     def _block(self, pattern: Pattern) -> Callable[[], Metrics]:
         """The steps of a block as a function without arguments."""
-        streams = tuple(dict.fromkeys(key for variant in pattern for key in self._steps[variant][0].streams))
+        parts = [*(replace(variant, report=False) for variant in pattern), *(v for v in pattern if v.report)]
+        streams = tuple(dict.fromkeys(key for variant in parts for key in self._steps[variant][0].streams))
         number = torch.arange(len(pattern), dtype=torch.int64, device=self.device)
-        increments = self._increments(pattern)
+        increments, seeds = self._increments(pattern), self.learner.model.seed_tensor
 
         def block() -> Metrics:
             steps = number + self._base
             rows, prior = self._rows(steps)
-            drawn = dict(
-                zip(streams, self._once(streams, _drawing(streams))(self.learner.model.seed_tensor, steps), strict=True)
-            )
+            drawn = dict(zip(streams, self._once(streams, _drawing(streams))(seeds, steps), strict=True))
             factors = self._factors(increments)
             metrics: Metrics = {}
             for offset, variant in enumerate(pattern):
-                traced, function = self._steps[variant]
-                own = [drawn[key][offset] for key in traced.streams]
-                one = None if prior is None else prior[offset]
-                model = self.learner.model
-                results = function(model.trained.flat, model.targets.flat, rows[offset], one, *own)
-                gradients = dict(zip(traced.segments, results[: len(traced.segments)], strict=True))
-                metrics = dict(zip(traced.metrics, results[len(traced.segments) :], strict=True))
+                given = (rows[offset], None if prior is None else prior[offset])
+                own = {key: values[offset] for key, values in drawn.items()}
+                if variant.report:
+                    metrics = self._results(variant, given, own)
+                gradients = self._results(replace(variant, report=False), given, own)
                 self._apply(variant, gradients, factors, offset)
             self._count(increments)
             self._base.add_(len(pattern))
             return metrics
 
         return block
+
+    def _results(
+        self, variant: Variant, given: tuple[Tensor, Tensor | None], drawn: Mapping[DrawKey, Tensor]
+    ) -> dict[str, Tensor]:
+        """Gradients by segment, or metrics by name, of one step."""
+        traced, function = self._steps[variant]
+        model = self.learner.model
+        results = function(model.trained.flat, model.targets.flat, *given, *(drawn[key] for key in traced.streams))
+        return dict(zip(traced.names, results, strict=True))
 
     def _increments(self, pattern: Pattern) -> Tensor:
         """How often each group has been trained within the block, up to and with each step."""

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from rl_training.algorithms.learner import Learner, Metrics, Step, summarize
+from rl_training.algorithms.learner import Learner, Step, summarize
 from rl_training.data.batch import Batch
 from rl_training.models import mlp_ops
 from rl_training.models.mlp_math import MLPLayout
@@ -35,11 +35,10 @@ class Variant:
 
 @dataclass(frozen=True)
 class TracedStep:
-    """The gradients of a step as a graph; its inputs are trained and target buffers, rows, prior flags if any, draws."""
+    """One step's gradients, or its metrics, as a graph of trained and target buffers, rows, prior flags if any, and draws."""
 
     graph: fx.GraphModule
-    segments: tuple[str, ...]  # of the first results
-    metrics: tuple[str, ...]  # of the others
+    names: tuple[str, ...]  # of the results: segments, or metrics
     streams: tuple[DrawKey, ...]  # of the last inputs
 
 
@@ -58,7 +57,10 @@ def trace_step(
     make_batch: MakeBatch,
     precision: str,
 ) -> TracedStep:
-    """Return the gradients of a learner as a graph; nothing of the learner changes."""
+    """Return the gradients of a step as a graph, or the metrics of one that reports; nothing of the learner changes.
+
+    They are two graphs, so that the gradients of a step never depend on whether it reports.
+    """
     model = learner.model
     if variant.targets and not set(model.target_groups) <= set(variant.due):
         raise NotImplementedError("targets that move while their networks rest")
@@ -68,21 +70,19 @@ def trace_step(
         learner.loss(make_batch(rows, prior), Step(draws, variant.due, variant.report))  # to learn what it draws
         streams, names = draws.streams, list[str]()
 
-        def gradients(trained: Tensor, targets: Tensor, rows: Tensor, prior: Tensor | None, *drawn: Tensor) -> list[Tensor]:
+        def step(trained: Tensor, targets: Tensor, rows: Tensor, prior: Tensor | None, *drawn: Tensor) -> list[Tensor]:
             with model.on_buffers(trained, targets):
-                step = Step(Draws.given(model.seed_tensor, streams, drawn), variant.due, variant.report)
-                loss, metrics = learner.loss(make_batch(rows, prior), step)
-                found = learner.gradients(loss, variant.due)
-            shown: Metrics = summarize(metrics) if variant.report else {}
-            names[:] = shown
-            return [*found.values(), *shown.values()]
+                given = Step(Draws.given(model.seed_tensor, streams, drawn), variant.due, variant.report)
+                loss, metrics = learner.loss(make_batch(rows, prior), given)
+                found = summarize(metrics) if variant.report else learner.gradients(loss, variant.due)
+            names[:] = found
+            return list(found.values())
 
         example = (model.trained.flat, model.targets.flat, rows, prior, *draws.values_of_step(streams))
-        recorded = make_fx(gradients)(*example)
+        recorded = make_fx(step)(*example)
         graph = make_fx(torch.func.functionalize(recorded))(*example)  # without writes in place its order can be changed
-    segments = tuple(s.name for s in model.trained.segments if s.group in variant.due)
     merge_networks(graph)
-    return TracedStep(graph, segments, tuple(names), streams)
+    return TracedStep(graph, tuple(names), streams)
 
 
 _FORWARD = torch.ops.rl_training.mlp_forward.default
