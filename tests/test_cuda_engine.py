@@ -76,16 +76,18 @@ def test_compiled_draws_are_the_eager_ones(steps):
         assert torch.equal(ours, kind(seeds, name, numbers, shape).transpose(0, 1))
 
 
-def parameters(algo, mode, steps, data, **changes):
-    """Parameters after some steps, run in two chunks that fit no block."""
+def parameters(algo, mode, steps, data, nudge=0.0, **changes):
+    """Parameters after some steps, run in chunks that fit no block; `nudge` moves the first ones by so much of themselves."""
     values = {"algo": algo, "env_id": "Pendulum-v1", "device": "cuda", "engine": mode, "seeds": [0, 7], **changes}
     engine, acceleration = bench_engine(make_config(values), data, CUDA)
+    flat = engine.learner.model.trained.flat
+    flat.mul_(1.0 + nudge * normals([0, 7], "nudge", 0, flat.shape[1:], device=CUDA))
     with applied(acceleration.resolved):
         engine.run(0, 7)
         for first in range(7, steps, 331):
             engine.run(first, min(331, steps - first))
     assert acceleration.resolved.mode == mode
-    return engine.learner.model.trained.flat
+    return flat
 
 
 @pytest.mark.parametrize(
@@ -101,17 +103,20 @@ def test_a_graph_is_its_function_bit_for_bit(algo, precision):
 
 @pytest.mark.parametrize("algo", registry.names())
 def test_compiled_and_eager_agree(algo):
-    config = make_config(
-        {"algo": algo, "env_id": "Pendulum-v1", "algo_kwargs": {"dataset": {"kind": "scripted", "size": 20_000}}}
-    )
-    data = process_offline_dataset(
-        make_dataset("Pendulum-v1", config.algo_kwargs.dataset[0]), config, returns_to_go=algo == "cal_ql"
-    )
-    for steps, allowed in ((10, 1e-5), (1000, 1e-2)):
-        eager, compiled = (parameters(algo, mode, steps, data) for mode in ("eager", "compile"))
-        difference = ((compiled - eager).norm() / eager.norm()).item()
-        print(f"{algo}: {difference:.1e} after {steps} steps")
-        assert difference <= allowed
+    """To 1e-5 after 10 steps. After 1,000 a last digit has grown: no more than when eager starts one digit off."""
+    config = make_config({"algo": "cal_ql", "env_id": "Pendulum-v1", "algo_kwargs": {"dataset": {"kind": "scripted"}}})
+    data = process_offline_dataset(make_dataset("Pendulum-v1", config.algo_kwargs.dataset[0]), config, returns_to_go=True)
+
+    def apart(first, second):
+        return ((first - second).norm() / first.norm()).item()
+
+    early = apart(*(parameters(algo, mode, 10, data) for mode in ("eager", "compile")))
+    eager = parameters(algo, "eager", 1000, data)
+    late = apart(eager, parameters(algo, "compile", 1000, data))
+    nudged = apart(eager, parameters(algo, "eager", 1000, data, nudge=1e-7))
+    print(f"{algo}: {early:.1e} after 10 steps, {late:.1e} after 1,000; eager nudged by 1e-7 {nudged:.1e}")
+    assert early <= 1e-5
+    assert late <= max(1e-2, 2.0 * nudged)
 
 
 @pytest.mark.parametrize("seeds", [None, [0, 7]], ids=["solo", "population"])

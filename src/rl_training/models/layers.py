@@ -104,8 +104,7 @@ class StackedMLP:
         if trained:
             return _StackedMLPFunction.apply(values.columns, layout, stacks, *parts)  # type: ignore[no-any-return,no-untyped-call]
         inputs = mlp_math.joined_inputs(parts, layout.ensemble)
-        saved = inputs.new_empty(layout.saved_size(*inputs.shape[:2]))
-        return mlp_math.forward(layout, stacks, inputs, saved).view(-1, layout.ensemble, inputs.shape[1], layout.widths[-1])
+        return mlp_math.forward(layout, stacks, inputs).view(-1, layout.ensemble, inputs.shape[1], layout.widths[-1])
 
 
 def _stacks(layout: MLPLayout, values: SegmentValues) -> list[Tensor]:
@@ -122,17 +121,17 @@ class _StackedMLPFunction(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, columns: Tensor, layout: MLPLayout, stacks: Sequence[Tensor], *parts: Tensor) -> Tensor:
         inputs = mlp_math.joined_inputs(parts, layout.ensemble)
-        saved = inputs.new_empty(layout.saved_size(*inputs.shape[:2]))
-        outputs = mlp_math.forward(layout, stacks, inputs, saved)
+        kept = [[inputs]]
+        outputs = mlp_math.forward(layout, stacks, inputs, kept)
         ctx.layout, ctx.members, ctx.shapes = layout, columns.shape[0], [part.shape for part in parts]
-        ctx.save_for_backward(inputs, saved, *stacks)
+        ctx.stacks, ctx.kept = stacks, kept  # nothing that autograd has made, so nothing it has to look after
         return outputs.view(-1, layout.ensemble, inputs.shape[1], layout.widths[-1])
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         layout: MLPLayout = ctx.layout
-        inputs, saved, *stacks = ctx.saved_tensors
-        kept = [[inputs], *layout.saved_views(saved, *inputs.shape[:2])]
+        stacks, kept, ctx.kept = ctx.stacks, ctx.kept, None
+        inputs = kept[0][0]
         count = layout.parameters_per_layer
         result = layout.new_columns(ctx.members, inputs) if ctx.needs_input_grad[0] else None
         places = layout.destinations(result) if result is not None else []

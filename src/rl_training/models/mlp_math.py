@@ -73,18 +73,25 @@ class MLPLayout:
         """Return each parameter as (stack, rows, out): a copy only when members and critics are both more than one."""
         members, row, start = columns.shape[0], columns.stride(0), columns.storage_offset()
         stacks = []
-        for (column, step), shape in zip(self.places, self._shapes(), strict=True):
+        for (column, step), shape in zip(self.places, self._shapes, strict=True):
             size, stride = (members, self.ensemble, *shape), (row, step, shape[1], 1)
             stacks.append(columns.as_strided(size, stride, start + column).flatten(0, 1))
         return stacks
 
     def destinations(self, result: Tensor) -> list[Tensor]:
-        """Return where the gradient of each parameter goes in new columns: views (members, critics, rows, out)."""
+        """Return where the gradient of each parameter goes in new columns: a view (stack, rows, out), where there is one.
+
+        With several members and several critics it is (members, critics, rows, out).
+        """
         members, row = result.shape[0], result.stride(0)
-        return [
-            result.as_strided((members, self.ensemble, *shape), (row, step, shape[1], 1), column)
-            for (column, step), shape in zip(self.places, self._shapes(), strict=True)
-        ]
+        views = []
+        for (column, step), shape in zip(self.places, self._shapes, strict=True):
+            lead: tuple[int, ...] = (members, self.ensemble)
+            steps: tuple[int, ...] = (row, step)
+            if self.ensemble == 1 or members == 1:
+                lead, steps = (members * self.ensemble,), (row if self.ensemble == 1 else step,)
+            views.append(result.as_strided((*lead, *shape), (*steps, shape[1], 1), column))
+        return views
 
     def new_columns(self, members: int, like: Tensor) -> Tensor:
         """Return columns (members, size) whose padding is zero and whose parameters are still to be written."""
@@ -98,11 +105,12 @@ class MLPLayout:
         """The columns between the parameters, that pad them."""
         ends = [
             column + (step * self.ensemble or prod(shape))
-            for (column, step), shape in zip(self.places, self._shapes(), strict=True)
+            for (column, step), shape in zip(self.places, self._shapes, strict=True)
         ]
         starts = [*(column for column, _ in self.places[1:]), self.size]
         return [(end, start) for end, start in zip(ends, starts, strict=True) if end < start]
 
+    @cached_property
     def _shapes(self) -> list[tuple[int, int]]:
         shapes = []
         for layer, (fan_in, fan_out) in enumerate(pairwise(self.widths)):
@@ -146,39 +154,51 @@ def joined_inputs(parts: Sequence[Tensor], ensemble: int) -> Tensor:
     return inputs.unsqueeze(1).expand(-1, ensemble, -1, -1).reshape(-1, *inputs.shape[1:])
 
 
-def forward(layout: MLPLayout, stacks: Sequence[Tensor], inputs: Tensor, saved: Tensor) -> Tensor:
-    """Return the outputs (stack, rows, out); what a backward pass needs is written to `saved`."""
-    kept = layout.saved_views(saved, *inputs.shape[:2])
-    parameters, hidden = iter(stacks), inputs
-    for layer in kept:
-        weight, bias = next(parameters), next(parameters)
+def forward(
+    layout: MLPLayout,
+    stacks: Sequence[Tensor],
+    inputs: Tensor,
+    kept: list[list[Tensor]] | None = None,
+    places: Sequence[Sequence[Tensor]] = (),
+) -> Tensor:
+    """Return the outputs (stack, rows, out); what each hidden layer has for a backward pass is appended to `kept`.
+
+    That is its activation; with LayerNorm also the norm and 1 / std. The products are written to `places` where given.
+    """
+    hidden, count, last = inputs, layout.parameters_per_layer, len(layout.hidden)
+    for layer in range(last):
+        weight, bias = stacks[layer * count : layer * count + 2]
+        # bias apart: on the CPU baddbmm would first copy it to every row
+        hidden = product(hidden, weight, out=places[layer][0] if places else None)
+        saved = [hidden]
         if layout.layer_norm:
-            affine = next(parameters), next(parameters)
-            hidden = _normalised(product(hidden, weight).add_(bias), *affine, layer)
-            continue
-        hidden = product(hidden, weight, out=layer[0])  # bias apart: on the CPU baddbmm would first copy it to every row
-        if hidden.is_cpu:
+            norm, _, rstd = torch.native_layer_norm(hidden.add_(bias), hidden.shape[-1:], None, None, LAYER_NORM_EPS)
+            scale, offset = stacks[layer * count + 2 : layer * count + 4]
+            hidden = torch.addcmul(offset, norm, scale).relu_()
+            saved = [hidden, norm, rstd]
+        elif hidden.is_cpu:
             torch._add_relu_(hidden, bias)  # one pass over memory for both
         else:
             hidden.add_(bias).relu_()
-    weight, bias = next(parameters), next(parameters)
-    return product(hidden, weight).add_(bias)
-
-
-def _normalised(values: Tensor, scale: Tensor, offset: Tensor, layer: Sequence[Tensor]) -> Tensor:
-    """LayerNorm and activation; the activation, the norm and 1 / std are kept."""
-    norm, _, rstd = torch.native_layer_norm(values, values.shape[-1:], None, None, LAYER_NORM_EPS)
-    layer[1].copy_(norm)
-    layer[2].copy_(rstd)
-    return torch.addcmul(offset, norm, scale, out=layer[0]).relu_()
+        if kept is not None:
+            kept.append(saved)
+    return product(hidden, stacks[last * count]).add_(stacks[last * count + 1])
 
 
 def slope_below(
-    layout: MLPLayout, kept: Sequence[Tensor], stacks: Sequence[Tensor], layer: int, above: Tensor
+    layout: MLPLayout,
+    kept: Sequence[Tensor],
+    stacks: Sequence[Tensor],
+    layer: int,
+    above: Tensor,
+    place: Tensor | None = None,
 ) -> list[Tensor]:
-    """Return the slopes at a hidden layer from those above it: before its bias; with LayerNorm also behind the norm."""
+    """Return the slopes at a hidden layer from those above it: before its bias; with LayerNorm also behind the norm.
+
+    The product is written to `place` where one is given.
+    """
     weight = stacks[(layer + 1) * layout.parameters_per_layer]
-    slope = product(above, weight.transpose(1, 2))
+    slope = product(above, weight.transpose(1, 2), out=place)
     torch.ops.aten.threshold_backward.grad_input(slope, kept[0], 0.0, grad_input=slope)
     if not layout.layer_norm:
         return [slope]
@@ -205,33 +225,24 @@ def input_slopes(stacks: Sequence[Tensor], slope: Tensor, ensemble: int, wanted:
 
 
 def _weight_gradient(destination: Tensor, activation: Tensor, slope: Tensor) -> None:
-    """Write activation^T @ slope into a view (members, critics, in, out)."""
-    direct = _as_stack(destination)
-    if direct is None or _bf16:
+    """Write activation^T @ slope where a weight's gradient goes."""
+    if destination.ndim == 4 or _bf16:
         destination.copy_(product(activation.transpose(1, 2), slope).view(destination.shape))
-    elif direct.shape[1] > direct.shape[2]:  # a product with few columns is slow, with few rows it is not
-        torch.bmm(slope.transpose(1, 2), activation, out=direct.transpose(1, 2))
+    elif destination.shape[1] > destination.shape[2]:  # a product with few columns is slow, with few rows it is not
+        torch.bmm(slope.transpose(1, 2), activation, out=destination.transpose(1, 2))
     else:
-        torch.bmm(activation.transpose(1, 2), slope, out=direct)
+        torch.bmm(activation.transpose(1, 2), slope, out=destination)
 
 
 def _sum_rows(destination: Tensor, values: Tensor) -> None:
-    """Write the sum over the rows of (stack, rows, out) into a view (members, critics, 1, out), as a product with ones."""
-    direct = _as_stack(destination)
-    ones = _ones(values.shape[1], values.dtype, values.device).expand(values.shape[0], -1, -1)
-    if direct is None:
+    """Write the sum over the rows of (stack, rows, out) where a bias's gradient goes, as a product with ones."""
+    ones = _ones(*values.shape[:2], values.dtype, values.device)
+    if destination.ndim == 4:
         destination.copy_(torch.bmm(ones, values).view(destination.shape))
     else:
-        torch.bmm(ones, values, out=direct)
-
-
-def _as_stack(destination: Tensor) -> Tensor | None:
-    """The view (members, critics, rows, out) as (stack, rows, out), or None where only a copy could be."""
-    if destination.shape[1] == 1:
-        return destination[:, 0]
-    return destination[0] if destination.shape[0] == 1 else None
+        torch.bmm(ones, values, out=destination)
 
 
 @lru_cache(maxsize=64)
-def _ones(count: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    return torch.ones(1, 1, count, dtype=dtype, device=device)
+def _ones(stack: int, count: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    return torch.ones(1, 1, count, dtype=dtype, device=device).expand(stack, -1, -1)

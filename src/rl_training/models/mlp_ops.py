@@ -86,14 +86,24 @@ def mlp_forward(
             _launched().forward(columns, firsts, seconds, second_widths, trained, MLPLayout.decode(layouts), precision)
         )
     results = []
-    for own, first, second, width, layout in zip(
-        columns, firsts, seconds, second_widths, MLPLayout.decode(layouts), strict=True
+    for own, first, second, width, used, layout in zip(
+        columns, firsts, seconds, second_widths, trained, MLPLayout.decode(layouts), strict=True
     ):
         inputs = mlp_math.joined_inputs(_parts(first, second, width), layout.ensemble)
-        saved = inputs.new_empty(layout.saved_size(*inputs.shape[:2]))
-        outputs = mlp_math.forward(layout, layout.stacks(own), inputs, saved)
+        saved, kept = inputs.new_empty(layout.saved_size(*inputs.shape[:2])), list[list[Tensor]]()
+        views = layout.saved_views(saved, *inputs.shape[:2]) if used else []
+        outputs = mlp_math.forward(layout, layout.stacks(own), inputs, kept, views)
+        _fill(views, kept)
         results += [outputs.view(own.shape[0], layout.ensemble, *outputs.shape[1:]), saved]
     return results
+
+
+def _fill(places: Sequence[Sequence[Tensor]], values: Sequence[Sequence[Tensor]]) -> None:
+    """Copy values to their places, but for those that were made there."""
+    for own, made in zip(places, values, strict=False):
+        for place, value in zip(own, made, strict=False):
+            if place is not value:
+                place.copy_(value)
 
 
 @mlp_forward.register_fake
@@ -153,13 +163,14 @@ def mlp_hidden_slopes(
         slopes = torch.empty_like(saved[index])
         places = layout.saved_views(slopes, *above.shape[:2])
         for layer in reversed(range(len(kept))):
-            found = mlp_math.slope_below(layout, kept[layer], stacks, layer, above)
-            for place, values in zip(places[layer], found, strict=False):
-                place.copy_(values)
+            behind = places[layer][int(layout.layer_norm)]  # what the product gives lies behind the norm
+            found = mlp_math.slope_below(layout, kept[layer], stacks, layer, above, behind)
+            _fill([places[layer]], [found])
             above = found[0]
-        lead = gradients[index].shape[:3]
-        inputs = mlp_math.product(above, stacks[0][:, start : start + count].transpose(1, 2))
-        results += [slopes, inputs.view(*lead, count)]
+        inputs = above.new_empty(*above.shape[:2], 0)
+        if count:
+            inputs = mlp_math.product(above, stacks[0][:, start : start + count].transpose(1, 2))
+        results += [slopes, inputs.view(*gradients[index].shape[:3], count)]
     return results
 
 

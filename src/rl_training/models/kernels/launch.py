@@ -119,6 +119,7 @@ def forward(
     members, rows = columns[0].shape[0], [output.shape[2] for output in outputs]
     stacks = [members * layout.ensemble for layout in layouts]
     options = _forward_tiles(sum(s * r for s, r in zip(stacks, rows, strict=True)), precision) | tiles
+    options["STEP"] = min((options["STEP"], *layouts[0].hidden))
     tile = options["ROWS"] * (1 + options["PAIR"])
     programs = [s * triton.cdiv(r, tile) for s, r in zip(stacks, rows, strict=True)]
     fields = [_input_fields(*parts) for parts in zip(firsts, seconds, second_widths, strict=True)]
@@ -153,6 +154,7 @@ def hidden_slopes(
     members, rows = columns[0].shape[0], [gradient.shape[2] for gradient in gradients]
     stacks = [members * layout.ensemble for layout in layouts]
     options = _slope_tiles(sum(s * r for s, r in zip(stacks, rows, strict=True))) | tiles
+    options["STEP"] = min((options["STEP"], *layouts[0].hidden))
     programs = [s * triton.cdiv(r, options["ROWS"]) for s, r in zip(stacks, rows, strict=True)]
     table = _jobs(layouts, members, rows, programs, [own.stride(0) for own in columns], None, wanted)
     hidden_slopes_kernel[(sum(programs),)](
@@ -230,7 +232,9 @@ def _hidden_weights(layout: MLPLayout, saved: Tensor, slopes: Tensor, result: Te
     for layer in range(1, len(kept)):
         for critic in range(layout.ensemble):
             below, above = (v[critic :: layout.ensemble] for v in (kept[layer - 1][0], found[layer][0]))
-            torch.bmm(below.transpose(1, 2), above, out=places[2 * layer][:, critic])
+            place = places[2 * layer]
+            own = place[:, critic] if place.ndim == 4 else place[critic :: layout.ensemble]
+            torch.bmm(below.transpose(1, 2), above, out=own)
     torch.backends.cuda.matmul.allow_tf32 = before
 
 
