@@ -53,6 +53,8 @@ def train(
         list[str] | None, typer.Option(help="knob=0.7,0.8: every value (of several, every combination) with every seed.")
     ] = None,
     device: DeviceOption = None,
+    engine: Annotated[str | None, typer.Option(help="auto, eager, compile or graph.")] = None,
+    precision: Annotated[str | None, typer.Option(help="float32, or on a GPU tf32 or bf16.")] = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
@@ -64,7 +66,8 @@ def train(
         raise ConfigError(f"--resume {resume!r}: only `auto` is known")
     if resume and overwrite:
         raise ConfigError("--resume and --overwrite exclude each other")
-    extra: dict[str, Any] = {} if device is None else {"device": device}
+    chosen_engine = {"device": device, "engine": engine, "precision": precision}
+    extra: dict[str, Any] = {key: value for key, value in chosen_engine.items() if value is not None}
     if seed is not None and seeds is not None:
         raise ConfigError("--seed and --seeds exclude each other")
     if seed is not None:
