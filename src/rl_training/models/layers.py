@@ -104,7 +104,8 @@ class StackedMLP:
         if trained:
             return _StackedMLPFunction.apply(values.columns, layout, stacks, *parts)  # type: ignore[no-any-return,no-untyped-call]
         inputs = mlp_math.joined_inputs(parts, layout.ensemble)
-        return mlp_math.forward(layout, stacks, inputs).view(-1, layout.ensemble, inputs.shape[1], layout.widths[-1])
+        outputs = [mlp_math.forward(layout, stacks, inputs[:, rows]) for rows in mlp_math.row_tiles(inputs)]
+        return _joined(outputs).view(-1, layout.ensemble, inputs.shape[1], layout.widths[-1])
 
 
 def _stacks(layout: MLPLayout, values: SegmentValues) -> list[Tensor]:
@@ -121,33 +122,69 @@ class _StackedMLPFunction(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, columns: Tensor, layout: MLPLayout, stacks: Sequence[Tensor], *parts: Tensor) -> Tensor:
         inputs = mlp_math.joined_inputs(parts, layout.ensemble)
-        kept = [[inputs]]
-        outputs = mlp_math.forward(layout, stacks, inputs, kept)
+        tiles = [[[inputs[:, rows]]] for rows in mlp_math.row_tiles(inputs)]
+        outputs = _joined([mlp_math.forward(layout, stacks, kept[0][0], kept) for kept in tiles])
         ctx.layout, ctx.members, ctx.shapes = layout, columns.shape[0], [part.shape for part in parts]
-        ctx.stacks, ctx.kept = stacks, kept  # nothing that autograd has made, so nothing it has to look after
+        ctx.stacks, ctx.tiles = stacks, tiles  # nothing that autograd has made, so nothing it has to look after
         return outputs.view(-1, layout.ensemble, inputs.shape[1], layout.widths[-1])
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         layout: MLPLayout = ctx.layout
-        stacks, kept, ctx.kept = ctx.stacks, ctx.kept, None
-        inputs = kept[0][0]
-        count = layout.parameters_per_layer
-        result = layout.new_columns(ctx.members, inputs) if ctx.needs_input_grad[0] else None
+        stacks, tiles, ctx.tiles = ctx.stacks, ctx.tiles, None
+        result = layout.new_columns(ctx.members, tiles[0][0][0]) if ctx.needs_input_grad[0] else None
         places = layout.destinations(result) if result is not None else []
-        slopes = [gradient.reshape(inputs.shape[0], -1, layout.widths[-1])]
-        for layer in reversed(range(len(kept))):
-            if result is not None:
-                normalised = kept[layer + 1] if layer + 1 < len(kept) else []
-                mlp_math.layer_gradients(places[layer * count : (layer + 1) * count], kept[layer][0], slopes, normalised)
-            if layer > 0:
-                slopes = mlp_math.slope_below(layout, kept[layer], stacks, layer - 1, slopes[0])
-        parts, start = [], 0
-        for shape, wanted in zip(ctx.shapes, ctx.needs_input_grad[3:], strict=True):
-            columns = slice(start, start + shape[-1])
-            parts.append(mlp_math.input_slopes(stacks, slopes[0], layout.ensemble, columns, shape) if wanted else None)
-            start = columns.stop
-        return (result, None, None, *parts)
+        gradient = gradient.flatten(0, 1)
+        parts, first = [], 0
+        for number, kept in enumerate(tiles):
+            rows = kept[0][0].shape[1]
+            slope = _backward(layout, stacks, kept, gradient[:, first : first + rows], places, add=number > 0)
+            parts.append(slope if any(ctx.needs_input_grad[3:]) else None)
+            first += rows
+        wanted = ctx.needs_input_grad[3:]
+        return (result, None, None, *_to_parts(layout, stacks, parts, ctx.shapes, wanted))
+
+
+def _joined(tiles: Sequence[Tensor]) -> Tensor:
+    return tiles[0] if len(tiles) == 1 else torch.cat(list(tiles), dim=1)
+
+
+def _backward(
+    layout: MLPLayout,
+    stacks: Sequence[Tensor],
+    kept: Sequence[Sequence[Tensor]],
+    gradient: Tensor,
+    places: Sequence[Tensor],
+    *,
+    add: bool,
+) -> Tensor:
+    """The slopes at the lowest hidden layer; the gradients of the parameters are written to their places, if any."""
+    count, slopes = layout.parameters_per_layer, [gradient]
+    for layer in reversed(range(len(kept))):
+        if places:
+            normalised = kept[layer + 1] if layer + 1 < len(kept) else []
+            mlp_math.layer_gradients(places[layer * count : (layer + 1) * count], kept[layer][0], slopes, normalised, add=add)
+        if layer > 0:
+            slopes = mlp_math.slope_below(layout, kept[layer], stacks, layer - 1, slopes[0])
+    return slopes[0]
+
+
+def _to_parts(
+    layout: MLPLayout,
+    stacks: Sequence[Tensor],
+    slopes: Sequence[Tensor | None],
+    shapes: Sequence[torch.Size],
+    wanted: Sequence[bool],
+) -> list[Tensor | None]:
+    """The slopes at each part of the inputs that wants them."""
+    found: list[Tensor | None] = []
+    start = 0
+    for shape, asked in zip(shapes, wanted, strict=True):
+        columns = slice(start, start + shape[-1])
+        slope = _joined([one for one in slopes if one is not None]) if asked else None
+        found.append(None if slope is None else mlp_math.input_slopes(stacks, slope, layout.ensemble, columns, shape))
+        start = columns.stop
+    return found
 
 
 def _fused_forward(

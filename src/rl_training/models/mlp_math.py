@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 LAYER_NORM_EPS = 1e-5
+ROWS_AT_ONCE = 512
 
 _bf16 = False
 
@@ -185,6 +186,14 @@ def forward(
     return product(hidden, stacks[last * count]).add_(stacks[last * count + 1])
 
 
+def row_tiles(inputs: Tensor) -> list[slice]:
+    """Return the rows that go through a network together: on the CPU, of a long batch, as many as its cache holds."""
+    rows = inputs.shape[1]
+    if not inputs.is_cpu or rows <= 2 * ROWS_AT_ONCE:
+        return [slice(0, rows)]
+    return [slice(start, min(rows, start + ROWS_AT_ONCE)) for start in range(0, rows, ROWS_AT_ONCE)]
+
+
 def slope_below(
     layout: MLPLayout,
     kept: Sequence[Tensor],
@@ -208,13 +217,18 @@ def slope_below(
     return [centred.mul_(rstd), slope]
 
 
-def layer_gradients(places: Sequence[Tensor], below: Tensor, slopes: Sequence[Tensor], kept: Sequence[Tensor]) -> None:
-    """Write the gradients of one layer's parameters; `below` is what it multiplied, `slopes` as `slope_below` gives them."""
-    _weight_gradient(places[0], below, slopes[0])
-    _sum_rows(places[1], slopes[0])
+def layer_gradients(
+    places: Sequence[Tensor], below: Tensor, slopes: Sequence[Tensor], kept: Sequence[Tensor], *, add: bool = False
+) -> None:
+    """Write the gradients of one layer's parameters, or add to them; `below` is what it multiplied.
+
+    `slopes` and `kept` are those of the layer, as `slope_below` and `forward` give them.
+    """
+    _weight_gradient(places[0], below, slopes[0], add=add)
+    _sum_rows(places[1], slopes[0], add=add)
     if len(places) > 2:
-        _sum_rows(places[2], slopes[1] * kept[1])
-        _sum_rows(places[3], slopes[1])
+        _sum_rows(places[2], slopes[1] * kept[1], add=add)
+        _sum_rows(places[3], slopes[1], add=add)
 
 
 def input_slopes(stacks: Sequence[Tensor], slope: Tensor, ensemble: int, wanted: slice, shape: Sequence[int]) -> Tensor:
@@ -224,23 +238,37 @@ def input_slopes(stacks: Sequence[Tensor], slope: Tensor, ensemble: int, wanted:
     return gradient if gradient.shape == shape else gradient.view(shape[0], -1, *shape[1:]).sum(1)
 
 
-def _weight_gradient(destination: Tensor, activation: Tensor, slope: Tensor) -> None:
-    """Write activation^T @ slope where a weight's gradient goes."""
-    if destination.ndim == 4 or _bf16:
-        destination.copy_(product(activation.transpose(1, 2), slope).view(destination.shape))
-    elif destination.shape[1] > destination.shape[2]:  # a product with few columns is slow, with few rows it is not
-        torch.bmm(slope.transpose(1, 2), activation, out=destination.transpose(1, 2))
+def _weight_gradient(place: Tensor, activation: Tensor, slope: Tensor, *, add: bool) -> None:
+    """Write activation^T @ slope where a weight's gradient goes, or add it."""
+    if place.ndim == 4 or _bf16:
+        _put(place, product(activation.transpose(1, 2), slope).view(place.shape), add=add)
+    elif place.shape[1] > place.shape[2]:  # a product with few columns is slow, with few rows it is not
+        _multiply(slope.transpose(1, 2), activation, place.transpose(1, 2), add=add)
     else:
-        torch.bmm(activation.transpose(1, 2), slope, out=destination)
+        _multiply(activation.transpose(1, 2), slope, place, add=add)
 
 
-def _sum_rows(destination: Tensor, values: Tensor) -> None:
-    """Write the sum over the rows of (stack, rows, out) where a bias's gradient goes, as a product with ones."""
+def _sum_rows(place: Tensor, values: Tensor, *, add: bool) -> None:
+    """Write the sum over the rows of (stack, rows, out) where a bias's gradient goes, as a product with ones, or add it."""
     ones = _ones(*values.shape[:2], values.dtype, values.device)
-    if destination.ndim == 4:
-        destination.copy_(torch.bmm(ones, values).view(destination.shape))
+    if place.ndim == 4:
+        _put(place, torch.bmm(ones, values).view(place.shape), add=add)
     else:
-        torch.bmm(ones, values, out=destination)
+        _multiply(ones, values, place, add=add)
+
+
+def _multiply(a: Tensor, b: Tensor, place: Tensor, *, add: bool) -> None:
+    if add:
+        place.baddbmm_(a, b)
+    else:
+        torch.bmm(a, b, out=place)
+
+
+def _put(place: Tensor, values: Tensor, *, add: bool) -> None:
+    if add:
+        place.add_(values)
+    else:
+        place.copy_(values)
 
 
 @lru_cache(maxsize=64)
