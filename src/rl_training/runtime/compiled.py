@@ -46,6 +46,7 @@ class CompiledSteps:
         self._groups = list(learner.model.trained.groups)
         self._base = torch.zeros((), dtype=torch.int64, device=self.device)  # number of the next step
         self._rates = torch.ones(self.longest, len(self._groups), dtype=torch.float64, device=self.device)
+        self._rates_moved = False
         self._steps: dict[Variant, tuple[TracedStep, Callable[..., list[Tensor]]]] = {}
         self._draws: dict[Any, Callable[..., Any]] = {}
         self._replays: dict[Pattern, Callable[[], Metrics]] = {}
@@ -63,13 +64,20 @@ class CompiledSteps:
             pattern = self._next_pattern(count - done, report=report)
             replay = self._replays.get(pattern) or self._prepare(pattern, first + done)
             self.feed.load(first + done, len(pattern))
-            if rates is not None:
-                factors = [[rates(done + offset)[group] for group in self._groups] for offset in range(len(pattern))]
-                self._rates[: len(pattern)].copy_(torch.tensor(factors, dtype=torch.float64))
+            self._set_rates(rates, done, len(pattern))
             metrics = replay()
             self.learner.step += len(pattern)
             done += len(pattern)
         return metrics
+
+    def _set_rates(self, rates: Callable[[int], Rates] | None, done: int, count: int) -> None:
+        """Put the learning-rate factors of the next steps in place."""
+        if rates is not None:
+            factors = [[rates(done + offset)[group] for group in self._groups] for offset in range(count)]
+            self._rates[:count].copy_(torch.tensor(factors, dtype=torch.float64))
+        elif self._rates_moved:
+            self._rates.fill_(1.0)
+        self._rates_moved = rates is not None
 
     def _next_pattern(self, left: int, *, report: bool) -> Pattern:
         """A whole block where one begins and fits, else a single step; only the last step of all may report."""

@@ -16,27 +16,36 @@ from rl_training.models.parameters import ALIGNMENT
 
 PROCESSORS = 132  # of the GPU these sizes were chosen on
 MANY_ROWS = 4096  # in one launch, from which on torch makes the gradients of the hidden weights
+_USUAL_WIDTH = 256
 _PRECISIONS = {"float32": "ieee", "tf32": "tf32", "bf16": "bf16"}
 
 
-def _forward_tiles(rows: int, precision: str) -> dict[str, int]:
+def _forward_tiles(rows: int, precision: str, widest: int) -> dict[str, int]:
     """Rows per program: few while there are processors to spare, many where programs share the way to the weights.
 
     In TF32 tiles of 32 rows keep to instructions that read a weight as it lies; larger ones would turn it around first.
     """
     if rows <= 16 * PROCESSORS:
-        return {"ROWS": 16, "PAIR": 0, "STEP": 32, "num_warps": 4, "num_stages": 3}
-    if precision == "bf16":
-        return {"ROWS": 128, "PAIR": 0, "STEP": 32, "num_warps": 8, "num_stages": 3}
-    pair = int(rows > 128 * PROCESSORS)
-    return {"ROWS": 32, "PAIR": pair, "STEP": 16, "num_warps": 4, "num_stages": 4}
+        return _fitted({"ROWS": 16, "PAIR": 0, "STEP": 32, "num_warps": 4, "num_stages": 3}, widest)
+    if precision == "bf16" and rows > 64 * PROCESSORS:
+        return _fitted({"ROWS": 128, "PAIR": 0, "STEP": 32, "num_warps": 8, "num_stages": 3}, widest)
+    pair = int(rows > 128 * PROCESSORS and widest <= _USUAL_WIDTH)
+    return _fitted({"ROWS": 32, "PAIR": pair, "STEP": 16, "num_warps": 4, "num_stages": 4}, widest)
 
 
-def _slope_tiles(rows: int) -> dict[str, int]:
+def _slope_tiles(rows: int, widest: int) -> dict[str, int]:
     """The same for the backward pass, which reads every weight as its instructions want it."""
     if rows <= 16 * PROCESSORS:
-        return {"ROWS": 16, "STEP": 64, "num_warps": 4, "num_stages": 3}
-    return {"ROWS": 128, "STEP": 32, "num_warps": 8, "num_stages": 4}
+        return _fitted({"ROWS": 16, "STEP": 64, "num_warps": 4, "num_stages": 3}, widest)
+    if rows <= 64 * PROCESSORS:
+        return _fitted({"ROWS": 32, "STEP": 32, "num_warps": 4, "num_stages": 3}, widest)
+    return _fitted({"ROWS": 128, "STEP": 32, "num_warps": 8, "num_stages": 4}, widest)
+
+
+def _fitted(options: dict[str, int], widest: int) -> dict[str, int]:
+    """The options for networks wider than usual: smaller tiles, that registers and shared memory still hold."""
+    times = max(1, widest // _USUAL_WIDTH)
+    return {**options, "ROWS": max(16, options["ROWS"] // times), "STEP": max(16, options["STEP"] // times)}
 
 
 def _gradient_tiles(stacks: int, precision: str) -> dict[str, int]:
@@ -118,7 +127,8 @@ def forward(
     outputs, saved = results[::2], results[1::2]
     members, rows = columns[0].shape[0], [output.shape[2] for output in outputs]
     stacks = [members * layout.ensemble for layout in layouts]
-    options = _forward_tiles(sum(s * r for s, r in zip(stacks, rows, strict=True)), precision) | tiles
+    total = sum(s * r for s, r in zip(stacks, rows, strict=True))
+    options = _forward_tiles(total, precision, max(layouts[0].hidden)) | tiles
     options["STEP"] = min((options["STEP"], *layouts[0].hidden))
     tile = options["ROWS"] * (1 + options["PAIR"])
     programs = [s * triton.cdiv(r, tile) for s, r in zip(stacks, rows, strict=True)]
@@ -153,7 +163,7 @@ def hidden_slopes(
     results = empty_slopes(gradients, saved, wanted)
     members, rows = columns[0].shape[0], [gradient.shape[2] for gradient in gradients]
     stacks = [members * layout.ensemble for layout in layouts]
-    options = _slope_tiles(sum(s * r for s, r in zip(stacks, rows, strict=True))) | tiles
+    options = _slope_tiles(sum(s * r for s, r in zip(stacks, rows, strict=True)), max(layouts[0].hidden)) | tiles
     options["STEP"] = min((options["STEP"], *layouts[0].hidden))
     programs = [s * triton.cdiv(r, options["ROWS"]) for s, r in zip(stacks, rows, strict=True)]
     table = _jobs(layouts, members, rows, programs, [own.stride(0) for own in columns], None, wanted)
