@@ -100,13 +100,19 @@ def test_cut_and_resumed_equals_uninterrupted(algo, tmp_path, uncompiled):
 def test_a_failure_falls_back_with_one_warning_and_is_recorded(failing_call, tmp_path, monkeypatch):
     calls = []
 
-    def compile_or_fail(function, **_):
+    def compile_later(function, **_):
+        """As the compiler does: it looks at a function when that is first called."""
         calls.append(function)
-        if len(calls) >= failing_call:
-            raise RuntimeError("no such instruction\nand much more")
-        return function
+        number = len(calls)
 
-    monkeypatch.setattr(torch, "compile", compile_or_fail)
+        def compiled(*arguments):
+            if number >= failing_call:
+                raise RuntimeError("no such instruction\nand much more")
+            return function(*arguments)
+
+        return compiled
+
+    monkeypatch.setattr(torch, "compile", compile_later)
     warned = []
     tiny_run(tmp_path / "fallen", "td3_bc", engine="compile", reporter=Warnings(warned))
     assert len(warned) == 1

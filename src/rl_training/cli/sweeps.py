@@ -21,7 +21,10 @@ def parse_sweep(texts: Sequence[str]) -> dict[str, list[Any]]:
             raise ConfigError(f"--sweep {text!r}: must look like expectile=0.7,0.8,0.9")
         if knob.strip() in sweep:
             raise ConfigError(f"--sweep {text!r}: `{knob.strip()}` was given before; name all its values at once")
-        sweep[knob.strip()] = [parse_scalar(part) for part in parts]
+        try:
+            sweep[knob.strip()] = [parse_scalar(part) for part in parts]
+        except ConfigError:
+            raise ConfigError(f"--sweep {text!r}: the values must be numbers, such as expectile=0.7,0.8,0.9") from None
     return sweep
 
 

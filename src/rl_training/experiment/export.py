@@ -88,8 +88,9 @@ def _metric_rows(checkpoint: "Checkpoint", member: int, run_dir: Path | None) ->
 
 def _is_best(alone: "Checkpoint") -> bool:
     """Whether the member was never better than at its checkpoint."""
-    best: int | None = alone.state["members"][0]["best_step"]
-    return best == alone.position
+    record = alone.state["members"][0]
+    # steps alone would not do: they count gradients in one phase and the environment's in the next
+    return bool(record["best_step"] == alone.position and record["best_return"] == record["last_return"])
 
 
 def _record(manager: ExperimentManager, whole: "Checkpoint", member: int, home: Path | None) -> dict[str, Any]:

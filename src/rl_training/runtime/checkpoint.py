@@ -127,6 +127,7 @@ def member_of(checkpoint: Checkpoint, member: int) -> Checkpoint:
         "seeds": [seed],
         "members": [{**record, "knobs": {}}],
         "best_mean": record["best_return"],
+        "recent_metrics": {name: [values[member]] for name, values in state.get("recent_metrics", {}).items()},
         "callbacks": [EarlyStopping.of_member(entry, member) for entry in state["callbacks"]],
         "metrics_bytes": 0,
     }

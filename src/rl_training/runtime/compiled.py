@@ -7,6 +7,8 @@ each step; a block of many steps is the block of one step many times over. The s
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from itertools import count as counting
+from types import FunctionType, MethodType
 from typing import Any
 
 import torch
@@ -21,6 +23,8 @@ from rl_training.runtime.tracing import TracedStep, Variant, trace_step, variant
 LONGEST_BLOCK = 20  # divides the usual intervals, and is divided by the usual delays of policies
 _MEMBER_STEPS = 256  # of a block, so that a large population's block is short and small
 _PATTERNS = 16  # blocks that are kept; a delay that fits no block would make ever new ones
+
+_COPIES = counting()
 
 Pattern = tuple[Variant, ...]
 Rates = Mapping[str, float]
@@ -98,10 +102,7 @@ class CompiledSteps:
             for variant in dict.fromkeys([*silent, *(variant for variant in pattern if variant.report)]):
                 if variant not in self._steps:
                     self._steps[variant] = self._compiled(variant, first)
-            if self.device.type == "cuda":
-                replay = self._captured(pattern) if self.graphs else self._on_stream(pattern)
-            else:
-                replay = self._block(pattern)
+            replay = self._captured(pattern) if self.graphs else self._tried(pattern)
         except Exception as error:
             raise CompilationFailedError(f"{type(error).__name__}: {error}") from error
         finally:
@@ -125,7 +126,7 @@ class CompiledSteps:
         if self.device.type == "cpu":
             return function
         if name not in self._draws:
-            self._draws[name] = torch.compile(function, fullgraph=True, dynamic=False)
+            self._draws[name] = torch.compile(_copied(function), fullgraph=True, dynamic=False)
         return self._draws[name]
 
     def _block(self, pattern: Pattern) -> Callable[[], Metrics]:
@@ -192,8 +193,8 @@ class CompiledSteps:
             for column, group in enumerate(self._groups):
                 self.learner.optimizer.counts[group].add_(increments[-1, column])
 
-    def _on_stream(self, pattern: Pattern) -> Callable[[], Metrics]:
-        """The block as it is, run once so that everything in it is compiled."""
+    def _tried(self, pattern: Pattern) -> Callable[[], Metrics]:
+        """The block as it is, run once: only then is everything in it compiled."""
         block = self._block(pattern)
         block()
         return block
@@ -207,7 +208,8 @@ class CompiledSteps:
             block()
         torch.cuda.current_stream(self.device).wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        # another thread may be fetching rows meanwhile: what it asks of the device is none of the capture's business
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
             metrics = block()
 
         self._blocks.append(block)  # the graph reads tensors that only the block holds
@@ -217,6 +219,15 @@ class CompiledSteps:
             return {name: value.clone() for name, value in metrics.items()}
 
         return replay
+
+
+def _copied(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same function with code of its own: the compiler counts the shapes it has met, and gives up, by code."""
+    plain = getattr(function, "__func__", function)
+    code = plain.__code__.replace(co_name=f"{plain.__name__}_{next(_COPIES)}")
+    copy = FunctionType(code, plain.__globals__, plain.__name__, plain.__defaults__, plain.__closure__)
+    owner = getattr(function, "__self__", None)
+    return copy if owner is None else MethodType(copy, owner)
 
 
 @lru_cache(maxsize=64)

@@ -188,6 +188,7 @@ class Engine(ABC):
         self, learner: Learner[Any, Any], schedules: Mapping[str, str], total: int, chunk: int, span: int | None = None
     ) -> None:
         self.learner, self.total, self.chunk = learner, total, chunk
+        self._eager_chunk = chunk
         self._span = total if span is None else span  # what the schedules of the learning rates stretch over
         self._schedules = {group: schedules.get(group, "constant") for group in learner.model.trained.groups}
         self.acceleration: Acceleration | None = None
@@ -226,7 +227,7 @@ class Engine(ABC):
             return count, self.compiled.run(first, count, rates, report=report)
         except CompilationFailedError as error:
             self.acceleration.give_up(error)
-            self.compiled = None
+            self.compiled, self.chunk = None, self._eager_chunk
             return self.learner.step - before, {}
 
     @property

@@ -12,7 +12,7 @@ from rl_training.data.reading import ReadOptions
 from rl_training.data.recipes import make_dataset
 from rl_training.errors import ConfigError
 from rl_training.rng import Draws
-from rl_training.runtime.compiled import LONGEST_BLOCK, block_length
+from rl_training.runtime.compiled import block_length
 from rl_training.runtime.engine import Acceleration, Engine, chunk_length
 from rl_training.runtime.feeds import DatasetFeed, RowFeed, SourceFeed
 from rl_training.runtime.settings import FileSettings, RunSettings
@@ -74,13 +74,14 @@ class OfflineEngine(Engine):
 
     def feed(self, acceleration: Acceleration) -> RowFeed:
         """Return where compiled steps take their rows; rows that are on the device already need no fixed place."""
+        block = block_length(self.learner.model.members)
+        resident = isinstance(self.source, DatasetSource)
+        if acceleration.on_gpu:  # whole blocks; more of them where a chunk's rows need no place of their own
+            chunk = chunk_length(self.learner, self.source.batch_size, compiled=True) if resident else self.chunk
+            self.chunk = max(block, chunk - chunk % block)
         if isinstance(self.source, DatasetSource):
-            if acceleration.on_gpu:
-                block = block_length(self.learner.model.members)
-                chunk = chunk_length(self.learner, self.source.batch_size, compiled=True)
-                self.chunk = max(block, chunk - chunk % block)
             return DatasetFeed(self.source)
-        self._carried = SourceFeed(self.source, LONGEST_BLOCK)
+        self._carried = SourceFeed(self.source, block)
         return self._carried
 
     def prepare(self, first: int, count: int) -> None:

@@ -239,13 +239,15 @@ def _hidden_weights(layout: MLPLayout, saved: Tensor, slopes: Tensor, result: Te
     places = layout.destinations(result)
     before = torch.backends.cuda.matmul.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
-    for layer in range(1, len(kept)):
-        for critic in range(layout.ensemble):
-            below, above = (v[critic :: layout.ensemble] for v in (kept[layer - 1][0], found[layer][0]))
+    try:
+        for layer in range(1, len(kept)):
             place = places[2 * layer]
-            own = place[:, critic] if place.ndim == 4 else place[critic :: layout.ensemble]
-            torch.bmm(below.transpose(1, 2), above, out=own)
-    torch.backends.cuda.matmul.allow_tf32 = before
+            for critic in range(layout.ensemble):
+                below, above = (v[critic :: layout.ensemble] for v in (kept[layer - 1][0], found[layer][0]))
+                own = place[:, critic] if place.ndim == 4 else place[critic :: layout.ensemble]
+                torch.bmm(below.transpose(1, 2), above, out=own)
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before
 
 
 def adam(
