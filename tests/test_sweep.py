@@ -8,9 +8,10 @@ import torch
 import yaml
 
 from rl_training import IQL
-from rl_training.api.policy import Policy
+from rl_training.api.policy import Policy, evaluation_report
 from rl_training.errors import CheckpointError, ConfigError, StorageError
 from rl_training.experiment import ExperimentManager, export_member, make_config
+from rl_training.runtime.callbacks import Evaluation
 from rl_training.runtime.checkpoint import load_checkpoint
 from rl_training.runtime.members import MemberRecord, best_combination, combinations
 from tests.helpers import Cut, CutAt, assert_same_run, call_cli, checkpoints, metric_rows, run_cli, run_values, tiny_run
@@ -304,3 +305,18 @@ def test_the_command_line_from_sweep_to_a_member_alone(tmp_path, capsys):
     by_seed = tmp_path / "by-seed"
     call_cli(capsys, "export-member", one, "--seed", 1, "--out", by_seed)
     assert "finished" in (by_seed / "run.json").read_text()
+
+
+def test_a_member_is_not_exported_into_its_own_run(runs):
+    folder, _ = runs
+    with pytest.raises(ConfigError, match="lies inside the run"):
+        export_member(folder / "iql", folder / "iql" / "checkpoints" / "mine", member=0)
+
+
+def test_diverged_members_count_in_no_mean():
+    records = [MemberRecord(0), MemberRecord(1, status="diverged", status_step=30)]
+    evaluation = Evaluation(np.array([[1.0, 3.0], [100.0, 100.0]]), np.full((2, 2), 5))
+    report = evaluation_report(evaluation, records)
+    assert report["return_mean"] == 2.0
+    assert "diverged_at" not in report["members"][0]
+    assert report["members"][1]["diverged_at"] == 30

@@ -112,23 +112,26 @@ def whole_number(name: str, value: Any, low: int, high: int) -> int:
 def evaluation_report(evaluation: Evaluation, members: Sequence[MemberRecord], member: int | None = None) -> dict[str, Any]:
     """Return the plain values of an evaluation: over all episodes, for each member, and a 95 % interval of the mean.
 
-    The members of a sweep have `knobs`, and there are `combinations` of them where more than one member is asked for.
+    Diverged members say so and count in no mean, unless there is no other. The members of a sweep have `knobs`, and there are
+    `combinations` of them where more than one member is asked for.
     """
     chosen = range(len(members)) if member is None else [member]
     if member is not None and not 0 <= member < len(members):
         raise ConfigError(f"member {member} is not there: the checkpoint has members 0 to {len(members) - 1}")
-    returns, lengths = evaluation.returns[list(chosen)], evaluation.lengths[list(chosen)]
+    counted = [index for index in chosen if members[index].status != "diverged"] or list(chosen)
+    returns, lengths = evaluation.returns[counted], evaluation.lengths[counted]
     rows = [
         {
             "member": index,
             "seed": members[index].seed,
             **({"knobs": members[index].knobs} if members[index].knobs else {}),
+            **({"diverged_at": members[index].status_step} if members[index].status == "diverged" else {}),
             "return_mean": float(evaluation.returns[index].mean()),
             "return_std": float(evaluation.returns[index].std()),
         }
         for index in chosen
     ]
-    spread = returns.mean(axis=1) if len(rows) > 1 else returns[0]
+    spread = returns.mean(axis=1) if len(returns) > 1 else returns[0]
     found = combinations(members, evaluation.member_means) if member is None else []
     return {
         "return_mean": float(returns.mean()),

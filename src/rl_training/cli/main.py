@@ -156,7 +156,7 @@ def export_member(
         print(json.dumps({"run_dir": str(path), "algo": config.algo, "seed": config.seed}))
         return
     print(f"run: {path}")
-    print(f"next: rl-training resume {path}, or evaluate, predict, finetune")
+    print(f"next: rl-training resume {path}, or evaluate, predict")
 
 
 @app.command()
@@ -293,7 +293,8 @@ def _print_evaluation(policy: "Policy", report: dict[str, Any], task: tuple[str,
     if len(report["members"]) > 1:
         for row in report["members"]:
             label = policy.members[row["member"]].label
-            print(f"  member {row['member']} seed {label}: {row['return_mean']:.1f} +- {row['return_std']:.1f}")
+            lost = f" (diverged at step {row['diverged_at']}, not counted)" if "diverged_at" in row else ""
+            print(f"  member {row['member']} seed {label}: {row['return_mean']:.1f} +- {row['return_std']:.1f}{lost}")
         means = [row["return_mean"] for row in report["members"]]
         for line in combination_table(combinations(policy.members, means)):
             print(line)
@@ -331,7 +332,8 @@ def _print_result(manager: "ExperimentManager", result: "TrainingResult", as_jso
     for row, record in zip(members, result.members, strict=True):
         score = "not evaluated" if row["last_return"] is None else f"return {row['last_return']:.1f}"
         best = "" if row["best_return"] is None else f", best {row['best_return']:.1f} at step {row['best_step']:,}"
-        print(f"seed {record.label}: {score}{best}" + ("" if row["status"] == "training" else f" ({row['status']})"))
+        who = f"member {row['member']} seed" if len(members) > 1 else "seed"
+        print(f"{who} {record.label}: {score}{best}" + ("" if row["status"] == "training" else f" ({row['status']})"))
     for line in combination_table(result.combinations):
         print(line)
     print(f"run: {manager.run_dir}")

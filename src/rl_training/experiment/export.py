@@ -31,6 +31,8 @@ def export_member(
     chosen = _chosen(whole, member, seed)
     alone = lone_member(whole, chosen, run)
     home = locate(run)[0]
+    if home is not None and target.resolve().is_relative_to(home.resolve()):
+        raise ConfigError(f"{target}: lies inside the run {home}, which may be started over; choose another --out")
     rows = _metric_rows(whole, chosen, home)
     alone.state["metrics_bytes"] = len(rows)
     manager = ExperimentManager(make_config(alone.state["config"], str(alone.path)), target)

@@ -143,8 +143,10 @@ def keep_freed_memory() -> None:
 class Acceleration:
     """How gradient steps run now: as resolved at the start, or eagerly once compiling has failed."""
 
-    def __init__(self, resolved: ResolvedEngine, warn: Callable[[str], None]) -> None:
-        self.resolved, self._warn = resolved, warn
+    def __init__(
+        self, resolved: ResolvedEngine, warn: Callable[[str], None], note: Callable[[str], None] = lambda _: None
+    ) -> None:
+        self.resolved, self._warn, self._note = resolved, warn, note
 
     @property
     def compiles(self) -> bool:
@@ -158,6 +160,9 @@ class Acceleration:
 
     def steps(self, learner: Learner[Any, Any], feed: RowFeed) -> CompiledSteps:
         """Return compiled steps of a learner on the rows of a feed."""
+        self._note(
+            f"engine `{self.resolved.mode}`: the first steps are compiled, which may take a minute; a signal waits for it"
+        )
         return CompiledSteps(learner, feed, precision=self.resolved.precision, graphs=self.resolved.mode == "graph")
 
     def give_up(self, error: CompilationFailedError) -> None:

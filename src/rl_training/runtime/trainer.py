@@ -193,7 +193,7 @@ def _train(
                 resolved = resolve_engine(settings, learner, stored, engine.planned_steps)
                 if checkpoint is not None and (difference := _differences(checkpoint, resolved.record())):
                     reporter.warn(f"not bit-exact: the checkpoint was written with {difference}")
-                acceleration = Acceleration(resolved, reporter.warn)
+                acceleration = Acceleration(resolved, reporter.warn, reporter.note)
                 engine.accelerate(acceleration)
                 if checkpoint is not None and engine.total < (taken := engine.position(checkpoint)):
                     raise ConfigError(f"the budget of {engine.total} steps is below the {taken} of {checkpoint.path}")
