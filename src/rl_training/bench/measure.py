@@ -24,7 +24,7 @@ from rl_training.errors import ConfigError, StorageError
 from rl_training.experiment.config import RunConfig, make_config
 from rl_training.experiment.registry import REGISTRY, get_spec
 from rl_training.knobs import Sizes, StrictModel
-from rl_training.runtime.engine import Acceleration, applied, resolve_device, resolve_engine
+from rl_training.runtime.engine import Acceleration, applied, check_engine, resolve_device, resolve_engine
 from rl_training.runtime.offline import OfflineEngine
 from rl_training.runtime.processing import ProcessedDataset
 from rl_training.runtime.sources import DatasetSource
@@ -121,6 +121,8 @@ def measure(settings: BenchSettings, rival: Rival | None = None, say: Say = lamb
     matched = {config.algo for config in configs if rival is not None and (settings.algo != "all" or config.algo in TWINS)}
     for algo in matched:
         check_comparable(algo, settings.algo_kwargs, settings.precision)
+    for config in configs:
+        check_engine(config, device)
     say(f"{settings.rows:,} synthetic rows, {device_name(device)}")
     data = synthetic(settings.rows, settings.obs, settings.act)
     results = []

@@ -64,15 +64,20 @@ def resolve_device(name: str) -> torch.device:
     return device
 
 
+def check_engine(settings: RunSettings, device: torch.device) -> None:
+    """Raise a ConfigError for a mode or precision that a device does not have; cheap, before any data is made."""
+    if settings.precision != "float32" and device.type == "cpu":
+        raise ConfigError(f"precision = {settings.precision!r} needs a CUDA device; use float32 on the CPU")
+    if settings.engine == "graph" and device.type == "cpu":
+        raise ConfigError("engine = 'graph' needs a CUDA device; use eager or compile on the CPU")
+
+
 def resolve_engine(
     settings: RunSettings, learner: Learner[Any, Any], stored: dict[str, Any] | None, planned_steps: int = 0
 ) -> ResolvedEngine:
     """Return mode, precision and threads for a run of so many gradient steps, from a checkpoint's record if there is one."""
     device = learner.model.device
-    if settings.precision != "float32" and device.type == "cpu":
-        raise ConfigError(f"precision = {settings.precision!r} needs a CUDA device; use float32 on the CPU")
-    if settings.engine == "graph" and device.type == "cpu":
-        raise ConfigError("engine = 'graph' needs a CUDA device; use eager or compile on the CPU")
+    check_engine(settings, device)
     small = step_operations(learner, settings.algo_kwargs.batch_size) < _SMALL_STEP
     wanted = 1 if small else torch.get_num_threads()
     threads = wanted if stored is None else max(1, min(int(stored["threads"]), torch.get_num_threads()))

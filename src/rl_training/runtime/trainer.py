@@ -16,7 +16,7 @@ from rl_training.data.transforms import Transforms
 from rl_training.errors import CheckpointError, ConfigError, DatasetError, StorageError
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.checkpoint import Checkpoint
-from rl_training.runtime.engine import Acceleration, Engine, applied, resolve_device, resolve_engine
+from rl_training.runtime.engine import Acceleration, Engine, applied, check_engine, resolve_device, resolve_engine
 from rl_training.runtime.loop import LoopParts, TrainingLoop, TrainingResult
 from rl_training.runtime.offline import OfflineEngine
 from rl_training.runtime.offline_setup import OfflineData, offline_data
@@ -185,6 +185,7 @@ def _train(
     checkpoint = options.resume_from
     with SignalWatch() as signals, contextlib.closing(reporter):
         device = resolve_device(settings.device)
+        check_engine(settings, device)
         supply = make_supply(signals, reporter)
         try:
             learner = build(supply.spaces, settings.member_seeds, device, settings.algo_kwargs, settings.member_knobs)
