@@ -47,7 +47,7 @@ def curve(run_dir, counter):
     return {count: sum(values) / len(values) for count, values in returns.items()}
 
 
-def check(name, run_dir):
+def assert_learned(name, run_dir):
     report = call("evaluate", run_dir, "--episodes", "20", "--json")
     means = [round(member["return_mean"], 1) for member in report["members"]]
     print(f"\n{name}: mean {report['return_mean']:.1f}, seeds {means}, 95 % {report['return_interval']}")
@@ -59,7 +59,7 @@ def check(name, run_dir):
 @pytest.mark.parametrize("name", BARS)
 def test_it_learns(name, tmp_path):
     train(name, tmp_path / "run")
-    check(name, tmp_path / "run")
+    assert_learned(name, tmp_path / "run")
 
 
 @pytest.mark.learning
@@ -68,7 +68,7 @@ def test_it_learns(name, tmp_path):
 @pytest.mark.parametrize("name", [name for name in BARS if "mixture" not in name])
 def test_it_learns_in_graphs(name, precision, tmp_path):
     train(name, tmp_path / "run", "engine=graph", f"precision={precision}", "device=cuda", seeds="0..7")
-    check(name, tmp_path / "run")
+    assert_learned(name, tmp_path / "run")
 
 
 def needs(returns, bar=-200.0):

@@ -135,14 +135,14 @@ class _StackedMLPFunction(torch.autograd.Function):
         result = layout.new_columns(ctx.members, tiles[0][0][0]) if ctx.needs_input_grad[0] else None
         places = layout.destinations(result) if result is not None else []
         gradient = gradient.flatten(0, 1)
-        parts, first = [], 0
+        wanted, slopes, first = ctx.needs_input_grad[3:], [], 0
         for number, kept in enumerate(tiles):
             rows = kept[0][0].shape[1]
             slope = _backward(layout, stacks, kept, gradient[:, first : first + rows], places, add=number > 0)
-            parts.append(slope if any(ctx.needs_input_grad[3:]) else None)
+            if any(wanted):
+                slopes.append(slope)
             first += rows
-        wanted = ctx.needs_input_grad[3:]
-        return (result, None, None, *_to_parts(layout, stacks, parts, ctx.shapes, wanted))
+        return (result, None, None, *_to_parts(layout, stacks, slopes, ctx.shapes, wanted))
 
 
 def _joined(tiles: Sequence[Tensor]) -> Tensor:
@@ -172,7 +172,7 @@ def _backward(
 def _to_parts(
     layout: MLPLayout,
     stacks: Sequence[Tensor],
-    slopes: Sequence[Tensor | None],
+    slopes: Sequence[Tensor],
     shapes: Sequence[torch.Size],
     wanted: Sequence[bool],
 ) -> list[Tensor | None]:
@@ -181,8 +181,7 @@ def _to_parts(
     start = 0
     for shape, asked in zip(shapes, wanted, strict=True):
         columns = slice(start, start + shape[-1])
-        slope = _joined([one for one in slopes if one is not None]) if asked else None
-        found.append(None if slope is None else mlp_math.input_slopes(stacks, slope, layout.ensemble, columns, shape))
+        found.append(mlp_math.input_slopes(stacks, _joined(slopes), layout.ensemble, columns, shape) if asked else None)
         start = columns.stop
     return found
 

@@ -1,14 +1,13 @@
 """Perceptrons as three operators that a compiler leaves whole: forward, slopes of hidden layers, gradients of parameters.
 
 Each takes a list of *jobs*, networks of equal hidden widths that do not depend on one another, so that several calls can be
-merged into one launch. On a GPU a call is one Triton kernel; elsewhere, and for shapes the kernels do not know, it is torch's
-batched products.
+merged into one launch. On a GPU a call is one Triton kernel, elsewhere torch's batched products. A shape that the kernels do
+not know never comes here on a GPU: such a network is traced operation by operation.
 """
 
 import contextlib
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from itertools import accumulate
 from typing import Any
 
 import torch
@@ -247,8 +246,3 @@ def _launched() -> Any:
     from rl_training.models.kernels import launch
 
     return launch
-
-
-def first_programs(programs: Sequence[int]) -> list[int]:
-    """Return the first program of each job in a launch that gives the jobs these many."""
-    return [0, *accumulate(programs[:-1])]

@@ -82,9 +82,7 @@ class SegmentValues:
     """The values of a segment as a loss uses them."""
 
     columns: Tensor  # (members, size): a leaf that carries the gradient, or a tensor without one
-    stacks: list[Tensor] = field(
-        default_factory=list
-    )  # the parameters as a network multiplies them, kept when they are views
+    stacks: list[Tensor] = field(default_factory=list)  # parameters as a network multiplies them, kept when they are views
 
 
 class ParameterBank:

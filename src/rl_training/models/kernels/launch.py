@@ -1,6 +1,7 @@
 """Launches of the kernels of stacked perceptrons: tiles, tables of jobs, and which size suits how much work."""
 
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ from rl_training.models.kernels.adam import adam_kernel
 from rl_training.models.kernels.mlp_backward import hidden_slopes_kernel, parameter_gradients_kernel
 from rl_training.models.kernels.mlp_forward import forward_kernel
 from rl_training.models.mlp_math import MLPLayout
-from rl_training.models.mlp_ops import empty_outputs, empty_slopes, first_programs
+from rl_training.models.mlp_ops import empty_outputs, empty_slopes
 from rl_training.models.parameters import ALIGNMENT
 
 PROCESSORS = 132  # of the GPU these sizes were chosen on
@@ -74,8 +75,22 @@ def _padded(size: int) -> int:
     return size + -size % ALIGNMENT
 
 
-def _places(layouts: Sequence[MLPLayout]) -> tuple[tuple[int, ...], ...]:
-    return tuple(tuple(number for place in layout.places for number in place) for layout in layouts)
+def _first_programs(programs: Sequence[int]) -> list[int]:
+    """The first program of each job in a launch that gives the jobs these many."""
+    return [0, *accumulate(programs[:-1])]
+
+
+def _shapes(layouts: Sequence[MLPLayout], precision: str) -> dict[str, Any]:
+    """What every kernel of perceptrons is compiled for."""
+    hidden = layouts[0].hidden
+    places = tuple(tuple(number for place in layout.places for number in place) for layout in layouts)
+    return {
+        "PLACES": places,
+        "WIDTHS": hidden,
+        "JOBS": len(layouts),
+        "LAYERS": len(hidden),
+        "PRECISION": _PRECISIONS[precision],
+    }
 
 
 def _contiguous_rows(parts: Sequence[Tensor]) -> list[Tensor]:
@@ -98,7 +113,7 @@ def _jobs(
 ) -> tuple[tuple[int, ...], ...]:
     """The table of jobs; see the kernels for its fields."""
     table = []
-    for index, (start, layout) in enumerate(zip(first_programs(programs), layouts, strict=True)):
+    for index, (start, layout) in enumerate(zip(_first_programs(programs), layouts, strict=True)):
         own = inputs[index] if inputs is not None else (0,) * 7
         some = tuple(wanted[2 * index : 2 * index + 2]) or (0, 0)
         head = (start, members * layout.ensemble, layout.ensemble, rows[index])
@@ -138,12 +153,8 @@ def forward(
     forward_kernel[(sum(programs),)](
         *(tuple(columns), tuple(firsts), tuple(seconds), tuple(outputs), tuple(saved)),
         META=table,
-        PLACES=_places(layouts),
-        WIDTHS=layouts[0].hidden,
-        JOBS=len(layouts),
-        LAYERS=len(layouts[0].hidden),
         OUT=max(_power(layout.widths[-1]) for layout in layouts),
-        PRECISION=_PRECISIONS[precision],
+        **_shapes(layouts, precision),
         **options,
     )
     return results
@@ -170,13 +181,9 @@ def hidden_slopes(
     hidden_slopes_kernel[(sum(programs),)](
         *(tuple(columns), tuple(gradients), tuple(saved), tuple(results[::2]), tuple(results[1::2])),
         META=table,
-        PLACES=_places(layouts),
-        WIDTHS=layouts[0].hidden,
-        JOBS=len(layouts),
-        LAYERS=len(layouts[0].hidden),
         OUT=max(_power(layout.widths[-1]) for layout in layouts),
         IN=_power(max(wanted[1::2])),
-        PRECISION=_PRECISIONS[precision],
+        **_shapes(layouts, precision),
         **options,
     )
     return results
@@ -217,12 +224,8 @@ def parameter_gradients(
     parameter_gradients_kernel[(sum(programs),)](
         *(tuple(firsts), tuple(seconds), tuple(gradients), tuple(saved), tuple(slopes), tuple(partial)),
         META=table,
-        PLACES=_places(layouts),
-        WIDTHS=layouts[0].hidden,
-        JOBS=len(layouts),
-        LAYERS=len(layouts[0].hidden),
         SMALL=small,
-        PRECISION=_PRECISIONS[precision],
+        **_shapes(layouts, precision),
         **options,
     )
     results = [values[0] if len(values) == 1 else values.sum(0) for values in partial]
@@ -265,7 +268,7 @@ def adam(
 ) -> None:
     """Launch Adam on segments (column, size, group, column of the target or -1), and polyak of their targets."""
     programs = [triton.cdiv(size, block) for _, size, _, _ in segments]
-    table = tuple((start, *segment) for start, segment in zip(first_programs(programs), segments, strict=True))
+    table = tuple((start, *segment) for start, segment in zip(_first_programs(programs), segments, strict=True))
     adam_kernel[(sum(programs), parameters.shape[0])](
         *(parameters, first, second, targets, tuple(gradients), factors, tau),
         META=table,
