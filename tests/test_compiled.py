@@ -8,12 +8,14 @@ from rl_training.bench.measure import synthetic
 from rl_training.errors import ConfigError
 from rl_training.experiment import registry
 from rl_training.experiment.config import make_config
+from rl_training.models import mlp_ops
 from rl_training.rng import Draws
+from rl_training.runtime import compiled
 from rl_training.runtime.checkpoint import load_checkpoint
 from rl_training.runtime.compiled import LONGEST_BLOCK, block_length
 from rl_training.runtime.engine import STEPS_WORTH_COMPILING, resolve_engine
 from rl_training.runtime.progress import QuietReporter
-from rl_training.runtime.tracing import launches, trace_step, variant_at
+from rl_training.runtime.tracing import Wanted, launches, trace_step, variant_at
 from tests.helpers import Cut, CutAt, assert_same_run, checkpoints, metric_rows, tiny_run
 
 MEMBERS, BATCH = 2, 16
@@ -22,7 +24,13 @@ MEMBERS, BATCH = 2, 16
 @pytest.fixture
 def uncompiled(monkeypatch):
     """Blocks of traced steps without the compiler, which takes seconds for each."""
-    monkeypatch.setattr(torch, "compile", lambda function, **_: function)
+    monkeypatch.setattr(compiled, "compile_for_cpu", lambda traced: traced.graph)
+
+
+@pytest.fixture
+def operators(monkeypatch):
+    """Networks recorded as on a GPU: whole, as operators, which do what an eager step does to the last bit."""
+    monkeypatch.setattr(mlp_ops, "recorded_plainly", lambda _device: False)
 
 
 def learner_of(algo, **kwargs):
@@ -35,55 +43,73 @@ def learner_of(algo, **kwargs):
     return learner, rows, lambda rows, _prior: data.layout.batch(rows)
 
 
-@pytest.mark.parametrize("report", [False, True], ids=["silent", "reporting"])
+def wanted_at(learner, step, **results):
+    return Wanted(variant_at(learner, step, report=False).due, **results)
+
+
+def check_traced(learner, rows, make_batch, wanted, same):
+    """Compare a traced step with the learner's own, on other random numbers than it was traced with."""
+    traced = trace_step(learner, wanted, rows, None, make_batch, "float32")
+    model, draws = learner.model, Draws.of_steps(learner.model.seed_tensor, 7)
+    got = traced.graph(model.trained.flat, model.targets.flat, rows, None, *draws.values_of_step(traced.streams))
+    loss, metrics = learner.loss(make_batch(rows, None), Step(draws, wanted.due, wanted.metrics))
+    gradients = learner.gradients(loss, wanted.due) if wanted.gradients else {}
+    told = summarize(metrics) if wanted.metrics else {}
+    assert (traced.segments, traced.metrics) == (tuple(gradients), tuple(told))
+    for name, value, expected in zip([*gradients, *told], got, [*gradients.values(), *told.values()], strict=True):
+        assert same(value, expected), name
+
+
+def nearly(value, expected):
+    return torch.allclose(value, expected, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("results", [{}, {"metrics": True}, {"gradients": False, "metrics": True}], ids=str)
 @pytest.mark.parametrize("step", [0, 19], ids=["first", "delayed"])
 @pytest.mark.parametrize("algo", registry.names())
-def test_a_traced_step_is_the_learner_s_own(algo, step, report):
+def test_a_traced_step_is_the_learner_s_own(algo, step, results, operators):
     learner, rows, make_batch = learner_of(algo)
-    variant = variant_at(learner, step, report=report)
-    traced = trace_step(learner, variant, rows, None, make_batch, "float32")
-    draws = Draws.of_steps(learner.model.seed_tensor, 7)  # other numbers than it was traced with
-    got = traced.graph(
-        learner.model.trained.flat, learner.model.targets.flat, rows, None, *draws.values_of_step(traced.streams)
-    )
-    loss, metrics = learner.loss(make_batch(rows, None), Step(draws, variant.due, report))
-    expected = summarize(metrics) if report else learner.gradients(loss, variant.due)
-    assert traced.names == tuple(expected)
-    for name, value in zip(traced.names, got, strict=True):
-        assert torch.equal(value, expected[name]), name
+    check_traced(learner, rows, make_batch, wanted_at(learner, step, **results), torch.equal)
+
+
+@pytest.mark.parametrize("algo", registry.names())
+def test_a_step_recorded_for_the_cpu_s_compiler_is_the_learner_s_own_too(algo):
+    learner, rows, make_batch = learner_of(algo)
+    check_traced(learner, rows, make_batch, wanted_at(learner, 19, metrics=True), nearly)
+
+
+@pytest.mark.parametrize("plainly", [True, False], ids=["plain", "operators"])
+def test_layer_norm_and_clipping_are_traced_too(plainly, monkeypatch):
+    monkeypatch.setattr(mlp_ops, "recorded_plainly", lambda _device: plainly)
+    learner, rows, make_batch = learner_of("iql", critic_layer_norm=True, value_layer_norm=True, max_grad_norm=0.1)
+    check_traced(learner, rows, make_batch, wanted_at(learner, 0), nearly)
 
 
 @pytest.mark.parametrize(("algo", "calls"), [("iql", 1), ("xql", 1), ("td3_bc", 2), ("sac", 2), ("cql", 2), ("rlpd", 2)])
-def test_networks_that_wait_for_the_same_share_a_launch(algo, calls):
+def test_networks_that_wait_for_the_same_share_a_launch(algo, calls, operators):
     learner, rows, make_batch = learner_of(algo)
-    traced = trace_step(learner, variant_at(learner, 19, report=False), rows, None, make_batch, "float32")
+    traced = trace_step(learner, wanted_at(learner, 19), rows, None, make_batch, "float32")
     assert launches(traced.graph) == {"mlp_forward": calls, "mlp_hidden_slopes": calls, "mlp_gradients": 1}
-
-
-def test_layer_norm_and_clipping_are_traced_too():
-    learner, rows, make_batch = learner_of("iql", critic_layer_norm=True, value_layer_norm=True, max_grad_norm=0.1)
-    variant = variant_at(learner, 0, report=False)
-    traced = trace_step(learner, variant, rows, None, make_batch, "float32")
-    loss, _ = learner.loss(make_batch(rows, None), Step(Draws.of_steps(learner.model.seed_tensor, 0), variant.due, False))
-    got = traced.graph(learner.model.trained.flat, learner.model.targets.flat, rows, None)
-    for value, expected in zip(got, learner.gradients(loss, variant.due).values(), strict=True):
-        assert torch.allclose(value, expected, rtol=1e-5, atol=1e-7)
 
 
 @pytest.mark.parametrize("seeds", [None, [0, 7]], ids=["solo", "population"])
 @pytest.mark.parametrize("algo", registry.names())
-def test_blocks_of_traced_steps_train_as_eager_steps_do(algo, seeds, tmp_path, uncompiled):
+def test_blocks_of_traced_steps_train_as_eager_steps_do(algo, seeds, tmp_path, uncompiled, operators):
     for mode in ("eager", "compile"):
         tiny_run(tmp_path / mode, algo, seeds=seeds, engine=mode)
     assert_same_run(tmp_path / "eager", tmp_path / "compile")
 
 
-def test_the_compiler_changes_nothing_but_rounding(tmp_path):
+def test_the_compiler_changes_nothing_but_rounding_and_its_runs_resume(tmp_path):
     for mode in ("eager", "compile"):
         tiny_run(tmp_path / mode, "iql", engine=mode, eval_interval=1000)
     for here, there in zip(metric_rows(tmp_path / "eager"), metric_rows(tmp_path / "compile"), strict=True):
         assert there == pytest.approx(here, rel=1e-5, abs=1e-6)
     assert mode_of(tmp_path / "compile") == "compile"
+    with pytest.raises(Cut):
+        tiny_run(tmp_path / "cut", "iql", engine="compile", eval_interval=1000, callbacks=[CutAt("checkpoint", 30)])
+    tiny_run(tmp_path / "cut", "iql", engine="compile", eval_interval=1000, resume=True)
+    assert_same_run(tmp_path / "compile", tmp_path / "cut")
 
 
 @pytest.mark.parametrize("algo", ["iql", "td3_bc", "rlpd"])
@@ -97,22 +123,16 @@ def test_cut_and_resumed_equals_uninterrupted(algo, tmp_path, uncompiled):
 
 
 @pytest.mark.parametrize("failing_call", [1, 2], ids=["at once", "half way"])
-def test_a_failure_falls_back_with_one_warning_and_is_recorded(failing_call, tmp_path, monkeypatch):
+def test_a_failure_falls_back_with_one_warning_and_is_recorded(failing_call, tmp_path, monkeypatch, operators):
     calls = []
 
-    def compile_later(function, **_):
-        """As the compiler does: it looks at a function when that is first called."""
-        calls.append(function)
-        number = len(calls)
+    def compile_badly(traced):
+        calls.append(traced)
+        if len(calls) >= failing_call:
+            raise RuntimeError("no such instruction\nand much more")
+        return traced.graph
 
-        def compiled(*arguments):
-            if number >= failing_call:
-                raise RuntimeError("no such instruction\nand much more")
-            return function(*arguments)
-
-        return compiled
-
-    monkeypatch.setattr(torch, "compile", compile_later)
+    monkeypatch.setattr(compiled, "compile_for_cpu", compile_badly)
     warned = []
     tiny_run(tmp_path / "fallen", "td3_bc", engine="compile", reporter=Warnings(warned))
     assert len(warned) == 1
@@ -130,11 +150,14 @@ def test_what_the_cpu_cannot_do_is_refused_in_one_line():
             resolve_engine(make_config({"algo": "iql", "env_id": "Pendulum-v1", key: value}), learner, None)
 
 
-def test_auto_is_eager_on_the_cpu_and_keeps_what_a_checkpoint_says():
+def test_auto_compiles_long_runs_where_there_is_a_compiler_and_keeps_what_a_checkpoint_says(monkeypatch):
     learner, _, _ = learner_of("iql")
     config = make_config({"algo": "iql", "env_id": "Pendulum-v1"})
-    resolved = resolve_engine(config, learner, None, 100 * STEPS_WORTH_COMPILING)
-    assert resolved.mode == "eager"
+    long = STEPS_WORTH_COMPILING["cpu"]
+    for compiler, steps, mode in (("/bin/g++", long, "compile"), ("/bin/g++", long - 1, "eager"), (None, long, "eager")):
+        monkeypatch.setattr("shutil.which", lambda _name, found=compiler: found)
+        resolved = resolve_engine(config, learner, None, steps)
+        assert resolved.mode == mode
     assert resolve_engine(config, learner, {**resolved.record(), "mode": "compile"}).mode == "compile"
 
 

@@ -116,10 +116,14 @@ def integers(
     `high` is a number or a tensor that broadcasts over the leading axes: `()`, `(members,)` beside one step, `(steps,)` or
     `(members, steps)` beside a range of steps (a replay buffer that grows).
     """
-    words = bits(seeds, stream, step, shape, device=device)
+    return bounded(bits(seeds, stream, step, shape, device=device), high, len(shape))
+
+
+def bounded(words: Tensor, high: Tensor | int, axes: int) -> Tensor:
+    """Return the integers in [0, high) that bits (..., *shape) stand for, `axes` of them in the shape; `high` as in `integers`."""
     bound = _int64(high, words.device)
     if bound.ndim > 0:
-        bound = bound.reshape(*bound.shape, *(1 for _ in shape))
+        bound = bound.reshape(*bound.shape, *(1 for _ in range(axes)))
     return _multiply_high(words, bound)
 
 
@@ -198,6 +202,25 @@ class Draws:
 
         It need not be known before the step: the bits are drawn with the chunk and scaled here.
         """
-        words = self._chunk(bits, stream, shape)
-        bound = _int64(high, words.device)
-        return _multiply_high(words, bound.reshape(-1, *(1 for _ in shape)) if bound.ndim else bound)
+        return bounded(self._chunk(bits, stream, shape), high, len(shape))
+
+
+class Ahead:
+    """Draws of consecutive steps, (members, steps, *shape); on the CPU those of many steps are made at once."""
+
+    def __init__(self, seeds: Tensor, count: int) -> None:
+        self._seeds, self._count = seeds, count
+        self._kept: dict[DrawKey, tuple[int, Tensor]] = {}
+
+    def __call__(self, key: DrawKey, steps: Tensor) -> Tensor:
+        """Return the numbers of some steps."""
+        draw, stream, shape = key
+        if steps.is_cuda:
+            return draw(self._seeds, stream, steps, shape)
+        first, count = int(steps[0]), len(steps)
+        start, values = self._kept.get(key, (0, torch.empty(0, 0)))
+        if not start <= first <= start + values.shape[1] - count:
+            start, many = first, torch.arange(first, first + max(count, self._count))
+            values = draw(self._seeds, stream, many, shape)
+            self._kept[key] = (start, values)
+        return values[:, first - start : first - start + count]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import accumulate, pairwise
 from math import prod
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -112,6 +112,14 @@ class MLPLayout:
         return [(end, start) for end, start in zip(ends, starts, strict=True) if end < start]
 
     @cached_property
+    def slices(self) -> list[tuple[int, int, tuple[int, int]]]:
+        """The columns of each parameter, of all critics, from and to, and its shape in one of them."""
+        starts = [column for column, _ in self.places]
+        return [
+            (start, start + self.ensemble * prod(shape), shape) for start, shape in zip(starts, self._shapes, strict=True)
+        ]
+
+    @cached_property
     def _shapes(self) -> list[tuple[int, int]]:
         shapes = []
         for layer, (fan_in, fan_out) in enumerate(pairwise(self.widths)):
@@ -184,6 +192,50 @@ def forward(
         if kept is not None:
             kept.append(saved)
     return product(hidden, stacks[last * count]).add_(stacks[last * count + 1])
+
+
+def plain_forward(layout: MLPLayout, columns: Tensor, inputs: Tensor) -> Tensor:
+    """Return the outputs (members, critics, rows, out) by operations that autograd and a compiler can take apart.
+
+    Nothing is written in place, so that a compiler may fuse what stands between two products, both ways.
+    """
+    stacks: tuple[Tensor, ...] = _Parameters.apply(columns, layout)  # type: ignore[no-untyped-call]
+    hidden, count, last = inputs, layout.parameters_per_layer, len(layout.hidden)
+    for layer in range(last):
+        weight, bias = stacks[layer * count : layer * count + 2]
+        hidden = torch.bmm(hidden, weight) + bias
+        if layout.layer_norm:
+            scale, offset = stacks[layer * count + 2 : layer * count + 4]
+            norm = torch.nn.functional.layer_norm(hidden, hidden.shape[-1:], None, None, LAYER_NORM_EPS)
+            hidden = norm * scale + offset
+        hidden = hidden.relu()
+    outputs = torch.bmm(hidden, stacks[last * count]) + stacks[last * count + 1]
+    return outputs.view(-1, layout.ensemble, *outputs.shape[1:])
+
+
+class _Parameters(torch.autograd.Function):
+    """The parameters (stack, rows, out) in columns (members, size); the gradient of the columns is theirs put in a row.
+
+    By itself autograd would add up gradients of whole columns, one for each parameter.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, columns: Tensor, layout: MLPLayout) -> tuple[Tensor, ...]:
+        ctx.layout, stack = layout, columns.shape[0] * layout.ensemble
+        return tuple(columns[:, start:stop].reshape(stack, *shape) for start, stop, shape in layout.slices)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        layout: MLPLayout = ctx.layout
+        members = gradients[0].shape[0] // layout.ensemble
+        pieces, end = list[Tensor](), 0
+        for (start, stop, _), gradient in zip([*layout.slices, (layout.size, 0, ())], [*gradients, None], strict=True):
+            if start > end:
+                pieces.append(gradients[0].new_zeros(members, start - end))
+            if gradient is not None:
+                pieces.append(gradient.reshape(members, -1))
+            end = stop
+        return torch.cat(pieces, dim=1), None
 
 
 def row_tiles(inputs: Tensor) -> list[slice]:

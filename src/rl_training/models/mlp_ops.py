@@ -31,6 +31,11 @@ def fused_networks(precision: str) -> Iterator[None]:
         _precision = before
 
 
+def recorded_plainly(device: torch.device) -> bool:
+    """Return whether a network is being recorded for a compiler that fuses its operations itself: the CPU's."""
+    return _precision is not None and device.type == "cpu"
+
+
 def fused_precision(layout: MLPLayout, device: torch.device) -> str | None:
     """Return the precision in which a network goes through these operators now, None if it does not."""
     if _precision is None or (device.type == "cuda" and not has_kernels(layout)):

@@ -5,7 +5,6 @@ each step; a block of many steps is the block of one step many times over. The s
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import lru_cache
 from itertools import count as counting
 from types import FunctionType, MethodType
@@ -16,9 +15,9 @@ from torch import Tensor
 
 from rl_training.algorithms.adam import adam_factors
 from rl_training.algorithms.learner import Learner, Metrics
-from rl_training.rng import DrawKey
-from rl_training.runtime.feeds import RowFeed
-from rl_training.runtime.tracing import TracedStep, Variant, trace_step, variant_at
+from rl_training.rng import Ahead, DrawKey
+from rl_training.runtime.feeds import STEPS_AHEAD, RowFeed
+from rl_training.runtime.tracing import TracedStep, Variant, Wanted, trace_step, variant_at
 
 LONGEST_BLOCK = 20  # divides the usual intervals, and is divided by the usual delays of policies
 _MEMBER_STEPS = 256  # of a block, so that a large population's block is short and small
@@ -51,8 +50,9 @@ class CompiledSteps:
         self._base = torch.zeros((), dtype=torch.int64, device=self.device)  # number of the next step
         self._rates = torch.ones(self.longest, len(self._groups), dtype=torch.float64, device=self.device)
         self._rates_moved = False
-        self._steps: dict[Variant, tuple[TracedStep, Callable[..., list[Tensor]]]] = {}
+        self._steps: dict[Wanted, tuple[TracedStep, Callable[..., list[Tensor]]]] = {}
         self._draws: dict[Any, Callable[..., Any]] = {}
+        self._ahead = Ahead(learner.model.seed_tensor, STEPS_AHEAD)
         self._replays: dict[Pattern, Callable[[], Metrics]] = {}
         self._blocks: list[Callable[[], Metrics]] = []
 
@@ -72,7 +72,7 @@ class CompiledSteps:
             metrics = replay()
             self.learner.step += len(pattern)
             done += len(pattern)
-        return metrics
+        return metrics if report else {}
 
     def _set_rates(self, rates: Callable[[int], Rates] | None, done: int, count: int) -> None:
         """Put the learning-rate factors of the next steps in place."""
@@ -84,9 +84,14 @@ class CompiledSteps:
         self._rates_moved = rates is not None
 
     def _next_pattern(self, left: int, *, report: bool) -> Pattern:
-        """A whole block where one begins and fits, else a single step; only the last step of all may report."""
+        """A whole block where one begins and fits, else a single step; only the last step of all may report.
+
+        On the CPU, where nothing is captured, a block is as long as it can be.
+        """
         step, length = self.learner.step, 1
-        if left >= self.longest and step % self.longest == 0:
+        if self.device.type == "cpu":
+            length = min(left, self.longest)
+        elif left >= self.longest and step % self.longest == 0:
             length = self.longest
         reports = [report and offset == left - 1 for offset in range(length)]
         pattern = tuple(variant_at(self.learner, step + offset, report=last) for offset, last in enumerate(reports))
@@ -98,10 +103,9 @@ class CompiledSteps:
         kept = [buffer.clone() for buffer in [*self.learner.buffers(), self._base]]
         try:
             self.feed.load(first, len(pattern))
-            silent = [replace(variant, report=False) for variant in pattern]
-            for variant in dict.fromkeys([*silent, *(variant for variant in pattern if variant.report)]):
-                if variant not in self._steps:
-                    self._steps[variant] = self._compiled(variant, first)
+            for wanted in self._wanted_by(pattern):
+                if wanted not in self._steps:
+                    self._steps[wanted] = self._compiled(wanted, first)
             replay = self._captured(pattern) if self.graphs else self._tried(pattern)
         except Exception as error:
             raise CompilationFailedError(f"{type(error).__name__}: {error}") from error
@@ -111,11 +115,31 @@ class CompiledSteps:
         self._replays[pattern] = replay
         return replay
 
-    def _compiled(self, variant: Variant, first: int) -> tuple[TracedStep, Callable[..., list[Tensor]]]:
+    def _wanted(self, variant: Variant) -> list[Wanted]:
+        """What a step runs. Metrics are apart, so that gradients never depend on whether a step reports.
+
+        Where all groups are due on the CPU, metrics need no network more than the gradients do, and always come with them.
+        """
+        due, on_cpu = variant.due, self.device.type == "cpu"
+        if not on_cpu and variant.targets and not set(self.learner.model.target_groups) <= set(due):
+            raise NotImplementedError("targets that move while their networks rest")
+        if on_cpu and len(due) == len(self._groups):
+            return [Wanted(due, metrics=True)]
+        told = [Wanted(due, gradients=False, metrics=True)] if variant.report else []
+        return [*told, Wanted(due)]
+
+    def _wanted_by(self, pattern: Pattern) -> list[Wanted]:
+        return list(dict.fromkeys(wanted for variant in pattern for wanted in self._wanted(variant)))
+
+    def _compiled(self, wanted: Wanted, first: int) -> tuple[TracedStep, Callable[..., list[Tensor]]]:
         rows, prior = self._rows(torch.full((1,), first, dtype=torch.int64, device=self.device))
         one = None if prior is None else prior[0]
-        traced = trace_step(self.learner, variant, rows[0], one, self.feed.batch, self.precision)
-        return traced, torch.compile(traced.graph, fullgraph=True, dynamic=False)
+        traced = trace_step(self.learner, wanted, rows[0], one, self.feed.batch, self.precision)
+        if self.device.type == "cuda":
+            return traced, torch.compile(traced.graph, fullgraph=True, dynamic=False)
+        if not wanted.gradients:
+            return traced, traced.graph  # runs once in many steps: not worth the seconds of compiling it
+        return traced, compile_for_cpu(traced)
 
     def _rows(self, steps: Tensor) -> tuple[Tensor, Tensor | None]:
         places, prior = self._once("places", self.feed.places)(steps)
@@ -129,25 +153,30 @@ class CompiledSteps:
             self._draws[name] = torch.compile(_copied(function), fullgraph=True, dynamic=False)
         return self._draws[name]
 
+    def _drawn(self, streams: tuple[DrawKey, ...], steps: Tensor) -> list[Tensor]:
+        """The random numbers of steps, (steps, members, ...) for each stream."""
+        if self.device.type == "cpu":
+            return [self._ahead(key, steps).transpose(0, 1) for key in streams]
+        draw: Callable[..., list[Tensor]] = self._once(streams, _drawing(streams))
+        return draw(self.learner.model.seed_tensor, steps)
+
     def _block(self, pattern: Pattern) -> Callable[[], Metrics]:
         """The steps of a block as a function without arguments."""
-        parts = [*(replace(variant, report=False) for variant in pattern), *(v for v in pattern if v.report)]
-        streams = tuple(dict.fromkeys(key for variant in parts for key in self._steps[variant][0].streams))
+        parts = [self._steps[wanted][0] for wanted in self._wanted_by(pattern)]
+        streams = tuple(dict.fromkeys(key for traced in parts for key in traced.streams))
         number = torch.arange(len(pattern), dtype=torch.int64, device=self.device)
-        increments, seeds = self._increments(pattern), self.learner.model.seed_tensor
+        increments = self._increments(pattern)
 
         def block() -> Metrics:
             steps = number + self._base
             rows, prior = self._rows(steps)
-            drawn = dict(zip(streams, self._once(streams, _drawing(streams))(seeds, steps), strict=True))
+            drawn = dict(zip(streams, self._drawn(streams, steps), strict=True))
             factors = self._factors(increments)
             metrics: Metrics = {}
             for offset, variant in enumerate(pattern):
                 given = (rows[offset], None if prior is None else prior[offset])
                 own = {key: values[offset] for key, values in drawn.items()}
-                if variant.report:
-                    metrics = self._results(variant, given, own)
-                gradients = self._results(replace(variant, report=False), given, own)
+                gradients, metrics = self._results(variant, given, own)
                 self._apply(variant, gradients, factors, offset)
             self._count(increments)
             self._base.add_(len(pattern))
@@ -157,12 +186,16 @@ class CompiledSteps:
 
     def _results(
         self, variant: Variant, given: tuple[Tensor, Tensor | None], drawn: Mapping[DrawKey, Tensor]
-    ) -> dict[str, Tensor]:
-        """Gradients by segment, or metrics by name, of one step."""
-        traced, function = self._steps[variant]
-        model = self.learner.model
-        results = function(model.trained.flat, model.targets.flat, *given, *(drawn[key] for key in traced.streams))
-        return dict(zip(traced.names, results, strict=True))
+    ) -> tuple[dict[str, Tensor], Metrics]:
+        """Gradients by segment, and metrics by name, of one step."""
+        model, gradients, metrics = self.learner.model, dict[str, Tensor](), Metrics()
+        for wanted in self._wanted(variant):
+            traced, function = self._steps[wanted]
+            results = function(model.trained.flat, model.targets.flat, *given, *(drawn[key] for key in traced.streams))
+            count = len(traced.segments)
+            gradients |= zip(traced.segments, results[:count], strict=True)
+            metrics |= zip(traced.metrics, results[count:], strict=True)
+        return gradients, metrics
 
     def _increments(self, pattern: Pattern) -> Tensor:
         """How often each group has been trained within the block, up to and with each step."""
@@ -219,6 +252,17 @@ class CompiledSteps:
             return {name: value.clone() for name, value in metrics.items()}
 
         return replay
+
+
+def compile_for_cpu(traced: TracedStep) -> Callable[..., list[Tensor]]:
+    """Return a traced step as compiled code, called without the checks of its arguments that `torch.compile` puts before it.
+
+    Those take half a millisecond of every step; here the arguments are always the same tensors.
+    """
+    import torch._inductor  # a second that only compiling needs
+
+    function: Callable[..., list[Tensor]] = torch._inductor.compile(traced.graph, list(traced.example))
+    return function
 
 
 def _copied(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -5,6 +5,8 @@ import ctypes
 import os
 import platform
 import re
+import shutil
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -28,7 +30,7 @@ from rl_training.runtime.settings import RunSettings
 CHUNK_LIMIT = 100  # most steps between two looks at the watchdog and the signals
 _CHUNK_OPERATIONS = 2e10  # floating-point operations of a chunk: well under a second on one slow core
 _GPU_CHUNK_OPERATIONS = 1e13  # the same for compiled steps on a GPU
-STEPS_WORTH_COMPILING = 10_000  # of a run; below, compiling takes longer than it saves
+STEPS_WORTH_COMPILING = {"cuda": 10_000, "cpu": 30_000}  # of a run; below, compiling takes longer than it saves
 _SMALL_STEP = 2e8  # below this a second thread costs more than it gives
 
 
@@ -96,8 +98,18 @@ def resolve_engine(
 
 
 def _mode(device: torch.device, planned_steps: int) -> str:
-    """Graphs where a run is long enough to win back the time to compile; on the CPU the products leave little to win."""
-    return "graph" if device.type == "cuda" and planned_steps >= STEPS_WORTH_COMPILING and triton_available() else "eager"
+    """Compiled steps, as graphs on a GPU, where a run is long enough to win back the time to compile and can."""
+    if planned_steps < STEPS_WORTH_COMPILING[device.type]:
+        return "eager"
+    if device.type == "cuda":
+        return "graph" if triton_available() else "eager"
+    return "compile" if _cpu_compiler_available() else "eager"
+
+
+def _cpu_compiler_available() -> bool:
+    """Whether the C++ compiler that torch would call is there."""
+    usual = {"darwin": "clang++", "win32": "cl"}.get(sys.platform, "g++")
+    return shutil.which(os.environ.get("CXX", usual)) is not None
 
 
 @contextlib.contextmanager

@@ -10,6 +10,8 @@ from rl_training.data.batch import Batch
 from rl_training.data.replay_buffer import ReplayBuffer
 from rl_training.runtime.sources import BatchSource, DatasetSource
 
+STEPS_AHEAD = 100  # whose random numbers are drawn at once on the CPU
+
 
 class RowFeed(ABC):
     """Packed rows of the next gradient steps, a function of their numbers and of what `load` has put in place."""
@@ -92,11 +94,12 @@ class ReplayFeed(RowFeed):
     """Rows of a replay buffer, fresh alone or mixed with prior ones; what grows with the buffer lies in small tensors."""
 
     def __init__(self, buffer: ReplayBuffer, seeds: Tensor, batch_size: int, *, shared: bool) -> None:
-        self._buffer, self._seeds, self._shape, self._shared = buffer, seeds, (batch_size,), shared
+        self._buffer, self._shape, self._shared = buffer, (batch_size,), shared
         self._available = torch.zeros(buffer.members, 1, dtype=torch.int64, device=seeds.device)
         self._oldest = torch.zeros((), dtype=torch.int64, device=seeds.device)
         self._share = torch.zeros((), dtype=torch.int64, device=seeds.device)
         self._number = torch.arange(batch_size, device=seeds.device)
+        self._ahead = rng.Ahead(seeds, STEPS_AHEAD)
 
     def look(self, share: int) -> None:
         """Take note of what the buffer holds now, and of how many rows of a batch are to be prior."""
@@ -109,21 +112,24 @@ class ReplayFeed(RowFeed):
 
     def places(self, steps: Tensor) -> tuple[Tensor, Tensor | None]:
         """Return the rows that the online engine would take one step at a time."""
-        buffer, seeds, shape = self._buffer, self._seeds, self._shape
+        buffer = self._buffer
         high = self._available.expand(-1, len(steps))
         if not buffer.prior_rows:
-            fresh = rng.integers(seeds, "batches", steps, shape, high=high)
+            fresh = self._integers("batches", steps, high)
             return self._slots(fresh), None
         if not self._shared:
-            pool = rng.integers(seeds, "batches", steps, shape, high=high + buffer.prior_rows).transpose(0, 1)
+            pool = self._integers("batches", steps, high + buffer.prior_rows).transpose(0, 1)
             slots = self._slots((pool - buffer.prior_rows).transpose(0, 1))
             places = torch.where(pool < buffer.prior_rows, pool, slots)
         else:
-            prior = rng.integers(seeds, "prior_batches", steps, shape, high=buffer.prior_rows).transpose(0, 1)
-            slots = self._slots(rng.integers(seeds, "batches", steps, shape, high=high))
+            prior = self._integers("prior_batches", steps, buffer.prior_rows).transpose(0, 1)
+            slots = self._slots(self._integers("batches", steps, high))
             use_prior = (self._number < self._share) | (self._available == 0)
             places = torch.where(use_prior, prior, slots)
         return places.contiguous(), (places < buffer.prior_rows).to(torch.float32)
+
+    def _integers(self, stream: str, steps: Tensor, high: Tensor | int) -> Tensor:
+        return rng.bounded(self._ahead((rng.bits, stream, self._shape), steps), high, len(self._shape))
 
     def _slots(self, indices: Tensor) -> Tensor:
         """Rows of storage (steps, members, batch) for indices (members, steps, batch) from the oldest transition held."""

@@ -34,12 +34,23 @@ class Variant:
 
 
 @dataclass(frozen=True)
+class Wanted:
+    """What a traced step gives: the gradients of the due groups, its metrics, or both."""
+
+    due: tuple[str, ...]
+    gradients: bool = True
+    metrics: bool = False
+
+
+@dataclass(frozen=True)
 class TracedStep:
-    """One step's gradients, or its metrics, as a graph of trained and target buffers, rows, prior flags if any, and draws."""
+    """One step's results as a graph of trained and target buffers, rows, prior flags if any, and draws."""
 
     graph: fx.GraphModule
-    names: tuple[str, ...]  # of the results: segments, or metrics
+    segments: tuple[str, ...]  # whose gradients are the first results
+    metrics: tuple[str, ...]  # the others
     streams: tuple[DrawKey, ...]  # of the last inputs
+    example: tuple[Tensor | None, ...]  # of all inputs
 
 
 def variant_at(learner: Learner[Any, Any], step: int, *, report: bool) -> Variant:
@@ -50,39 +61,30 @@ def variant_at(learner: Learner[Any, Any], step: int, *, report: bool) -> Varian
 
 
 def trace_step(
-    learner: Learner[Any, Any],
-    variant: Variant,
-    rows: Tensor,
-    prior: Tensor | None,
-    make_batch: MakeBatch,
-    precision: str,
+    learner: Learner[Any, Any], wanted: Wanted, rows: Tensor, prior: Tensor | None, make_batch: MakeBatch, precision: str
 ) -> TracedStep:
-    """Return the gradients of a step as a graph, or the metrics of one that reports; nothing of the learner changes.
-
-    They are two graphs, so that the gradients of a step never depend on whether it reports.
-    """
+    """Return the wanted results of a step as a graph; nothing of the learner changes."""
     model = learner.model
-    if variant.targets and not set(model.target_groups) <= set(variant.due):
-        raise NotImplementedError("targets that move while their networks rest")
     learner.buffers()  # has its optimizer made now, not while recording
     draws = Draws.of_steps(model.seed_tensor, 0)
     with mlp_ops.fused_networks(precision):
-        learner.loss(make_batch(rows, prior), Step(draws, variant.due, variant.report))  # to learn what it draws
-        streams, names = draws.streams, list[str]()
+        learner.loss(make_batch(rows, prior), Step(draws, wanted.due, wanted.metrics))  # to learn what it draws
+        streams, segments, names = draws.streams, list[str](), list[str]()
 
         def step(trained: Tensor, targets: Tensor, rows: Tensor, prior: Tensor | None, *drawn: Tensor) -> list[Tensor]:
             with model.on_buffers(trained, targets):
-                given = Step(Draws.given(model.seed_tensor, streams, drawn), variant.due, variant.report)
+                given = Step(Draws.given(model.seed_tensor, streams, drawn), wanted.due, wanted.metrics)
                 loss, metrics = learner.loss(make_batch(rows, prior), given)
-                found = summarize(metrics) if variant.report else learner.gradients(loss, variant.due)
-            names[:] = found
-            return list(found.values())
+                gradients = learner.gradients(loss, wanted.due) if wanted.gradients else {}
+                told = summarize(metrics) if wanted.metrics else {}
+            segments[:], names[:] = gradients, told
+            return [*gradients.values(), *told.values()]
 
         example = (model.trained.flat, model.targets.flat, rows, prior, *draws.values_of_step(streams))
         recorded = make_fx(step)(*example)
         graph = make_fx(torch.func.functionalize(recorded))(*example)  # without writes in place its order can be changed
     merge_networks(graph)
-    return TracedStep(graph, tuple(names), streams)
+    return TracedStep(graph, tuple(segments), tuple(names), streams, example)
 
 
 _FORWARD = torch.ops.rl_training.mlp_forward.default
