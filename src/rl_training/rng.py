@@ -120,7 +120,7 @@ def integers(
 
 
 def bounded(words: Tensor, high: Tensor | int, axes: int) -> Tensor:
-    """Return the integers in [0, high) that bits (..., *shape) stand for; `axes` counts the shape, `high` as in `integers`."""
+    """Return the integers in [0, high) that bits (..., *shape) stand for; `axes` is the length of shape."""
     bound = _int64(high, words.device)
     if bound.ndim > 0:
         bound = bound.reshape(*bound.shape, *(1 for _ in range(axes)))
