@@ -25,7 +25,20 @@ from rl_training.runtime.engine import resolve_engine
 from tests.helpers import command, environment
 
 CPU = torch.device("cpu")
-TINY = ["--hidden", "16,16", "--rows", "1000", "--batch-size", "32", "--seconds", "0.05", "--device", "cpu"]
+TINY = [
+    "--hidden",
+    "16,16",
+    "--rows",
+    "1000",
+    "--batch-size",
+    "32",
+    "--seconds",
+    "0.05",
+    "--device",
+    "cpu",
+    "--engine",
+    "eager",
+]
 FIGURES = {
     "rounds",
     "steps_per_round",
@@ -71,8 +84,8 @@ def refused(capsys, *arguments):
 
 
 def settings_of(algo, **kwargs):
-    values = {"algo": algo, "env_id": "Pendulum-v1", "algo_kwargs": {"hidden_sizes": [16, 16], "batch_size": 8, **kwargs}}
-    return make_config(values)
+    shape = {"hidden_sizes": [16, 16], "batch_size": 8}
+    return make_config({"algo": algo, "env_id": "Pendulum-v1", "engine": "eager", "algo_kwargs": {**shape, **kwargs}})
 
 
 def test_all_algorithms_in_one_object(capsys):

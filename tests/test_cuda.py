@@ -85,8 +85,10 @@ def test_rows_fetched_ahead_are_not_overwritten_while_they_are_in_use():
 @pytest.mark.parametrize("precision", ["float32", "tf32", "bf16"])
 def test_the_ceiling_is_one_graph_in_the_precision_asked_for(precision):
     updates = updates_of("td3_bc", Shapes(11, 3, make_config({"algo": "td3_bc"}).algo_kwargs))
-    allowed = torch.backends.cuda.matmul.allow_tf32
+    allowed, allocated = torch.backends.cuda.matmul.allow_tf32, torch.cuda.memory_allocated()
     multiply, steps = products(updates, (256, 256), torch.device("cuda"), precision)
+    activation = 256 * 256 * (2 if precision == "bf16" else 4)
+    assert torch.cuda.memory_allocated() > allocated + 10 * activation  # what the graph reads and writes is still held
     assert torch.backends.cuda.matmul.allow_tf32 == allowed
     assert steps % len(updates) == 0
     assert steps >= 20
