@@ -125,3 +125,20 @@ def test_draws_do_not_depend_on_the_chunk():
         assert torch.equal(chunk.at(offset).normals("n", (7, 2)), alone.normals("n", (7, 2)))
         assert torch.equal(chunk.at(offset).uniforms("u", (5,)), alone.uniforms("u", (5,)))
         assert torch.equal(alone.normals("n", (7, 2)), rng.normals(seeds, "n", 40 + offset, (7, 2)))
+
+
+def test_draws_made_ahead_are_those_of_each_step(monkeypatch):
+    seeds, drawn = torch.tensor([3, 8]), []
+
+    def counted(seeds, stream, steps, shape):
+        drawn.append((int(steps[0]), len(steps)))
+        return rng.normals(seeds, stream, steps, shape)
+
+    ahead = rng.Ahead(seeds)
+    for first, count in ((0, 1), (1, 1), (80, 20), (98, 4), (5, 3)):
+        steps = torch.arange(first, first + count)
+        assert torch.equal(ahead((counted, "noise", (3,)), steps), rng.normals(seeds, "noise", steps, (3,)))
+    assert drawn == [(0, 100), (98, 100), (5, 100)]
+    monkeypatch.setattr(rng.Ahead, "NUMBERS", 12)
+    ahead((counted, "other", (3,)), torch.arange(7, 8))
+    assert drawn[-1] == (7, 2)  # two steps of three numbers for two members

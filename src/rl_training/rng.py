@@ -208,8 +208,10 @@ class Draws:
 class Ahead:
     """Draws of consecutive steps, (members, steps, *shape); on the CPU those of many steps are made at once."""
 
-    def __init__(self, seeds: Tensor, count: int) -> None:
-        self._seeds, self._count = seeds, count
+    STEPS, NUMBERS = 100, 2**20  # drawn at once at most, of one stream
+
+    def __init__(self, seeds: Tensor) -> None:
+        self._seeds = seeds
         self._kept: dict[DrawKey, tuple[int, Tensor]] = {}
 
     def __call__(self, key: DrawKey, steps: Tensor) -> Tensor:
@@ -220,7 +222,7 @@ class Ahead:
         first, count = int(steps[0]), len(steps)
         start, values = self._kept.get(key, (0, torch.empty(0, 0)))
         if not start <= first <= start + values.shape[1] - count:
-            start, many = first, torch.arange(first, first + max(count, self._count))
-            values = draw(self._seeds, stream, many, shape)
+            many = max(count, min(self.STEPS, self.NUMBERS // (len(self._seeds) * prod(shape))))
+            start, values = first, draw(self._seeds, stream, torch.arange(first, first + many), shape)
             self._kept[key] = (start, values)
         return values[:, first - start : first - start + count]

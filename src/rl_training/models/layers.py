@@ -94,7 +94,7 @@ class StackedMLP:
     def _outputs(layout: MLPLayout, values: SegmentValues, parts: Sequence[Tensor]) -> Tensor:
         """Outputs (members, critics, batch, out)."""
         if mlp_ops.recorded_plainly(values.columns.device):
-            return mlp_math.plain_forward(layout, values.columns, mlp_math.joined_inputs(parts, layout.ensemble))
+            return mlp_math.plain_forward(layout, values.columns, parts)
         trained = torch.is_grad_enabled() and (values.columns.requires_grad or any(part.requires_grad for part in parts))
         precision = mlp_ops.fused_precision(layout, values.columns.device)
         if precision is not None:

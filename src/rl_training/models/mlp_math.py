@@ -194,13 +194,22 @@ def forward(
     return product(hidden, stacks[last * count]).add_(stacks[last * count + 1])
 
 
-def plain_forward(layout: MLPLayout, columns: Tensor, inputs: Tensor) -> Tensor:
+def plain_forward(layout: MLPLayout, columns: Tensor, parts: Sequence[Tensor]) -> Tensor:
     """Return the outputs (members, critics, rows, out) by operations that autograd and a compiler can take apart.
 
-    Nothing is written in place, so that a compiler may fuse what stands between two products, both ways.
+    Nothing is written in place, so that a compiler may fuse what stands between two products, both ways. The critics of
+    several members are taken one after the other: side by side their weights would have to be copied.
     """
-    stacks: tuple[Tensor, ...] = _Parameters.apply(columns, layout)  # type: ignore[no-untyped-call]
-    hidden, count, last = inputs, layout.parameters_per_layer, len(layout.hidden)
+    members = columns.shape[0]
+    turns = layout.ensemble if members > 1 else 1
+    inputs, count = joined_inputs(parts, layout.ensemble // turns), len(layout.slices)
+    parameters: tuple[Tensor, ...] = _Parameters.apply(columns, layout, turns)  # type: ignore[no-untyped-call]
+    outputs = [_plain_outputs(layout, parameters[turn * count : (turn + 1) * count], inputs) for turn in range(turns)]
+    return torch.stack(outputs, dim=1) if turns > 1 else outputs[0].view(members, -1, *outputs[0].shape[1:])
+
+
+def _plain_outputs(layout: MLPLayout, stacks: Sequence[Tensor], hidden: Tensor) -> Tensor:
+    count, last = layout.parameters_per_layer, len(layout.hidden)
     for layer in range(last):
         weight, bias = stacks[layer * count : layer * count + 2]
         hidden = torch.bmm(hidden, weight) + bias
@@ -209,33 +218,38 @@ def plain_forward(layout: MLPLayout, columns: Tensor, inputs: Tensor) -> Tensor:
             norm = torch.nn.functional.layer_norm(hidden, hidden.shape[-1:], None, None, LAYER_NORM_EPS)
             hidden = norm * scale + offset
         hidden = hidden.relu()
-    outputs = torch.bmm(hidden, stacks[last * count]) + stacks[last * count + 1]
-    return outputs.view(-1, layout.ensemble, *outputs.shape[1:])
+    return torch.bmm(hidden, stacks[last * count]) + stacks[last * count + 1]
 
 
 class _Parameters(torch.autograd.Function):
-    """The parameters (stack, rows, out) in columns (members, size); the gradient of the columns is theirs put in a row.
+    """The parameters (stack, rows, out) in columns (members, size), of all critics or in turns; their gradients in a row.
 
     By itself autograd would add up gradients of whole columns, one for each parameter.
     """
 
     @staticmethod
-    def forward(ctx: Any, columns: Tensor, layout: MLPLayout) -> tuple[Tensor, ...]:
-        ctx.layout, stack = layout, columns.shape[0] * layout.ensemble
-        return tuple(columns[:, start:stop].reshape(stack, *shape) for start, stop, shape in layout.slices)
+    def forward(ctx: Any, columns: Tensor, layout: MLPLayout, turns: int) -> tuple[Tensor, ...]:
+        ctx.layout, ctx.turns = layout, turns
+        found = []
+        for turn in range(turns):
+            for start, stop, shape in layout.slices:
+                size = (stop - start) // turns
+                found.append(columns[:, start + turn * size : start + (turn + 1) * size].reshape(-1, *shape))
+        return tuple(found)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
         layout: MLPLayout = ctx.layout
-        members = gradients[0].shape[0] // layout.ensemble
+        members = gradients[0].shape[0] * ctx.turns // layout.ensemble
         pieces, end = list[Tensor](), 0
-        for (start, stop, _), gradient in zip([*layout.slices, (layout.size, 0, ())], [*gradients, None], strict=True):
+        for number, (start, stop, _) in enumerate(layout.slices):
             if start > end:
                 pieces.append(gradients[0].new_zeros(members, start - end))
-            if gradient is not None:
-                pieces.append(gradient.reshape(members, -1))
+            pieces += [gradient.reshape(members, -1) for gradient in gradients[number :: len(layout.slices)]]
             end = stop
-        return torch.cat(pieces, dim=1), None
+        if layout.size > end:
+            pieces.append(gradients[0].new_zeros(members, layout.size - end))
+        return torch.cat(pieces, dim=1), None, None
 
 
 def row_tiles(inputs: Tensor) -> list[slice]:

@@ -16,7 +16,7 @@ from torch import Tensor
 from rl_training.algorithms.adam import adam_factors
 from rl_training.algorithms.learner import Learner, Metrics
 from rl_training.rng import Ahead, DrawKey
-from rl_training.runtime.feeds import STEPS_AHEAD, RowFeed
+from rl_training.runtime.feeds import RowFeed
 from rl_training.runtime.tracing import TracedStep, Variant, Wanted, trace_step, variant_at
 
 LONGEST_BLOCK = 20  # divides the usual intervals, and is divided by the usual delays of policies
@@ -52,7 +52,7 @@ class CompiledSteps:
         self._rates_moved = False
         self._steps: dict[Wanted, tuple[TracedStep, Callable[..., list[Tensor]]]] = {}
         self._draws: dict[Any, Callable[..., Any]] = {}
-        self._ahead = Ahead(learner.model.seed_tensor, STEPS_AHEAD)
+        self._ahead = Ahead(learner.model.seed_tensor)
         self._replays: dict[Pattern, Callable[[], Metrics]] = {}
         self._blocks: list[Callable[[], Metrics]] = []
 
@@ -156,7 +156,7 @@ class CompiledSteps:
     def _drawn(self, streams: tuple[DrawKey, ...], steps: Tensor) -> list[Tensor]:
         """The random numbers of steps, (steps, members, ...) for each stream."""
         if self.device.type == "cpu":
-            return [self._ahead(key, steps).transpose(0, 1) for key in streams]
+            return [self._ahead(key, steps).transpose(0, 1).contiguous() for key in streams]
         draw: Callable[..., list[Tensor]] = self._once(streams, _drawing(streams))
         return draw(self.learner.model.seed_tensor, steps)
 

@@ -10,8 +10,6 @@ from rl_training.data.batch import Batch
 from rl_training.data.replay_buffer import ReplayBuffer
 from rl_training.runtime.sources import BatchSource, DatasetSource
 
-STEPS_AHEAD = 100  # whose random numbers are drawn at once on the CPU
-
 
 class RowFeed(ABC):
     """Packed rows of the next gradient steps, a function of their numbers and of what `load` has put in place."""
@@ -99,7 +97,7 @@ class ReplayFeed(RowFeed):
         self._oldest = torch.zeros((), dtype=torch.int64, device=seeds.device)
         self._share = torch.zeros((), dtype=torch.int64, device=seeds.device)
         self._number = torch.arange(batch_size, device=seeds.device)
-        self._ahead = rng.Ahead(seeds, STEPS_AHEAD)
+        self._ahead = rng.Ahead(seeds)
 
     def look(self, share: int) -> None:
         """Take note of what the buffer holds now, and of how many rows of a batch are to be prior."""
