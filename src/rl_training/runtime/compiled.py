@@ -257,11 +257,17 @@ class CompiledSteps:
 def compile_for_cpu(traced: TracedStep) -> Callable[..., list[Tensor]]:
     """Return a traced step as compiled code, called without the checks of its arguments that `torch.compile` puts before it.
 
-    Those take half a millisecond of every step; here the arguments are always the same tensors.
+    Those take half a millisecond of every step; here the arguments always have the same shapes.
     """
-    import torch._inductor  # a second that only compiling needs
+    import torch._inductor  # two seconds that only compiling needs
+    from torch._guards import TracingContext, tracing
+    from torch._subclasses import FakeTensorMode
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-    function: Callable[..., list[Tensor]] = torch._inductor.compile(traced.graph, list(traced.example))
+    shapes = FakeTensorMode(shape_env=ShapeEnv())  # without them the compiler would keep nothing for the next start
+    inputs: list[Any] = [None if value is None else shapes.from_tensor(value, static_shapes=True) for value in traced.example]
+    with tracing(TracingContext(shapes)):
+        function: Callable[..., list[Tensor]] = torch._inductor.compile(traced.graph, inputs)
     return function
 
 
