@@ -1,5 +1,7 @@
 """Compiled steps: the traced graph is the learner's own step, networks are merged, failures fall back, runs resume."""
 
+from functools import partial
+
 import pytest
 import torch
 
@@ -19,6 +21,7 @@ from rl_training.runtime.tracing import Wanted, launches, trace_step, variant_at
 from tests.helpers import Cut, CutAt, assert_same_run, checkpoints, metric_rows, tiny_run
 
 MEMBERS, BATCH = 2, 16
+cpu_run = partial(tiny_run, device="cpu")  # also where there is a GPU
 
 
 @pytest.fixture
@@ -96,14 +99,14 @@ def test_networks_that_wait_for_the_same_share_a_launch(algo, calls, operators):
 @pytest.mark.parametrize("algo", registry.names())
 def test_blocks_of_traced_steps_train_as_eager_steps_do(algo, seeds, tmp_path, uncompiled, operators):
     for mode in ("eager", "compile"):
-        tiny_run(tmp_path / mode, algo, seeds=seeds, engine=mode)
+        cpu_run(tmp_path / mode, algo, seeds=seeds, engine=mode)
     assert_same_run(tmp_path / "eager", tmp_path / "compile")
 
 
 @pytest.mark.parametrize(("algo", "seeds"), [("iql", None), ("sac", [0, 7])], ids=["offline", "online"])
 def test_the_compiler_changes_nothing_but_rounding_and_its_runs_resume(algo, seeds, tmp_path):
     def run(name, mode="compile", **options):
-        tiny_run(tmp_path / name, algo, seeds=seeds, engine=mode, eval_interval=1000, **options)
+        cpu_run(tmp_path / name, algo, seeds=seeds, engine=mode, eval_interval=1000, **options)
 
     run("eager", "eager")
     run("compile")
@@ -118,11 +121,11 @@ def test_the_compiler_changes_nothing_but_rounding_and_its_runs_resume(algo, see
 
 @pytest.mark.parametrize("algo", ["iql", "td3_bc", "rlpd"])
 def test_cut_and_resumed_equals_uninterrupted(algo, tmp_path, uncompiled):
-    tiny_run(tmp_path / "whole", algo, engine="compile")
+    cpu_run(tmp_path / "whole", algo, engine="compile")
     for place in (("checkpoint", 30), ("log", 110)):
         with pytest.raises(Cut):
-            tiny_run(tmp_path / place[0], algo, engine="compile", callbacks=[CutAt(*place)])
-        tiny_run(tmp_path / place[0], algo, engine="compile", resume=True)
+            cpu_run(tmp_path / place[0], algo, engine="compile", callbacks=[CutAt(*place)])
+        cpu_run(tmp_path / place[0], algo, engine="compile", resume=True)
         assert_same_run(tmp_path / "whole", tmp_path / place[0])
 
 
@@ -138,12 +141,12 @@ def test_a_failure_falls_back_with_one_warning_and_is_recorded(failing_call, tmp
 
     monkeypatch.setattr(compiled, "compile_for_cpu", compile_badly)
     warned = []
-    tiny_run(tmp_path / "fallen", "td3_bc", engine="compile", reporter=Warnings(warned))
+    cpu_run(tmp_path / "fallen", "td3_bc", engine="compile", reporter=Warnings(warned))
     assert len(warned) == 1
     assert "going on with `eager`" in warned[0]
     assert "\n" not in warned[0]
     assert mode_of(tmp_path / "fallen") == "eager"
-    tiny_run(tmp_path / "eager", "td3_bc", engine="eager")
+    cpu_run(tmp_path / "eager", "td3_bc", engine="eager")
     assert_same_run(tmp_path / "eager", tmp_path / "fallen")
 
 
