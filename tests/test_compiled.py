@@ -27,7 +27,18 @@ cpu_run = partial(tiny_run, device="cpu")  # also where there is a GPU
 @pytest.fixture
 def uncompiled(monkeypatch):
     """Blocks of traced steps without the compiler, which takes seconds for each."""
-    monkeypatch.setattr(compiled, "compile_for_cpu", lambda traced: traced.graph)
+
+    def layouts(values):
+        return [value if value is None else (value.shape, value.stride(), value.dtype) for value in values]
+
+    def strict(traced):
+        def function(*arguments):
+            assert layouts(arguments) == layouts(traced.example)  # compiled code takes nothing else
+            return traced.graph(*arguments)
+
+        return function
+
+    monkeypatch.setattr(compiled, "compile_for_cpu", strict)
 
 
 @pytest.fixture
@@ -129,6 +140,12 @@ def test_cut_and_resumed_equals_uninterrupted(algo, tmp_path, uncompiled):
         assert_same_run(tmp_path / "whole", tmp_path / place[0])
 
 
+@pytest.mark.parametrize("algo", ["rlpd", "cql"])
+def test_a_population_with_all_groups_due_gets_the_layouts_it_was_compiled_for(algo, tmp_path, uncompiled):
+    cpu_run(tmp_path, algo, seeds=[0, 7, 9], engine="compile", algo_kwargs={"alpha": "auto", "actor_interval": 1})
+    assert mode_of(tmp_path) == "compile"
+
+
 @pytest.mark.parametrize("failing_call", [1, 2], ids=["at once", "half way"])
 def test_a_failure_falls_back_with_one_warning_and_is_recorded(failing_call, tmp_path, monkeypatch, operators):
     calls = []
@@ -148,6 +165,24 @@ def test_a_failure_falls_back_with_one_warning_and_is_recorded(failing_call, tmp
     assert mode_of(tmp_path / "fallen") == "eager"
     cpu_run(tmp_path / "eager", "td3_bc", engine="eager")
     assert_same_run(tmp_path / "eager", tmp_path / "fallen")
+
+
+def test_a_run_of_two_phases_falls_back_once(tmp_path, monkeypatch):
+    def compile_never(_traced):
+        raise RuntimeError("no such instruction")
+
+    monkeypatch.setattr(compiled, "compile_for_cpu", compile_never)
+    warned = []
+    cpu_run(tmp_path, "iql", engine="compile", finetune={"env_steps": 30}, reporter=Warnings(warned))
+    assert len([text for text in warned if "going on with `eager`" in text]) == 1
+
+
+def test_a_finetune_asked_for_at_once_or_later_is_compiled_alike(tmp_path, monkeypatch, uncompiled):
+    monkeypatch.setitem(STEPS_WORTH_COMPILING, "cpu", 130)  # more than the offline steps, fewer than all
+    for name, first in (("once", {"finetune": {"env_steps": 30}}), ("later", {})):
+        cpu_run(tmp_path / name, "iql", **first)
+    cpu_run(tmp_path / "later", "iql", finetune={"env_steps": 30}, resume=True)
+    assert_same_run(tmp_path / "once", tmp_path / "later")
 
 
 def test_what_the_cpu_cannot_do_is_refused_in_one_line():

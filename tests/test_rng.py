@@ -134,11 +134,11 @@ def test_draws_made_ahead_are_those_of_each_step(monkeypatch):
         drawn.append((int(steps[0]), len(steps)))
         return rng.normals(seeds, stream, steps, shape)
 
-    ahead = rng.Ahead(seeds)
+    ahead = rng.DrawnAhead(seeds)
     for first, count in ((0, 1), (1, 1), (80, 20), (98, 4), (5, 3)):
         steps = torch.arange(first, first + count)
         assert torch.equal(ahead((counted, "noise", (3,)), steps), rng.normals(seeds, "noise", steps, (3,)))
     assert drawn == [(0, 100), (98, 100), (5, 100)]
-    monkeypatch.setattr(rng.Ahead, "NUMBERS", 12)
+    monkeypatch.setattr(rng.DrawnAhead, "NUMBERS", 12)
     ahead((counted, "other", (3,)), torch.arange(7, 8))
     assert drawn[-1] == (7, 2)  # two steps of three numbers for two members

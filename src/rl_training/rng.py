@@ -205,8 +205,11 @@ class Draws:
         return bounded(self._chunk(bits, stream, shape), high, len(shape))
 
 
-class Ahead:
-    """Draws of consecutive steps, (members, steps, *shape); on the CPU those of many steps are made at once."""
+class DrawnAhead:
+    """Draws of consecutive steps, (members, steps, *shape); on the CPU those of many steps are made at once.
+
+    A compiler on a GPU sees the draw itself.
+    """
 
     STEPS, NUMBERS = 100, 2**20  # drawn at once at most, of one stream
 

@@ -1,8 +1,8 @@
 """Stacked multi-layer perceptrons over (members, ensemble): one batched matrix product per layer.
 
-The mathematics is in `mlp_math`; while an engine compiles a step the same goes through the operators of `mlp_ops`, which it
-can merge and a GPU runs as single kernels. Either way a network is one autograd function whose backward pass writes the
-gradient of the whole network in place into the one segment that the optimizer reads.
+The mathematics is in `mlp_math`. Eagerly a network is one autograd function whose backward pass writes the gradient of the
+whole network in place into the one segment that the optimizer reads. While an engine compiles a step for a GPU the same goes
+through the operators of `mlp_ops`, which it can merge and a GPU runs as single kernels; for the CPU through plain operations.
 """
 
 from collections.abc import Sequence

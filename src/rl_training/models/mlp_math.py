@@ -17,6 +17,7 @@ from torch import Tensor
 
 LAYER_NORM_EPS = 1e-5
 ROWS_AT_ONCE = 512
+_MOST_TURNS = 4
 
 _bf16 = False
 
@@ -198,10 +199,11 @@ def plain_forward(layout: MLPLayout, columns: Tensor, parts: Sequence[Tensor]) -
     """Return the outputs (members, critics, rows, out) by operations that autograd and a compiler can take apart.
 
     Nothing is written in place, so that a compiler may fuse what stands between two products, both ways. The critics of
-    several members are taken one after the other: side by side their weights would have to be copied.
+    several members are taken one after the other while they are few: side by side their weights have to be copied, but many
+    in a row take minutes to compile.
     """
     members = columns.shape[0]
-    turns = layout.ensemble if members > 1 else 1
+    turns = layout.ensemble if members > 1 and layout.ensemble <= _MOST_TURNS else 1
     inputs, count = joined_inputs(parts, layout.ensemble // turns), len(layout.slices)
     parameters: tuple[Tensor, ...] = _Parameters.apply(columns, layout, turns)  # type: ignore[no-untyped-call]
     outputs = [_plain_outputs(layout, parameters[turn * count : (turn + 1) * count], inputs) for turn in range(turns)]

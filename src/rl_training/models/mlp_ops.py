@@ -1,8 +1,9 @@
 """Perceptrons as three operators that a compiler leaves whole: forward, slopes of hidden layers, gradients of parameters.
 
 Each takes a list of *jobs*, networks of equal hidden widths that do not depend on one another, so that several calls can be
-merged into one launch. On a GPU a call is one Triton kernel, elsewhere torch's batched products. A shape that the kernels do
-not know never comes here on a GPU: such a network is traced operation by operation.
+merged into one launch. On a GPU a call is one Triton kernel. A shape that the kernels do not know never comes here: such a
+network is traced operation by operation, and so is every network on the CPU. What the operators do there, with torch's
+batched products, is what the kernels are tested against.
 """
 
 import contextlib
@@ -22,7 +23,7 @@ _precision: str | None = None
 
 @contextlib.contextmanager
 def fused_networks(precision: str) -> Iterator[None]:
-    """Let networks inside the block go through the operators of this module, with products in a precision."""
+    """Let networks inside the block be recorded for a compiler, on a GPU as operators of this module in a precision."""
     global _precision  # noqa: PLW0603 - a property of the engine that is compiling a step
     before, _precision = _precision, precision
     try:

@@ -15,12 +15,13 @@ from torch import Tensor
 
 from rl_training.algorithms.adam import adam_factors
 from rl_training.algorithms.learner import Learner, Metrics
-from rl_training.rng import Ahead, DrawKey
+from rl_training.rng import DrawKey, DrawnAhead
 from rl_training.runtime.feeds import RowFeed
 from rl_training.runtime.tracing import TracedStep, Variant, Wanted, trace_step, variant_at
 
 LONGEST_BLOCK = 20  # divides the usual intervals, and is divided by the usual delays of policies
 _MEMBER_STEPS = 256  # of a block, so that a large population's block is short and small
+_LONGEST_DELAY = 1000  # of a policy's updates, that is looked for
 _PATTERNS = 16  # blocks that are kept; a delay that fits no block would make ever new ones
 
 _COPIES = counting()
@@ -47,12 +48,13 @@ class CompiledSteps:
         self.device = learner.model.device
         self.longest = block_length(learner.model.members)
         self._groups = list(learner.model.trained.groups)
+        self._most_due = max(len(learner.due_groups(step)) for step in range(_LONGEST_DELAY))
         self._base = torch.zeros((), dtype=torch.int64, device=self.device)  # number of the next step
         self._rates = torch.ones(self.longest, len(self._groups), dtype=torch.float64, device=self.device)
         self._rates_moved = False
         self._steps: dict[Wanted, tuple[TracedStep, Callable[..., list[Tensor]]]] = {}
         self._draws: dict[Any, Callable[..., Any]] = {}
-        self._ahead = Ahead(learner.model.seed_tensor)
+        self._ahead = DrawnAhead(learner.model.seed_tensor)
         self._replays: dict[Pattern, Callable[[], Metrics]] = {}
         self._blocks: list[Callable[[], Metrics]] = []
 
@@ -118,12 +120,12 @@ class CompiledSteps:
     def _wanted(self, variant: Variant) -> list[Wanted]:
         """What a step runs. Metrics are apart, so that gradients never depend on whether a step reports.
 
-        Where all groups are due on the CPU, metrics need no network more than the gradients do, and always come with them.
+        On the CPU they always come with the gradients of a step that trains all it ever does, and so needs no network more.
         """
         due, on_cpu = variant.due, self.device.type == "cpu"
         if not on_cpu and variant.targets and not set(self.learner.model.target_groups) <= set(due):
             raise NotImplementedError("targets that move while their networks rest")
-        if on_cpu and len(due) == len(self._groups):
+        if on_cpu and len(due) == self._most_due:
             return [Wanted(due, metrics=True)]
         told = [Wanted(due, gradients=False, metrics=True)] if variant.report else []
         return [*told, Wanted(due)]

@@ -242,7 +242,7 @@ class Engine(ABC):
 
         They are fewer than `count` where there is none, or when compiling failed: the others are to be taken eagerly.
         """
-        if self.compiled is None or self.acceleration is None:
+        if self.compiled is None or self.acceleration is None or not self.acceleration.compiles:
             return 0, {}
         before = self.learner.step
         try:

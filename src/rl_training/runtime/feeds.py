@@ -97,7 +97,7 @@ class ReplayFeed(RowFeed):
         self._oldest = torch.zeros((), dtype=torch.int64, device=seeds.device)
         self._share = torch.zeros((), dtype=torch.int64, device=seeds.device)
         self._number = torch.arange(batch_size, device=seeds.device)
-        self._ahead = rng.Ahead(seeds)
+        self._ahead = rng.DrawnAhead(seeds)
 
     def look(self, share: int) -> None:
         """Take note of what the buffer holds now, and of how many rows of a batch are to be prior."""
@@ -124,7 +124,8 @@ class ReplayFeed(RowFeed):
             slots = self._slots(self._integers("batches", steps, high))
             use_prior = (self._number < self._share) | (self._available == 0)
             places = torch.where(use_prior, prior, slots)
-        return places.contiguous(), (places < buffer.prior_rows).to(torch.float32)
+        places = places.contiguous()
+        return places, (places < buffer.prior_rows).to(torch.float32)
 
     def _integers(self, stream: str, steps: Tensor, high: Tensor | int) -> Tensor:
         return rng.bounded(self._ahead((rng.bits, stream, self._shape), steps), high, len(self._shape))

@@ -20,9 +20,10 @@ class TwoPhaseEngine(Engine):
     on online before it starts or after it has ended, and it makes no difference.
     """
 
-    def __init__(self, offline: OfflineEngine, online: OnlineEngine) -> None:
+    def __init__(self, offline: OfflineEngine, online: OnlineEngine, planned_steps: int) -> None:
         super().__init__(offline.learner, {}, offline.total + online.total, offline.chunk)
         self.offline, self.online, self.switch = offline, online, offline.total
+        self._planned = planned_steps
 
     def _leading_to(self, position: int) -> tuple[Engine, int]:
         """The engine that leads to a position, and the position as that engine counts."""
@@ -35,8 +36,8 @@ class TwoPhaseEngine(Engine):
 
     @property
     def planned_steps(self) -> int:
-        """The gradient steps of both phases."""
-        return self.offline.planned_steps + self.online.planned_steps
+        """The gradient steps that say how the run goes; those of a phase that may be asked for later are not among them."""
+        return self._planned
 
     def accelerate(self, acceleration: Acceleration) -> None:
         """Let the gradient steps of both phases run as resolved."""

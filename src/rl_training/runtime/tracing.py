@@ -2,7 +2,8 @@
 
 The algorithms know nothing of this. Their loss and its backward pass are run once with recording tensors; what comes out is
 a pure function of parameters, targets, packed rows and random numbers. Networks that wait for the same things are then
-joined: each call of the operators of `models.mlp_ops` takes a list of networks, and lists can be put together.
+joined: each call of the operators of `models.mlp_ops` takes a list of networks, and lists can be put together. (On the CPU
+there are no such calls, and nothing is joined.)
 """
 
 from collections.abc import Callable, Sequence

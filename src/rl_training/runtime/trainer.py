@@ -104,7 +104,8 @@ def train_offline(
                 raise ConfigError(f"finetune.from_step = {switch} lies beyond the offline budget of {budget} steps")
             prior = in_memory(found.train, "a finetune")
             online = finetune_engine(learner, settings, block, switch, prior, run_dir / "replay", reporter.warn)
-            return TwoPhaseEngine(OfflineEngine(learner, source, settings.schedules, switch, span=budget), online)
+            offline = OfflineEngine(learner, source, settings.schedules, switch, span=budget)
+            return TwoPhaseEngine(offline, online, planned_steps=budget)
 
         return _supply(found, engine)
 
@@ -142,7 +143,8 @@ def train_with_prior_data(settings: RunSettings, build: BuildLearner, run_dir: P
             if not pretraining:
                 return online
             source = _source(learner, data, settings, reporter, prior=True)
-            return TwoPhaseEngine(OfflineEngine(learner, source, {}, pretraining), online)
+            offline = OfflineEngine(learner, source, {}, pretraining)
+            return TwoPhaseEngine(offline, online, planned_steps=pretraining + online.planned_steps)
 
         return _supply(found, engine)
 
