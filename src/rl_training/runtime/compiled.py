@@ -17,6 +17,7 @@ from rl_training.algorithms.adam import adam_factors
 from rl_training.algorithms.learner import Learner, Metrics
 from rl_training.rng import DrawKey, DrawnAhead
 from rl_training.runtime.feeds import RowFeed
+from rl_training.runtime.signals import stops_held_back
 from rl_training.runtime.tracing import TracedStep, Variant, Wanted, trace_step, variant_at
 
 LONGEST_BLOCK = 20  # divides the usual intervals, and is divided by the usual delays of policies
@@ -43,8 +44,18 @@ class CompilationFailedError(Exception):
 class CompiledSteps:
     """Takes gradient steps of a learner through compiled code, on a CUDA device as replays of graphs."""
 
-    def __init__(self, learner: Learner[Any, Any], feed: RowFeed, *, precision: str, graphs: bool) -> None:
+    def __init__(
+        self,
+        learner: Learner[Any, Any],
+        feed: RowFeed,
+        *,
+        precision: str,
+        graphs: bool,
+        announce: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Take rows from a feed; `announce` is called before anything is compiled."""
         self.learner, self.feed, self.precision, self.graphs = learner, feed, precision, graphs
+        self._announce = announce
         self.device = learner.model.device
         self.longest = block_length(learner.model.members)
         self._groups = list(learner.model.trained.groups)
@@ -103,12 +114,14 @@ class CompiledSteps:
     def _prepare(self, pattern: Pattern, first: int) -> Callable[[], Metrics]:
         """Compile what a block needs, and capture it; the learner is left as it was."""
         kept = [buffer.clone() for buffer in [*self.learner.buffers(), self._base]]
+        self._announce()
         try:
             self.feed.load(first, len(pattern))
-            for wanted in self._wanted_by(pattern):
-                if wanted not in self._steps:
-                    self._steps[wanted] = self._compiled(wanted, first)
-            replay = self._captured(pattern) if self.graphs else self._tried(pattern)
+            with stops_held_back():
+                for wanted in self._wanted_by(pattern):
+                    if wanted not in self._steps:
+                        self._steps[wanted] = self._compiled(wanted, first)
+                replay = self._captured(pattern) if self.graphs else self._tried(pattern)
         except Exception as error:
             raise CompilationFailedError(f"{type(error).__name__}: {error}") from error
         finally:

@@ -23,6 +23,7 @@ from rl_training.models.mlp_math import bf16_products
 from rl_training.models.mlp_ops import triton_available
 from rl_training.runtime.checkpoint import Checkpoint
 from rl_training.runtime.compiled import CompilationFailedError, CompiledSteps
+from rl_training.runtime.compiler_cache import use_private_cache
 from rl_training.runtime.feeds import RowFeed
 from rl_training.runtime.schedules import schedule_factor
 from rl_training.runtime.settings import RunSettings
@@ -164,6 +165,7 @@ class Acceleration:
         self, resolved: ResolvedEngine, warn: Callable[[str], None], note: Callable[[str], None] = lambda _: None
     ) -> None:
         self.resolved, self._warn, self._note = resolved, warn, note
+        self._announced = False
 
     @property
     def compiles(self) -> bool:
@@ -177,15 +179,23 @@ class Acceleration:
 
     def steps(self, learner: Learner[Any, Any], feed: RowFeed) -> CompiledSteps:
         """Return compiled steps of a learner on the rows of a feed."""
-        self._note(
-            f"engine `{self.resolved.mode}`: the first steps are compiled, which may take a minute; a signal waits for it"
-        )
-        return CompiledSteps(learner, feed, precision=self.resolved.precision, graphs=self.resolved.mode == "graph")
+        use_private_cache()
+        graphs = self.resolved.mode == "graph"
+        return CompiledSteps(learner, feed, precision=self.resolved.precision, graphs=graphs, announce=self._announce)
+
+    def _announce(self) -> None:
+        """Say, once, that compiling begins."""
+        if not self._announced:
+            self._note(f"engine `{self.resolved.mode}`: compiling the first steps, up to some minutes; a signal waits for it")
+        self._announced = True
 
     def give_up(self, error: CompilationFailedError) -> None:
         """Go on eagerly, and say so once."""
         reason = str(error).strip().splitlines()[0][:300]
-        self._warn(f"engine `{self.resolved.mode}` failed, going on with `eager` ({reason})")
+        self._warn(
+            f"engine `{self.resolved.mode}` failed, going on with `eager`, whose last digits differ ({reason}); "
+            "`--engine eager` does not try"
+        )
         self.resolved = replace(self.resolved, mode="eager")
 
 

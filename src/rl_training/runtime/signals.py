@@ -3,11 +3,23 @@
 import os
 import signal
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType, TracebackType
 
 from rl_training.errors import StoppedBySignal
 
 _STOP = (signal.SIGTERM, signal.SIGINT)
+
+
+@contextmanager
+def stops_held_back() -> Iterator[None]:
+    """Hold SIGTERM and SIGINT back inside the block, from processes that it starts too: a Ctrl-C reaches all of a group."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _STOP)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class SignalWatch:
