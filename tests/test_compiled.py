@@ -185,6 +185,14 @@ def test_a_finetune_asked_for_at_once_or_later_is_compiled_alike(tmp_path, monke
     assert_same_run(tmp_path / "once", tmp_path / "later")
 
 
+def test_without_a_compiler_the_warning_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setenv("CXX", "/not/there")
+    warned = []
+    cpu_run(tmp_path, "iql", engine="compile", reporter=Warnings(warned))
+    assert len(warned) == 1
+    assert "install g++, or name one in CXX" in warned[0]
+
+
 def test_what_the_cpu_cannot_do_is_refused_in_one_line():
     learner, _, _ = learner_of("iql")
     for key, value in (("precision", "bf16"), ("precision", "tf32"), ("engine", "graph")):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rl_training.runtime.compiler_cache import use_private_cache
+from rl_training.runtime.compiler import use_private_cache
 from rl_training.runtime.signals import stops_held_back
 from tests.helpers import command, environment, run_values
 from tests.test_compiled import mode_of

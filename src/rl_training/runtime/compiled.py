@@ -16,6 +16,7 @@ from torch import Tensor
 from rl_training.algorithms.adam import adam_factors
 from rl_training.algorithms.learner import Learner, Metrics
 from rl_training.rng import DrawKey, DrawnAhead
+from rl_training.runtime.compiler import cpp_compiler_available
 from rl_training.runtime.feeds import RowFeed
 from rl_training.runtime.signals import stops_held_back
 from rl_training.runtime.tracing import TracedStep, Variant, Wanted, trace_step, variant_at
@@ -274,6 +275,8 @@ def compile_for_cpu(traced: TracedStep) -> Callable[..., list[Tensor]]:
 
     Those take half a millisecond of every step; here the arguments always have the same shapes.
     """
+    if not cpp_compiler_available():
+        raise FileNotFoundError("there is no C++ compiler: install g++, or name one in CXX")
     import torch._inductor  # two seconds that only compiling needs
     from torch._guards import TracingContext, tracing
     from torch._subclasses import FakeTensorMode

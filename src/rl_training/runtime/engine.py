@@ -5,8 +5,6 @@ import ctypes
 import os
 import platform
 import re
-import shutil
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -23,7 +21,7 @@ from rl_training.models.mlp_math import bf16_products
 from rl_training.models.mlp_ops import triton_available
 from rl_training.runtime.checkpoint import Checkpoint
 from rl_training.runtime.compiled import CompilationFailedError, CompiledSteps
-from rl_training.runtime.compiler_cache import use_private_cache
+from rl_training.runtime.compiler import cpp_compiler_available, use_private_cache
 from rl_training.runtime.feeds import RowFeed
 from rl_training.runtime.schedules import schedule_factor
 from rl_training.runtime.settings import RunSettings
@@ -104,13 +102,7 @@ def _mode(device: torch.device, planned_steps: int) -> str:
         return "eager"
     if device.type == "cuda":
         return "graph" if triton_available() else "eager"
-    return "compile" if _cpu_compiler_available() else "eager"
-
-
-def _cpu_compiler_available() -> bool:
-    """Whether the C++ compiler that torch would call is there."""
-    usual = {"darwin": "clang++", "win32": "cl"}.get(sys.platform, "g++")
-    return shutil.which(os.environ.get("CXX", usual)) is not None
+    return "compile" if cpp_compiler_available() else "eager"
 
 
 @contextlib.contextmanager

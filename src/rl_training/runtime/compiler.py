@@ -1,16 +1,24 @@
-"""Where torch's compiler keeps what it compiled: a folder that nobody else can write, since what lies there is executed.
+"""The compiler behind torch: whether there is one, and where it keeps what it compiled.
 
-By itself the compiler uses a folder in the temporary directory whose name anybody can guess, and take first.
+That is a folder which nobody else can write, since what lies there is executed. By itself torch uses one in the temporary
+directory whose name anybody can guess, and take first.
 """
 
 import atexit
 import os
 import shutil
 import stat
+import sys
 import tempfile
 from pathlib import Path
 
 _VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
+
+
+def cpp_compiler_available() -> bool:
+    """Return whether the C++ compiler that torch would call for the CPU is there."""
+    usual = {"darwin": "clang++", "win32": "cl"}.get(sys.platform, "g++")
+    return shutil.which(os.environ.get("CXX", usual)) is not None
 
 
 def use_private_cache() -> None:
