@@ -133,6 +133,11 @@ def checkpoints(run_dir):
     return [folder / name for name in CheckpointStore(folder, 2).names()]
 
 
+def mode_of(run_dir):
+    """The engine mode that the last checkpoint of a run says."""
+    return load_checkpoint(checkpoints(run_dir)[-1]).state["environment"]["mode"]
+
+
 def fingerprint(run_dir):
     """Everything that must be equal after an exact resume: tensors by name, replay, and the bytes of the metrics file."""
     last = load_checkpoint(checkpoints(run_dir)[-1])

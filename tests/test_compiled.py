@@ -13,12 +13,11 @@ from rl_training.experiment.config import make_config
 from rl_training.models import mlp_ops
 from rl_training.rng import Draws
 from rl_training.runtime import compiled
-from rl_training.runtime.checkpoint import load_checkpoint
 from rl_training.runtime.compiled import LONGEST_BLOCK, block_length
 from rl_training.runtime.engine import STEPS_WORTH_COMPILING, resolve_engine
 from rl_training.runtime.progress import QuietReporter
 from rl_training.runtime.tracing import Wanted, launches, trace_step, variant_at
-from tests.helpers import Cut, CutAt, assert_same_run, checkpoints, metric_rows, tiny_run
+from tests.helpers import Cut, CutAt, assert_same_run, metric_rows, mode_of, tiny_run
 
 MEMBERS, BATCH = 2, 16
 cpu_run = partial(tiny_run, device="cpu")  # also where there is a GPU
@@ -225,7 +224,3 @@ class Warnings(QuietReporter):
 
     def warn(self, text):
         self.warned.append(text)
-
-
-def mode_of(run_dir):
-    return load_checkpoint(checkpoints(run_dir)[-1]).state["environment"]["mode"]

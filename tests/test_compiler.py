@@ -11,8 +11,7 @@ import yaml
 
 from rl_training.runtime.compiler import use_private_cache
 from rl_training.runtime.signals import stops_held_back
-from tests.helpers import command, environment, run_values
-from tests.test_compiled import mode_of
+from tests.helpers import command, environment, mode_of, run_values
 
 VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
 

@@ -113,11 +113,17 @@ class Learner(ABC, Generic[ModelT, KnobsT]):
         return self.optimizer.clipped(self.model.gradients(loss, due), due)
 
     def apply(self, gradients: Mapping[str, Tensor], due: Collection[str], rates: Mapping[str, float]) -> None:
-        """Move the due groups by their gradients, and the targets where they are due."""
-        self.optimizer.step(gradients, due, rates)
-        if self.targets_due(self.step):
-            self.model.update_targets(self.knobs.tau)
+        """Move the due groups by their gradients, and the targets where they are due, and count the step."""
+        self.move(gradients, due, rates, targets=self.targets_due(self.step))
         self.step += 1
+
+    def move(
+        self, gradients: Mapping[str, Tensor], due: Collection[str], rates: Mapping[str, float], *, targets: bool
+    ) -> None:
+        """Move the due groups by their gradients, and the targets if asked to; the step is not counted."""
+        self.optimizer.step(gradients, due, rates)
+        if targets:
+            self.model.update_targets(self.knobs.tau)
 
     def update(self, batch: Batch) -> UpdateResult:
         """Take one gradient step; a solo learner takes and gives shapes without the members axis."""

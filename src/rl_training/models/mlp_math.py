@@ -105,12 +105,8 @@ class MLPLayout:
     @cached_property
     def gaps(self) -> list[tuple[int, int]]:
         """The columns between the parameters, that pad them."""
-        ends = [
-            column + (step * self.ensemble or prod(shape))
-            for (column, step), shape in zip(self.places, self._shapes, strict=True)
-        ]
         starts = [*(column for column, _ in self.places[1:]), self.size]
-        return [(end, start) for end, start in zip(ends, starts, strict=True) if end < start]
+        return [(end, start) for (_, end, _), start in zip(self.slices, starts, strict=True) if end < start]
 
     @cached_property
     def slices(self) -> list[tuple[int, int, tuple[int, int]]]:
@@ -243,14 +239,11 @@ class _Parameters(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
         layout: MLPLayout = ctx.layout
         members = gradients[0].shape[0] * ctx.turns // layout.ensemble
-        pieces, end = list[Tensor](), 0
-        for number, (start, stop, _) in enumerate(layout.slices):
-            if start > end:
-                pieces.append(gradients[0].new_zeros(members, start - end))
+        pieces, gaps = list[Tensor](), dict(layout.gaps)
+        for number, (_, stop, _) in enumerate(layout.slices):
             pieces += [gradient.reshape(members, -1) for gradient in gradients[number :: len(layout.slices)]]
-            end = stop
-        if layout.size > end:
-            pieces.append(gradients[0].new_zeros(members, layout.size - end))
+            if stop in gaps:
+                pieces.append(gradients[0].new_zeros(members, gaps[stop] - stop))
         return torch.cat(pieces, dim=1), None, None
 
 

@@ -181,7 +181,7 @@ class CompiledSteps:
         parts = [self._steps[wanted][0] for wanted in self._wanted_by(pattern)]
         streams = tuple(dict.fromkeys(key for traced in parts for key in traced.streams))
         number = torch.arange(len(pattern), dtype=torch.int64, device=self.device)
-        increments = self._increments(pattern)
+        increments, wanted = self._increments(pattern), [self._wanted(variant) for variant in pattern]
 
         def block() -> Metrics:
             steps = number + self._base
@@ -192,7 +192,7 @@ class CompiledSteps:
             for offset, variant in enumerate(pattern):
                 given = (rows[offset], None if prior is None else prior[offset])
                 own = {key: values[offset] for key, values in drawn.items()}
-                gradients, metrics = self._results(variant, given, own)
+                gradients, metrics = self._results(wanted[offset], given, own)
                 self._apply(variant, gradients, factors, offset)
             self._count(increments)
             self._base.add_(len(pattern))
@@ -201,11 +201,11 @@ class CompiledSteps:
         return block
 
     def _results(
-        self, variant: Variant, given: tuple[Tensor, Tensor | None], drawn: Mapping[DrawKey, Tensor]
+        self, parts: Sequence[Wanted], given: tuple[Tensor, Tensor | None], drawn: Mapping[DrawKey, Tensor]
     ) -> tuple[dict[str, Tensor], Metrics]:
         """Gradients by segment, and metrics by name, of one step."""
         model, gradients, metrics = self.learner.model, dict[str, Tensor](), Metrics()
-        for wanted in self._wanted(variant):
+        for wanted in parts:
             traced, function = self._steps[wanted]
             results = function(model.trained.flat, model.targets.flat, *given, *(drawn[key] for key in traced.streams))
             count = len(traced.segments)
@@ -231,9 +231,7 @@ class CompiledSteps:
         learner = self.learner
         if factors is None:
             rates = dict(zip(self._groups, self._rates[offset].tolist(), strict=True))
-            learner.optimizer.step(gradients, variant.due, rates)
-            if variant.targets:
-                learner.model.update_targets(learner.knobs.tau)
+            learner.move(gradients, variant.due, rates, targets=variant.targets)
         else:
             learner.optimizer.kernel_step(gradients, factors[offset], learner.model if variant.targets else None, learner.tau)
 
