@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo test lint format test-learning test-faults bench clean
+.PHONY: setup demo test lint format test-learning test-faults golden-record golden-check bench clean
 
 setup: $(STAMP)
 
@@ -37,6 +37,12 @@ test-learning: setup
 
 test-faults: setup
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m faults --timeout 2700
+
+golden-record: setup
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.golden.runs record
+
+golden-check: setup
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.golden.runs check
 
 bench: setup
 	$(BIN)/python -m benchmarks.cpu
