@@ -1,0 +1,1 @@
+"""The schema of every setting, free of torch."""

@@ -1,0 +1,1 @@
+"""Files of logged data: how each format is recognised and read."""

@@ -1,0 +1,1 @@
+"""Datasets on disk: a hashed directory that is mapped into memory."""

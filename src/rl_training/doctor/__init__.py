@@ -1,0 +1,1 @@
+"""What is in a dataset, and what is wrong with it."""

@@ -1,0 +1,1 @@
+"""Environments, and whatever steps them."""

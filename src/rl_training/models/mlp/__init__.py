@@ -1,0 +1,1 @@
+"""Stacked perceptrons: one mathematics, several ways to run it."""

@@ -1,0 +1,1 @@
+"""Where the rows of gradient steps come from."""

@@ -1,0 +1,1 @@
+"""How gradient steps are executed: eagerly, compiled, or as CUDA graphs."""
