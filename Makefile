@@ -4,14 +4,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo test lint format test-learning test-faults golden-record golden-check bench clean
+.PHONY: setup demo test lint format test-learning test-faults stubs golden-record golden-check bench clean
 
 setup: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev,plot]"
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev]"
 	touch $@
 
 demo: setup
@@ -21,13 +21,13 @@ demo: setup
 	@echo "The run is in runs/demo: config.yaml, metrics.jsonl, checkpoints/."
 
 lint: setup
-	$(BIN)/ruff check src tests examples benchmarks
-	$(BIN)/ruff format --check src tests examples benchmarks
+	$(BIN)/ruff check src tests examples benchmarks tools
+	$(BIN)/ruff format --check src tests examples benchmarks tools
 	$(BIN)/mypy
 
 format: setup
-	$(BIN)/ruff check --fix src tests examples benchmarks
-	$(BIN)/ruff format src tests examples benchmarks
+	$(BIN)/ruff check --fix src tests examples benchmarks tools
+	$(BIN)/ruff format src tests examples benchmarks tools
 
 test: lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
@@ -37,6 +37,9 @@ test-learning: setup
 
 test-faults: setup
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m faults --timeout 2700
+
+stubs: setup
+	$(BIN)/python -m tools.stubs
 
 golden-record: setup
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.golden.runs record

@@ -14,11 +14,11 @@ from collections.abc import Callable
 
 import torch
 
-from rl_training.bench.measure import BenchSettings, bench_engine, measure_algorithm, synthetic, take_steps
+from rl_training.bench.measure import BenchSettings, bench_steps, measure_algorithm, synthetic, take_steps
 from rl_training.bench.rounds import best_times
+from rl_training.data.processing import ProcessedDataset
 from rl_training.experiment.registry import names
-from rl_training.runtime.engine import keep_freed_memory
-from rl_training.runtime.processing import ProcessedDataset
+from rl_training.runtime.execution.mode import keep_freed_memory
 
 CPU = torch.device("cpu")
 
@@ -38,11 +38,11 @@ def shares(data: ProcessedDataset, algo: str, seconds: float) -> dict[str, float
 def stepping(data: ProcessedDataset, hidden: int, seeds: list[list[int]]) -> Callable[[], None]:
     """Return a function that takes ten steps of IQL with a run of each list of seeds, one run after another."""
     settings = BenchSettings.checked({"algo": "iql", "hidden": [hidden, hidden], "device": "cpu"}).configs()[0]
-    engines = [bench_engine(settings.model_copy(update={"seeds": tuple(one)}), data, CPU)[0] for one in seeds]
+    taken = [bench_steps(settings.model_copy(update={"seeds": tuple(one)}), data, CPU)[0] for one in seeds]
 
     def run() -> None:
-        for engine in engines:
-            take_steps(engine, 10)
+        for steps in taken:
+            take_steps(steps, 10)
 
     return run
 

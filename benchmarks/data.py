@@ -25,14 +25,16 @@ import numpy as np
 import torch
 
 from rl_training.bench.rounds import best_times
+from rl_training.config.loading import make_config
+from rl_training.config.run import RunConfig
 from rl_training.data import DatasetWriter, TransitionDataset, load_dataset
-from rl_training.data.doctor import quick_findings
-from rl_training.experiment.config import RunConfig, make_config
-from rl_training.experiment.registry import get_spec
-from rl_training.runtime.engine import keep_freed_memory
-from rl_training.runtime.offline import OfflineEngine
-from rl_training.runtime.processing import RunData, StreamedDataset, process_offline_dataset
-from rl_training.runtime.sources import batch_source
+from rl_training.data.processing import RunData, StreamedDataset
+from rl_training.doctor.doctor import quick_findings
+from rl_training.runtime.batches.prefetch import dataset_batches
+from rl_training.runtime.execution.mode import keep_freed_memory
+from rl_training.runtime.execution.steps import GradientSteps
+from rl_training.runtime.learners import build_learner
+from rl_training.runtime.offline_data import process_offline_dataset
 
 OBSERVATIONS, ACTIONS, LENGTH, BATCH = 11, 3, 1000, 256
 
@@ -119,7 +121,8 @@ def write_store(path: Path, rows: int) -> None:
 def forget_pages(path: Path, data: TransitionDataset | None = None) -> None:
     """Drop the file from the page cache; mapped pages stay there, so they are let go first."""
     if data is not None and data.records is not None:
-        data.records.rows._mmap.madvise(mmap.MADV_DONTNEED)
+        mapped: Any = data.records.rows
+        mapped._mmap.madvise(mmap.MADV_DONTNEED)
     handle = os.open(path, os.O_RDONLY)
     os.fsync(handle)
     os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -143,21 +146,21 @@ def streaming(rows: int, hidden: int, rounds: int, folder: Path, device: torch.d
         if not isinstance(processed, StreamedDataset):
             raise SystemExit("the data fits into memory, so nothing is streamed")
         figures["process_seconds"] = time.perf_counter() - start
-        run = engine(config, processed, device)
+        run = gradient_steps(config, processed, device)
         for _ in range(6):
             steps(run)()
-        run.close()
+        run.batches.close()
     figures["rss_anon_peak"] = memory.peak
     start = time.perf_counter()
-    whole = engine(*prepared(load_dataset(store), hidden, 2**40), device)
+    whole = gradient_steps(*prepared(load_dataset(store), hidden, 2**40), device)
     figures["memory_load_seconds_warm"] = time.perf_counter() - start
     forget_pages(store / "rows.npy", data)
-    run = engine(config, processed, device)
+    run = gradient_steps(config, processed, device)
     figures["steps_per_second_first_100_cold"] = 100 / timed(steps(run))
     pairs = [(timed(steps(run)), timed(steps(whole))) for _ in range(10)]
     figures["cold_over_memory"] = sum(pair[1] for pair in pairs) / sum(pair[0] for pair in pairs)
     times = best_times((steps(run), steps(whole)), rounds)
-    run.close()
+    run.batches.close()
     figures |= {"steps_per_second_streamed": 100 / times[0], "steps_per_second_memory": 100 / times[1]}
     figures["streamed_over_memory"] = times[1] / times[0]
     return figures
@@ -177,13 +180,13 @@ def prepared(data: TransitionDataset, hidden: int, limit: int) -> tuple[RunConfi
     return config, process_offline_dataset(data, config)
 
 
-def engine(config: RunConfig[Any], data: RunData, device: torch.device) -> OfflineEngine:
-    """Return IQL's engine on the data."""
-    learner = get_spec("iql").build()(data.spaces, [0], device, config.algo_kwargs)
-    return OfflineEngine(learner, batch_source(data, learner.model.seed_tensor, BATCH, device), {}, 10**9)
+def gradient_steps(config: RunConfig[Any], data: RunData, device: torch.device) -> GradientSteps:
+    """Return IQL's gradient steps on the data."""
+    learner = build_learner("iql", data.spaces, [0], device, config.algo_kwargs)
+    return GradientSteps(learner, dataset_batches(data, learner.model.seed_tensor, BATCH, device))
 
 
-def steps(run: OfflineEngine) -> Callable[[], None]:
+def steps(run: GradientSteps) -> Callable[[], None]:
     """Return a function that takes a chunk of a hundred steps."""
 
     def chunk() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rl_training.api.policy import Policy
-from rl_training.experiment.config import load_config, make_config
+from rl_training.config.loading import load_config, make_config
 from rl_training.experiment.manager import ExperimentManager
 from rl_training.runtime.progress import default_reporter
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from rl_training.experiment.config import load_config
+from rl_training.config.loading import load_config
 from rl_training.experiment.manager import ExperimentManager
 from rl_training.runtime.loop import TrainingLoop
 

@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 import torch
 
+from rl_training.config.loading import make_config
 from rl_training.data import Batch, TransitionDataset
-from rl_training.experiment.config import make_config
 from rl_training.experiment.manager import ExperimentManager
 from rl_training.experiment.registry import get_spec
 from rl_training.models import MLPSACModel
 from rl_training.runtime.callbacks import Callback
-from rl_training.runtime.checkpoint import CheckpointStore, load_checkpoint
+from rl_training.runtime.checkpoints.checkpoint import CheckpointStore, load_checkpoint
+from rl_training.runtime.checkpoints.replay_store import read_replay
 from rl_training.runtime.progress import QuietReporter
-from rl_training.runtime.replay_store import read_replay
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = ROOT.parent / "shared" / "datasets"
@@ -44,16 +44,16 @@ def one_row(reward=1.0, terminal=0.0, action=0.5):
 
 
 SMALL = {"hidden_sizes": [16, 16]}
-KNOBS = {
-    "iql": SMALL,
-    "xql": SMALL,
-    "td3_bc": SMALL,
-    "cql": {**SMALL, "num_cql_samples": 2},
-    "cal_ql": {**SMALL, "num_cql_samples": 2},
-    "sac": SMALL,
-    "redq": {**SMALL, "num_critics": 3, "gradient_updates_per_step": 2, "actor_interval": 2},
-    "rlpd": {**SMALL, "num_critics": 3, "gradient_updates_per_step": 2, "offline_pretrain_updates": 30},
+KNOBS = {  # what keeps a run of an algorithm short, beside small networks
+    "cql": {"num_cql_samples": 2},
+    "cal_ql": {"num_cql_samples": 2},
+    "redq": {"num_critics": 3, "gradient_updates_per_step": 2, "actor_interval": 2},
+    "rlpd": {"num_critics": 3, "gradient_updates_per_step": 2, "offline_pretrain_updates": 30},
 }
+
+
+def knobs_of(algo):
+    return {**SMALL, **KNOBS.get(algo, {})}
 
 
 def generator(seed=0):
@@ -103,7 +103,7 @@ def run_values(algo="iql", **changes):
     """A run of a second: 120 steps, logged, evaluated and saved several times; offline ones on 600 rows."""
     supply = {"learning_starts": 9} if is_online(algo) else {}
     supply |= {"dataset": {"kind": "random", "size": 600, "seed": 3}} if get_spec(algo).takes_data else {}
-    kwargs = {"batch_size": 32, **supply, **KNOBS[algo]}
+    kwargs = {"batch_size": 32, **supply, **knobs_of(algo)}
     values = {
         "algo": algo,
         "env_id": "Pendulum-v1",
@@ -135,7 +135,7 @@ def checkpoints(run_dir):
 
 def mode_of(run_dir):
     """The engine mode that the last checkpoint of a run says."""
-    return load_checkpoint(checkpoints(run_dir)[-1]).state["environment"]["mode"]
+    return load_checkpoint(checkpoints(run_dir)[-1]).execution["mode"]
 
 
 def fingerprint(run_dir):

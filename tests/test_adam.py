@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from rl_training.algorithms.adam import GroupedAdam, GroupOptions
+from rl_training.models.adam import GroupedAdam, GroupOptions
 from rl_training.models.initializers import zeros
 from rl_training.models.parameters import ParameterBank, ParameterSpec, Segment
 
@@ -59,17 +59,6 @@ def test_clipping_is_per_member_and_group():
     norms = adam.first[:, bank.groups["a"]].norm(dim=1) / 0.1
     assert norms[0] == pytest.approx(1.0, rel=1e-4)
     assert norms[1] == pytest.approx(0.01 * bank.segments[0].size ** 0.5, rel=1e-4)
-
-
-def test_weight_decay_is_decoupled_and_spares_biases():
-    segment = Segment("a", "a", (ParameterSpec("a/weight", (2,), zeros), ParameterSpec("a/bias", (2,), zeros)))
-    bank = ParameterBank([segment], 1, torch.device("cpu"))
-    bank.flat.fill_(1.0)
-    adam = GroupedAdam(bank, {"a": GroupOptions(0.1, weight_decay=0.5)})
-    adam.step({"a": torch.zeros(1, bank.size)}, ("a",), {"a": 1.0})
-    views = bank.views(bank.flat)
-    assert views["a/weight"].tolist() == [[pytest.approx(0.95)] * 2]
-    assert views["a/bias"].tolist() == [[1.0, 1.0]]
 
 
 def test_state_round_trip():

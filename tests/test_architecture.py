@@ -2,15 +2,22 @@
 
 import ast
 import re
+import subprocess
+import sys
+from collections import Counter
 
 import pytest
 
-from tests.helpers import ROOT
+from rl_training.registry import REGISTRY
+from tests.helpers import ROOT, environment
 
 PACKAGE = ROOT / "src" / "rl_training"
 FILES = sorted(PACKAGE.rglob("*.py"))
-BOTTOM = ("errors", "rng", "knobs", "storage", "faults", "_lazy")
-LAYERS = ["cli", "bench", "api", "experiment", "runtime", "algorithms", ("models", "data"), BOTTOM]
+LAYERS = [
+    *("cli", "bench", "api", "experiment", "runtime", "doctor", "envs", "algorithms", "models", "data"),
+    *(("config", "_exports"), "registry", ("rng", "storage"), "faults", "errors"),
+]
+RUNTIME_LAYERS = ["phases", "execution", "batches", "checkpoints"]  # rooms of `runtime`, each above the next
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in ([names] if isinstance(names, str) else names)}
 
 
@@ -40,16 +47,40 @@ def test_imports_point_downwards(path):
         assert LEVEL[target] >= LEVEL[here], f"{here} imports {target}, which stands above it"
 
 
-def test_algorithms_and_engine_keep_to_their_own():
+@pytest.mark.parametrize("room", RUNTIME_LAYERS)
+def test_rooms_of_the_runtime_import_downwards(room):
+    above = RUNTIME_LAYERS[: RUNTIME_LAYERS.index(room)]
+    for path in (PACKAGE / "runtime" / room).glob("*.py"):
+        text = path.read_text()
+        assert not [other for other in (*above, "loop", "trainer") if f"rl_training.runtime.{other}" in text], path
+
+
+def test_algorithms_and_execution_keep_to_their_own():
     for path in (PACKAGE / "algorithms").glob("*.py"):
-        assert set(imports(path)) <= {"algorithms", "models", "data", "rng", "errors", "knobs", "_lazy"}
+        assert set(imports(path)) <= {"algorithms", "models", "data", "rng", "errors", "config", "_exports"}
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("rl_training.data"):
                 assert node.module == "rl_training.data.batch"
             if isinstance(node, ast.Attribute):
                 assert node.attr not in ("item", "cpu", "numpy"), f"{path}: a host synchronisation in an algorithm"
-    engine = (PACKAGE / "runtime" / "engine.py").read_text()
-    assert not re.search(r"rl_training\.algorithms\.(?!learner)", engine)
+    for room in RUNTIME_LAYERS:
+        for path in (PACKAGE / "runtime" / room).glob("*.py"):
+            assert not re.search(r"rl_training\.algorithms\.(?!learner)", path.read_text()), path
+
+
+def test_the_config_is_free_of_torch():
+    modules = [f"rl_training.config.{path.stem}" for path in (PACKAGE / "config").glob("*.py") if path.stem != "__init__"]
+    code = f"import sys, {', '.join(modules)}; print(sorted({{'torch', 'numpy', 'gymnasium'}} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_rooms_stay_small():
+    """No folder holds more than fifteen modules, files that there is one of for each algorithm not counted."""
+    per_algorithm = {f"algorithms/{algo}.py" for algo in REGISTRY} | {f"runtime/{algo}_trainer.py" for algo in REGISTRY}
+    modules = [path for path in FILES if str(path.relative_to(PACKAGE)) not in per_algorithm and path.stem != "__init__"]
+    sizes = Counter(str(path.parent.relative_to(PACKAGE)) for path in modules)
+    assert {room: size for room, size in sizes.items() if size > 15} == {}
 
 
 FORBIDDEN_CALLS = {"eval", "exec", "compile", "__import__"}
@@ -74,7 +105,7 @@ def test_nothing_in_a_file_is_executed(path):
                     options = {keyword.arg: ast.literal_eval(keyword.value) for keyword in node.keywords}
                     assert options.get("allow_pickle") is False
             if isinstance(node.func, ast.Name) and node.func.id == "import_module":
-                assert path.name in ("_lazy.py", "registry.py"), "only the package's own literal tables import lazily"
+                assert path.name in ("_exports.py", "registry.py"), "only the package's own literal tables import lazily"
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
         started = {"subprocess"} if path == PACKAGE / "bench" / "against.py" else set()  # the Python that the user names

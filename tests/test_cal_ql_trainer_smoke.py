@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from rl_training.config.loading import make_config
 from rl_training.data import compute_returns_to_go
-from rl_training.experiment.config import make_config
 from rl_training.runtime import build_offline_dataset, process_offline_dataset
 from tests.contract import check_short_run
 from tests.helpers import metric_rows, run_values, tiny_run

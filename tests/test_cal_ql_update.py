@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from rl_training import algorithms
 from rl_training.algorithms import CQL, CalQL, CalQLAlgorithm, cal_ql_loss, cql_loss
 from rl_training.errors import ConfigError
 from rl_training.models import MLPSACModel
@@ -110,3 +111,16 @@ def test_contract():
     assert CalQLAlgorithm is CalQL
     assert issubclass(CalQL, CQL)
     check_learner("cal_ql")
+
+
+def test_metric_names():
+    assert set(algorithms.CalQL.metric_names) == {
+        "critic_loss",
+        "actor_loss",
+        "alpha",
+        "alpha_loss",
+        "entropy",
+        "q_mean",
+        "conservative_loss",
+        "calibrated_fraction",
+    }

@@ -11,14 +11,13 @@ import numpy as np
 import pytest
 import torch
 
-from rl_training import faults, storage
+from rl_training import faults, registry, storage
 from rl_training.api.policy import Policy
 from rl_training.errors import CheckpointError, ConfigError, StorageError
-from rl_training.experiment import registry
-from rl_training.runtime import load_checkpoint
-from rl_training.runtime.checkpoint import CheckpointStore, write_checkpoint
+from rl_training.runtime import evaluate_policy, load_checkpoint
+from rl_training.runtime.checkpoints.checkpoint import CheckpointStore, write_checkpoint
 from rl_training.storage import canonical_json
-from tests.helpers import generator, tiny_run
+from tests.helpers import call_cli, checkpoints, generator, tiny_run
 
 STATE = {
     **{"algo": "iql", "config": {}, "spaces": {}, "seeds": [0], "step": 5, "members": [], "environment": {}},
@@ -43,7 +42,8 @@ def test_evaluate_and_predict_from_a_checkpoint_alone(algo, tmp_path):
     alone = shutil.copytree(result.checkpoint, tmp_path / "elsewhere")
     shutil.rmtree(tmp_path / "run")
     policy = Policy.load(alone)
-    assert policy.evaluate(2).member_means == [result.members[0].last_return]
+    same = {"episodes": 2, "seeds": policy.learner.model.seeds, "transforms": policy.transforms}
+    assert evaluate_policy(policy.learner, "Pendulum-v1", **same).member_means == [result.members[0].last_return]
     observations = generator().normal(size=(7, 3)).astype(np.float32)
     actions = policy.predict(observations)
     inside = result.spaces.denormalize_actions(
@@ -220,19 +220,65 @@ def test_old_checkpoints_are_forgotten_but_never_the_best(tmp_path):
     assert store.load("best").step == 1
 
 
-def test_a_damaged_checkpoint_is_passed_over_with_a_warning(tmp_path):
+def test_a_run_that_goes_on_passes_over_a_damaged_checkpoint_with_a_warning(tmp_path):
     said = []
     store = CheckpointStore(tmp_path, keep=3, warn=said.append)
     store.prepare()
     fill(store, (1, 2, 3))
     (tmp_path / "step-000000003" / "state.safetensors").write_bytes(b"")  # as after a power loss without fsync
-    assert store.load().step == 2
+    assert store.load(fall_back=True).step == 2
     assert len(said) == 1
     assert "state.safetensors: is damaged" in said[0]
     assert "falling back to step-000000002" in said[0]
     (tmp_path / "latest.json").write_text("{")
     said.clear()
-    assert store.load().step == 2
+    assert store.load(fall_back=True).step == 2
+
+
+def test_whoever_only_reads_refuses_a_damaged_checkpoint_and_names_the_others(tmp_path):
+    store = CheckpointStore(tmp_path, keep=3)
+    store.prepare()
+    fill(store, (1, 2, 3))
+    (tmp_path / "step-000000003" / "state.safetensors").write_bytes(b"")
+    refusal = "is damaged .*; name another with --checkpoint: step-000000002, step-000000001"
+    with pytest.raises(CheckpointError, match=refusal):
+        store.load()
+    assert [store.load(which).step for which in ("best", "1", "2", "step-000000002")] == [1, 1, 2, 2]
+    with pytest.raises(ConfigError, match="there is no checkpoint '7'; there are latest, best, step-000000001"):
+        store.load("7")
+    shutil.rmtree(tmp_path / "step-000000003")
+    with pytest.raises(CheckpointError, match="latest.json: names no checkpoint that is there; name one with --checkpoint"):
+        store.load()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("evaluate", "--episodes", "1"), ("predict", "--obs", "[1, 0, 0]"), ("export-member", "--member", "0", "--out")],
+)
+def test_only_resume_falls_back_to_an_older_checkpoint(command, tmp_path, capsys):
+    tiny_run(tmp_path / "run")
+    command = [*command, tmp_path / "solo"] if command[-1] == "--out" else list(command)
+    newest = checkpoints(tmp_path / "run")[-1]
+    (newest / "state.safetensors").write_bytes(b"")
+    done = call_cli(capsys, command[0], tmp_path / "run", *command[1:], code=4)
+    assert f"{newest / 'state.safetensors'}: is damaged" in done.stderr
+    assert "name another with --checkpoint: " in done.stderr
+    assert not (tmp_path / "solo").exists()
+    for which in ("best", "90"):
+        target = [tmp_path / which if part == tmp_path / "solo" else part for part in command[1:]]
+        call_cli(capsys, command[0], tmp_path / "run", *target, "--checkpoint", which)
+    assert "falling back to" in call_cli(capsys, "resume", tmp_path / "run").stderr
+    call_cli(capsys, command[0], tmp_path / "run", *command[1:])  # it wrote the damaged one anew
+
+
+def test_one_checkpoint_leaves_nothing_to_choose(tmp_path, capsys):
+    tiny_run(tmp_path)
+    one = checkpoints(tmp_path)[0]
+    for options, name in ((("--best",), "--best"), (("--checkpoint", "best"), "--checkpoint")):
+        done = call_cli(capsys, "predict", one, "--obs", "[1, 0, 0]", *options, code=2)
+        assert f"{name} chooses a checkpoint of a run, but {one} is one checkpoint" in done.stderr
+    done = call_cli(capsys, "predict", tmp_path, "--obs", "[1, 0, 0]", "--best", "--checkpoint", "90", code=2)
+    assert "--best and --checkpoint exclude each other" in done.stderr
 
 
 POINTS = [

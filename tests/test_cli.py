@@ -173,7 +173,7 @@ def test_ctrl_c_outside_training_exits_130(trained, monkeypatch, capsys):
     def ctrl_c(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("rl_training.runtime.evaluation.reset_all", ctrl_c)
+    monkeypatch.setattr("rl_training.envs.evaluation.reset_all", ctrl_c)
     assert call_cli(capsys, "evaluate", folder / "run", code=130).stdout == ""
 
 
@@ -257,7 +257,7 @@ def test_help_loads_no_schema_and_nothing_heavy(words):
     code = f"import sys; from rl_training.cli import run; run({[*words, '--help']!r}); print(*sys.modules, file=sys.stderr)"
     done = subprocess.run([*command()[:1], "-c", code], env=environment(), capture_output=True, text=True, check=True)
     loaded = done.stderr.split()
-    assert not {"torch", "numpy", "gymnasium", "yaml", "rl_training.knobs"} & set(loaded)
+    assert not {"torch", "numpy", "gymnasium", "yaml", "rl_training.config.knobs"} & set(loaded)
     assert not [
         name for name in loaded if name.startswith(("rl_training.experiment", "rl_training.data", "rl_training.runtime"))
     ]
@@ -278,7 +278,7 @@ def test_programmer_errors_are_not_hidden(tmp_path, monkeypatch):
     def broken(*_arguments, **_options):
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr("rl_training.experiment.config.load_config", broken)
+    monkeypatch.setattr("rl_training.config.loading.load_config", broken)
     with pytest.raises(RuntimeError, match="a bug"):
         run(["train", "iql/pendulum"])
 

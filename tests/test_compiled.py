@@ -5,18 +5,20 @@ from functools import partial
 import pytest
 import torch
 
+from rl_training import registry
 from rl_training.algorithms.learner import Step, summarize
 from rl_training.bench.measure import synthetic
+from rl_training.config.loading import make_config
 from rl_training.errors import ConfigError
-from rl_training.experiment import registry
-from rl_training.experiment.config import make_config
-from rl_training.models import mlp_ops
+from rl_training.models.mlp import operators as mlp_ops
 from rl_training.rng import Draws
-from rl_training.runtime import compiled
-from rl_training.runtime.compiled import LONGEST_BLOCK, block_length
-from rl_training.runtime.engine import STEPS_WORTH_COMPILING, resolve_engine
+from rl_training.runtime.execution import compiled
+from rl_training.runtime.execution.compiled import LONGEST_BLOCK, block_length
+from rl_training.runtime.execution.mode import STEPS_WORTH_COMPILING, resolve_execution
+from rl_training.runtime.execution.tracing import Wanted, launches, trace_step, variant_at
+from rl_training.runtime.learners import build_learner
 from rl_training.runtime.progress import QuietReporter
-from rl_training.runtime.tracing import Wanted, launches, trace_step, variant_at
+from tests import operators_on_the_cpu  # noqa: F401 - registers them
 from tests.helpers import Cut, CutAt, assert_same_run, metric_rows, mode_of, tiny_run
 
 MEMBERS, BATCH = 2, 16
@@ -49,9 +51,7 @@ def operators(monkeypatch):
 def learner_of(algo, **kwargs):
     data = synthetic(200, 5, 2)
     values = {"algo": algo, "env_id": "Pendulum-v1", "algo_kwargs": {"hidden_sizes": [16, 16], **kwargs}}
-    learner = registry.get_spec(algo).build()(
-        data.spaces, range(MEMBERS), torch.device("cpu"), make_config(values).algo_kwargs
-    )
+    learner = build_learner(algo, data.spaces, range(MEMBERS), torch.device("cpu"), make_config(values).algo_kwargs)
     rows = torch.from_numpy(data.rows[: MEMBERS * BATCH]).view(MEMBERS, BATCH, -1)
     return learner, rows, lambda rows, _prior: data.layout.batch(rows)
 
@@ -196,7 +196,7 @@ def test_what_the_cpu_cannot_do_is_refused_in_one_line():
     learner, _, _ = learner_of("iql")
     for key, value in (("precision", "bf16"), ("precision", "tf32"), ("engine", "graph")):
         with pytest.raises(ConfigError, match=f"{key} = .{value}. needs a CUDA device"):
-            resolve_engine(make_config({"algo": "iql", "env_id": "Pendulum-v1", key: value}), learner, None)
+            resolve_execution(make_config({"algo": "iql", "env_id": "Pendulum-v1", key: value}), learner, None)
 
 
 def test_auto_compiles_long_runs_where_there_is_a_compiler_and_keeps_what_a_checkpoint_says(monkeypatch):
@@ -205,9 +205,9 @@ def test_auto_compiles_long_runs_where_there_is_a_compiler_and_keeps_what_a_chec
     long = STEPS_WORTH_COMPILING["cpu"]
     for compiler, steps, mode in (("/bin/g++", long, "compile"), ("/bin/g++", long - 1, "eager"), (None, long, "eager")):
         monkeypatch.setattr("shutil.which", lambda _name, found=compiler: found)
-        resolved = resolve_engine(config, learner, None, steps)
+        resolved = resolve_execution(config, learner, None, steps)
         assert resolved.mode == mode
-    assert resolve_engine(config, learner, {**resolved.record(), "mode": "compile"}).mode == "compile"
+    assert resolve_execution(config, learner, {**resolved.record(), "mode": "compile"}).mode == "compile"
 
 
 @pytest.mark.parametrize(("members", "length"), [(1, 20), (12, 20), (13, 10), (30, 5), (64, 4), (128, 2), (4096, 1)])

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rl_training.runtime.compiler import use_private_cache
+from rl_training.runtime.execution.compiler_cache import use_private_cache
 from rl_training.runtime.signals import stops_held_back
 from tests.helpers import command, environment, mode_of, run_values
 

@@ -6,9 +6,10 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rl_training.config.loading import load_config, make_config, packaged_configs
+from rl_training.config.run import RunConfig
+from rl_training.config.yaml_loader import parse_yaml
 from rl_training.errors import ConfigError
-from rl_training.experiment.config import RunConfig, load_config, make_config, packaged_configs
-from rl_training.experiment.yaml_loader import parse_yaml
 from tests.helpers import ROOT, environment, generator, run_values
 
 
@@ -207,7 +208,7 @@ def test_typos_are_nearly_always_understood():
 
 
 def test_the_schema_loads_no_torch():
-    modules = "rl_training.experiment.config, rl_training.experiment.registry, rl_training.cli"
+    modules = "rl_training.config.run, rl_training.experiment.registry, rl_training.cli"
     code = f"import sys, {modules}; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

@@ -5,8 +5,8 @@ from functools import partial
 import pytest
 import torch
 
+from rl_training import registry
 from rl_training.errors import CheckpointError, ConfigError
-from rl_training.experiment import registry
 from tests import contract
 from tests.helpers import assert_same_run, die_at_each, is_online, metric_rows, small_batch, tiny_run
 
@@ -50,8 +50,8 @@ def test_population_follows_its_solo_runs(algo, tmp_path):
     tiny_run(tmp_path / "all", algo, seeds=[3, 8], **changes)
     for member, seed in enumerate((3, 8)):
         tiny_run(tmp_path / str(seed), algo, seed=seed, **changes)
-        mine = [row for row in metric_rows(tmp_path / "all") if row["member"] == member and "train/critic_loss" in row]
-        solo = [row for row in metric_rows(tmp_path / str(seed)) if "train/critic_loss" in row]
+        mine = [row for row in metric_rows(tmp_path / "all") if row["member"] == member and "train/actor_loss" in row]
+        solo = [row for row in metric_rows(tmp_path / str(seed)) if "train/actor_loss" in row]
         assert len(mine) == len(solo) >= 10
         for left, right in zip(mine, solo, strict=True):
             for name in left:

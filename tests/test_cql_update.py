@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from rl_training import algorithms
 from rl_training.algorithms import CQL, SAC, CQLAlgorithm, cql_loss, sac_loss
 from rl_training.algorithms.cql import importance_log_sum_exp
 from rl_training.algorithms.learner import Step
@@ -143,3 +144,15 @@ def test_contract():
     assert CQLAlgorithm is CQL
     assert issubclass(CQL, SAC)
     check_learner("cql")
+
+
+def test_metric_names():
+    assert set(algorithms.CQL.metric_names) == {
+        "critic_loss",
+        "actor_loss",
+        "alpha",
+        "alpha_loss",
+        "entropy",
+        "q_mean",
+        "conservative_loss",
+    }

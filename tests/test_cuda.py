@@ -5,16 +5,16 @@ import json
 import pytest
 import torch
 
+from rl_training import registry
 from rl_training.bench.ceilings import products
 from rl_training.bench.kernels import kernels_per_step
 from rl_training.bench.passes import Shapes, updates_of
 from rl_training.cli import run
+from rl_training.config.loading import make_config
 from rl_training.data import TransitionDataset, save_dataset
-from rl_training.experiment import registry
-from rl_training.experiment.config import make_config
-from rl_training.runtime.processing import process_offline_dataset
+from rl_training.runtime.batches.prefetch import dataset_batches
+from rl_training.runtime.offline_data import process_offline_dataset
 from rl_training.runtime.progress import LineReporter
-from rl_training.runtime.sources import batch_source
 from tests.helpers import Cut, CutAt, assert_same_run, metric_rows, run_values, small_arrays, tiny_run
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -55,7 +55,7 @@ def test_streamed_training_is_that_from_memory(seeds, tmp_path):
 @pytest.mark.parametrize("algo", ["iql", "rlpd"])
 def test_rows_beyond_the_devices_memory_stay_on_the_host_with_the_same_result(algo, tmp_path, monkeypatch, capsys):
     tiny_run(tmp_path / "device", algo, device="cuda")
-    monkeypatch.setattr("rl_training.runtime.sources.DEVICE_SHARE", 0.0)
+    monkeypatch.setattr("rl_training.runtime.batches.sources.DEVICE_SHARE", 0.0)
     tiny_run(tmp_path / "host", algo, device="cuda", reporter=LineReporter())
     assert "rows stay in the host's memory" in capsys.readouterr().err
     assert_same_run(tmp_path / "device", tmp_path / "host")
@@ -67,8 +67,8 @@ def test_rows_fetched_ahead_are_not_overwritten_while_they_are_in_use():
     config = make_config(run_values(env_id=None, algo_kwargs={"normalize_observations": False}))
     data = process_offline_dataset(TransitionDataset.from_dict(columns), config)
     device = torch.device("cuda")
-    source = batch_source(data, torch.tensor([0, 7], device=device), 256, device, device_bytes=0)
-    plain = batch_source(data, torch.tensor([0, 7], device=device), 256, device)
+    source = dataset_batches(data, torch.tensor([0, 7], device=device), 256, device, device_bytes=0)
+    plain = dataset_batches(data, torch.tensor([0, 7], device=device), 256, device)
     slow, sums = torch.randn(2048, 2048, device=device), []
     for first in range(0, 200, 20):
         chunk = source.chunk(first, 20)

@@ -3,16 +3,17 @@
 import pytest
 import torch
 
-from rl_training.bench.measure import bench_engine, synthetic
-from rl_training.data.recipes import make_dataset
-from rl_training.experiment import registry
-from rl_training.experiment.config import make_config
-from rl_training.models import mlp_ops
-from rl_training.models.layers import StackedMLP
+from rl_training import registry
+from rl_training.bench.measure import bench_steps, synthetic
+from rl_training.config.loading import make_config
+from rl_training.envs.recipes import make_dataset
+from rl_training.models.mlp import operators as mlp_ops
+from rl_training.models.mlp.network import StackedMLP
 from rl_training.rng import bits, normals, uniforms
-from rl_training.runtime.compiled import _drawing
-from rl_training.runtime.engine import applied
-from rl_training.runtime.processing import process_offline_dataset
+from rl_training.runtime.execution.compiled import _drawing
+from rl_training.runtime.execution.mode import applied
+from rl_training.runtime.offline_data import process_offline_dataset
+from tests import operators_on_the_cpu  # noqa: F401 - registers them
 from tests.helpers import Cut, CutAt, assert_same_run, tiny_run
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -79,14 +80,14 @@ def test_compiled_draws_are_the_eager_ones(steps):
 def parameters(algo, mode, steps, data, nudge=0.0, **changes):
     """Parameters after some steps, run in chunks that fit no block; `nudge` moves the first ones by so much of themselves."""
     values = {"algo": algo, "env_id": "Pendulum-v1", "device": "cuda", "engine": mode, "seeds": [0, 7], **changes}
-    engine, acceleration = bench_engine(make_config(values), data, CUDA)
-    flat = engine.learner.model.trained.flat
+    taken, executor = bench_steps(make_config(values), data, CUDA)
+    flat = taken.learner.model.trained.flat
     flat.mul_(1.0 + nudge * normals([0, 7], "nudge", 0, flat.shape[1:], device=CUDA))
-    with applied(acceleration.resolved):
-        engine.run(0, 7)
+    with applied(executor.execution):
+        taken.run(0, 7)
         for first in range(7, steps, 331):
-            engine.run(first, min(331, steps - first))
-    assert acceleration.resolved.mode == mode
+            taken.run(first, min(331, steps - first))
+    assert executor.execution.mode == mode
     return flat
 
 

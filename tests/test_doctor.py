@@ -5,10 +5,10 @@ import json
 import numpy as np
 import pytest
 
+from rl_training.config.blocks import ReadOptions
 from rl_training.data import load_dataset, make_dataset
 from rl_training.data.dataset_loaders import read_dataset
-from rl_training.data.doctor import examine
-from rl_training.data.reading import ReadOptions
+from rl_training.doctor.doctor import examine
 from tests.helpers import SHARED, call_cli
 from tests.logs import FIELDS, REWARDS, linear_log, plant, table, write_csv, write_hdf5
 

@@ -6,10 +6,11 @@ import pytest
 import torch
 
 from rl_training.algorithms.iql import IQL
-from rl_training.data.environments import infer_env_spaces, make_env, reset_env, reset_seeds, step_env
 from rl_training.data.transforms import Transforms
+from rl_training.envs.environments import infer_env_spaces, make_env, reset_env, reset_seeds, step_env
+from rl_training.envs.evaluation import TRAINING_EPISODES, evaluate_policy
 from rl_training.models import MLPIQLModel
-from rl_training.runtime.evaluation import evaluate_policy
+from tests.helpers import tiny_run
 
 MEMBERS, EPISODES = (0, 7), 10
 
@@ -73,3 +74,17 @@ def test_side_by_side_is_one_by_one_with_one_call_of_the_policy_per_step(name, e
     if name == env_id:
         assert len(set(found.lengths.ravel())) > 4  # some end early, some by the time limit
         assert found.lengths.max() == 15
+
+
+def test_final_figures_are_measured_on_other_episodes_than_training_looked_at(tmp_path):
+    from rl_training.api.policy import Policy
+
+    result = tiny_run(tmp_path)
+    policy = Policy.load(tmp_path, device="cpu")
+    assert policy.learner.step == result.step
+    final = policy.evaluate(2)
+    assert not set(final.returns.flatten()) & set(result.evaluation.returns.flatten())
+    again = {"episodes": 2, "seeds": [0], "transforms": policy.transforms}
+    seen = evaluate_policy(policy.learner, "Pendulum-v1", **again, stream=TRAINING_EPISODES)
+    assert seen.returns.tolist() == result.evaluation.returns.tolist()
+    assert policy.evaluate(2, seed=0).returns.tolist() == final.returns.tolist()

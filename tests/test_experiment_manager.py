@@ -3,9 +3,9 @@ import json
 import pytest
 import yaml
 
+from rl_training.config.loading import make_config
 from rl_training.errors import CheckpointError, ConfigError, DatasetError
 from rl_training.experiment import ExperimentManager
-from rl_training.experiment.config import make_config
 from rl_training.experiment.manager import default_run_dir
 from rl_training.experiment.registry import REGISTRY, get_spec
 from tests.helpers import assert_same_run, run_values, tiny_run
@@ -69,6 +69,10 @@ def test_the_registry_is_a_table_of_real_things():
     for algo, spec in REGISTRY.items():
         assert spec.id == algo
         assert callable(spec.train())
-        assert callable(spec.build())
+        assert spec.learner.__name__ == spec.name
+        assert set(spec.config.model_fields) >= {
+            *spec.learner.knobs_type.model_fields,
+            *spec.model_type.knobs_type.model_fields,
+        }
     with pytest.raises(ConfigError, match="unknown algorithm `iqll`. Did you mean `iql`"):
         get_spec("iqll")

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from rl_training import faults
-from rl_training.experiment.config import make_config
+from rl_training.config.loading import make_config
 from rl_training.experiment.manager import ExperimentManager
 from tests.helpers import assert_same_run, command, environment, generator, is_online, run_values
 

@@ -10,19 +10,19 @@ import pytest
 import torch
 
 import rl_training
+from rl_training.config.knobs import CriticKnobs
+from rl_training.config.loading import make_config
 from rl_training.data import compute_returns_to_go
-from rl_training.data.environments import reset_seeds
 from rl_training.data.replay_buffer import ReplayBuffer
 from rl_training.data.transforms import Transforms
+from rl_training.envs.environments import reset_seeds
 from rl_training.errors import CheckpointError, ConfigError
 from rl_training.experiment import ExperimentManager, registry
-from rl_training.experiment.config import make_config
 from rl_training.experiment.registry import get_spec
 from rl_training.runtime import load_checkpoint
 from rl_training.runtime.callbacks import Callback
-from rl_training.runtime.replay_store import read_replay
+from rl_training.runtime.checkpoints.replay_store import read_replay
 from tests.helpers import (
-    KNOBS,
     Cut,
     CutAt,
     assert_same_run,
@@ -30,12 +30,13 @@ from tests.helpers import (
     checkpoints,
     die_at_each,
     generator,
+    knobs_of,
     metric_rows,
     run_values,
     tiny_run,
 )
 
-OFFLINE = [algo for algo in registry.names() if not get_spec(algo).online]
+OFFLINE = [spec.id for spec in registry.REGISTRY.values() if not spec.online and issubclass(spec.config, CriticKnobs)]
 BLOCK = {"env_steps": 250, "buffer_capacity": 230}
 RUN = {"checkpoint_interval": 50, "log_interval": 25, "eval_interval": 100, "total_timesteps": 100}
 
@@ -284,8 +285,8 @@ def test_a_run_that_is_not_finished_or_is_online_is_refused(tmp_path):
 
 @pytest.mark.parametrize("algo", OFFLINE)
 def test_from_python(algo, tmp_path):
-    cls = getattr(rl_training, {"iql": "IQL", "xql": "XQL", "td3_bc": "TD3BC", "cql": "CQL", "cal_ql": "CalQL"}[algo])
-    settings = {**KNOBS[algo], "batch_size": 32, "eval_interval": 50, "eval_episodes": 1, "log_interval": 25}
+    cls = getattr(rl_training, get_spec(algo).name)
+    settings = {**knobs_of(algo), "batch_size": 32, "eval_interval": 50, "eval_episodes": 1, "log_interval": 25}
     data = {"kind": "random", "size": 400}
     whole = cls("Pendulum-v1", dataset=data, **settings).learn(50).finetune(120, prior_ratio=0.25)
     assert whole.num_timesteps == 120
@@ -357,7 +358,7 @@ def test_a_block_may_change_before_its_phase_begins(tmp_path):
 
 
 def test_a_refused_finetune_leaves_the_object_as_it_was():
-    settings = {**KNOBS["iql"], "batch_size": 32, "eval_interval": 50, "eval_episodes": 1}
+    settings = {**knobs_of("iql"), "batch_size": 32, "eval_interval": 50, "eval_episodes": 1}
     model = rl_training.IQL("Pendulum-v1", dataset={"kind": "random", "size": 300}, **settings).learn(20)
     with pytest.raises(ConfigError, match="prior_ratio"):
         model.finetune(20, prior_ratio=7.0)

@@ -6,13 +6,13 @@ import pytest
 import yaml
 
 from rl_training import SAC, load_dataset
-from rl_training.data.recipes import make_dataset
+from rl_training.config.blocks import DatasetConfig
+from rl_training.config.loading import make_config
+from rl_training.envs.recipes import make_dataset
 from rl_training.errors import CheckpointError, ConfigError, DatasetError
 from rl_training.experiment import ExperimentManager
-from rl_training.experiment.config import make_config
-from rl_training.experiment.kwargs import DatasetConfig
 from rl_training.runtime.callbacks import Callback
-from rl_training.runtime.checkpoint import CheckpointStore, load_checkpoint, write_checkpoint
+from rl_training.runtime.checkpoints.checkpoint import CheckpointStore, load_checkpoint, write_checkpoint
 from tests.helpers import assert_same_run, call_cli, checkpoints, metric_rows, run_cli, run_values, small_arrays, tiny_run
 
 FAST = {"hidden_sizes": [8], "batch_size": 8, "learning_starts": 10, "eval_interval": 50, "eval_episodes": 1}
@@ -68,7 +68,7 @@ def test_killed_between_best_and_latest_the_best_is_kept(tmp_path, monkeypatch):
             raise Dead
 
     tiny_run(tmp_path / "whole")
-    monkeypatch.setattr("rl_training.runtime.checkpoint.fault_point", die)
+    monkeypatch.setattr("rl_training.runtime.checkpoints.checkpoint.fault_point", die)
     with pytest.raises(Dead):
         tiny_run(tmp_path / "cut")
     monkeypatch.undo()

@@ -2,9 +2,10 @@
 
 import pytest
 
-from rl_training.experiment.config import make_config
+from rl_training.config.loading import make_config
 from rl_training.runtime import build_offline_dataset, load_checkpoint, process_offline_dataset, train_iql
-from rl_training.runtime.trainer import TrainOptions, total_steps
+from rl_training.runtime.phases.build import total_steps
+from rl_training.runtime.trainer import TrainOptions
 from tests.contract import check_short_run
 from tests.helpers import metric_rows, run_values, small_dataset
 

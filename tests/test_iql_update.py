@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from rl_training import algorithms
 from rl_training.algorithms import IQL, IQLAlgorithm, iql_loss
 from rl_training.algorithms.bellman import td_loss
 from rl_training.algorithms.iql import advantage_weights, expectile_loss
@@ -144,3 +145,15 @@ def test_unknown_knob_is_suggested():
 def test_contract():
     assert IQLAlgorithm is IQL
     check_learner("iql")
+
+
+def test_metric_names():
+    assert set(algorithms.IQL.metric_names) == {
+        "value_loss",
+        "critic_loss",
+        "actor_loss",
+        "q_mean",
+        "v_mean",
+        "advantage_mean",
+        "weight_mean",
+    }

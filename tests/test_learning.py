@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 import torch
 
-from rl_training.experiment.config import load_config
+from rl_training.config.loading import load_config
 from tests.helpers import command, environment, metric_rows
 
 BARS = {

@@ -6,9 +6,9 @@ import torch
 from rl_training.errors import ConfigError
 from rl_training.models import MLPIQLModel, MLPSACModel, MLPTD3Model
 from rl_training.models.initializers import orthogonal
-from rl_training.models.layers import StackedMLP
+from rl_training.models.mlp.network import StackedMLP
 from rl_training.models.parameters import ParameterBank, SegmentValues
-from rl_training.models.sac_model import TanhGaussian
+from rl_training.models.sac import TanhGaussian
 
 
 def plain_forward(network, columns, inputs):

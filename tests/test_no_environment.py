@@ -4,12 +4,23 @@ import json
 
 import numpy as np
 import pytest
+import torch
 
 from rl_training import IQL
 from rl_training.data import TransitionDataset, load_dataset, split_dataset
 from rl_training.errors import ConfigError, DatasetError
-from rl_training.experiment.registry import REGISTRY
-from tests.helpers import KNOBS, SHARED, assert_same_run, call_cli, metric_rows, run_cli, small_arrays, tiny_run
+from rl_training.registry import REGISTRY
+from tests.helpers import (
+    SHARED,
+    assert_same_run,
+    call_cli,
+    knobs_of,
+    metric_rows,
+    run_cli,
+    small_arrays,
+    small_dataset,
+    tiny_run,
+)
 from tests.logs import plant, table, write_csv
 
 PURELY_OFFLINE = [spec.id for spec in REGISTRY.values() if not spec.online]
@@ -76,8 +87,6 @@ def test_held_out_losses_are_those_of_the_loss_function(tmp_path):
     assert len(held) == 80
     policy = Policy.load(tmp_path / "run")
     batch = held.sample(1)
-    import torch
-
     tensors = {
         name: torch.from_numpy(np.asarray(getattr(held, name), dtype=np.float32))
         for name in ("observations", "actions", "rewards", "next_observations", "terminals")
@@ -87,6 +96,23 @@ def test_held_out_losses_are_those_of_the_loss_function(tmp_path):
     last = [row for row in metric_rows(tmp_path / "run") if "validation/critic_loss" in row][-1]
     for name in ("critic_loss", "value_loss", "actor_loss"):
         assert last[f"validation/{name}"] == pytest.approx(float(metrics[name].mean()), rel=1e-4), name
+
+
+@pytest.mark.parametrize("algo", PURELY_OFFLINE)
+def test_held_out_losses_build_no_graph(algo, monkeypatch, tmp_path):
+    learner_type, seen = REGISTRY[algo].learner, []
+    own = learner_type.loss
+
+    def loss(self, batch, step):
+        result = own(self, batch, step)
+        if not torch.is_grad_enabled():  # as a validation calls it
+            seen.append(result[0].requires_grad)
+        return result
+
+    monkeypatch.setattr(learner_type, "loss", loss)
+    data = small_dataset(rows=400, length=20)
+    tiny_run(tmp_path, algo, env_id=None, dataset=data, algo_kwargs={"validation": {"fraction": 0.2}})
+    assert seen == [False] * len(seen) != []
 
 
 def test_training_never_sees_what_is_held_out(tmp_path):
@@ -189,7 +215,7 @@ def test_bounds_may_be_given(tmp_path):
 @pytest.mark.parametrize("algo", ["iql", "cql"])
 def test_third_party_plant_without_its_environment(algo, tmp_path, capsys):
     config = tmp_path / "c.yaml"
-    knobs = "\n".join(f"  {name}: {json.dumps(value)}" for name, value in KNOBS[algo].items())
+    knobs = "\n".join(f"  {name}: {json.dumps(value)}" for name, value in knobs_of(algo).items())
     config.write_text(
         f"algo: {algo}\nenv_id: null\ntotal_timesteps: 200\neval_interval: 100\nalgo_kwargs:\n{knobs}\n"
         f"  dataset: {{path: {SHARED / 'DMSD-high-100000-train.npz'}}}\n"

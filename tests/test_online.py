@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 import torch
 
-from rl_training.data.environments import infer_env_spaces, reset_seeds
+from rl_training import registry
 from rl_training.data.transforms import Transforms
+from rl_training.envs.collector import Collector
+from rl_training.envs.environments import infer_env_spaces, reset_seeds
 from rl_training.errors import CheckpointError, ConfigError
-from rl_training.experiment import registry
 from rl_training.experiment.manager import ExperimentManager
 from rl_training.runtime import load_checkpoint
-from rl_training.runtime.collector import Collector
-from rl_training.runtime.online import UpdateRhythm
-from rl_training.runtime.replay_store import ReplayStore, read_replay
+from rl_training.runtime.checkpoints.replay_store import ReplayStore, read_replay
+from rl_training.runtime.phases.online import UpdateRhythm
 from tests.helpers import (
     Cut,
     CutAt,
@@ -99,7 +99,7 @@ def test_segments_that_nobody_refers_to_are_removed(whole):
 
 
 def test_many_segments_are_joined(tmp_path, monkeypatch):
-    monkeypatch.setattr("rl_training.runtime.replay_store.MAX_SEGMENTS", 3)
+    monkeypatch.setattr("rl_training.runtime.checkpoints.replay_store.MAX_SEGMENTS", 3)
     tiny_run(tmp_path / "a", "sac", **LONG, keep_checkpoints=9)
     assert max(len(load_checkpoint(path).state["replay"]) for path in checkpoints(tmp_path / "a")) <= 3
     monkeypatch.undo()
@@ -203,7 +203,7 @@ def test_a_broken_environment_is_one_clear_error(tmp_path, drifting, fault, word
 
 
 def test_an_episode_too_long_to_replay_starts_afresh(monkeypatch):
-    monkeypatch.setattr("rl_training.runtime.collector.LONGEST_REPLAY", 20)
+    monkeypatch.setattr("rl_training.envs.collector.LONGEST_REPLAY", 20)
     spaces = infer_env_spaces("Pendulum-v1")
     first, second = (Collector("Pendulum-v1", [4], spaces, Transforms.identity(3)) for _ in range(2))
     first.start()

@@ -18,9 +18,14 @@ NAMES = {
 }
 
 
+def test_the_promised_names_are_in_the_registry():
+    rows = {algo: registry.get_spec(algo) for algo in NAMES}
+    assert {algo: (row.name, row.model.split(":")[1], list(row.losses)) for algo, row in rows.items()} == NAMES
+
+
 def test_every_algorithm_is_exported_everywhere():
-    assert set(NAMES) == set(registry.names())
-    for algo, (name, model, losses) in NAMES.items():
+    for algo, row in registry.REGISTRY.items():
+        name, model, losses = row.name, row.model.split(":")[1], row.losses
         learner = getattr(algorithms, name)
         assert getattr(algorithms, f"{name}Algorithm") is learner
         assert getattr(rl_training, f"{name}Algorithm") is learner

@@ -15,10 +15,19 @@ def test_version_and_metadata_agree():
 def test_every_tested_version_is_pinned():
     pinned = {line.split("==")[0].lower().replace("_", "-") for line in (ROOT / "constraints.txt").read_text().split()}
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    wanted = [*project["dependencies"], *project["optional-dependencies"]["dev"], *project["optional-dependencies"]["plot"]]
+    wanted = [*project["dependencies"], *project["optional-dependencies"]["dev"]]
     names = {entry.split(">=")[0].split("[")[0].lower() for entry in wanted}
     assert names <= pinned
 
 
 def test_the_package_runs_as_a_module():
     assert "iql" in run_cli("list").stdout
+
+
+def test_every_extra_is_used_by_the_package():
+    """What no code imports is no extra yet; each one's library is imported somewhere in the package."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    source = "\n".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
+    for name, libraries in extras.items():
+        imported = {"parquet": "pyarrow"}.get(name, name)
+        assert name == "dev" or f"import {imported}" in source, (name, libraries)

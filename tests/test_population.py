@@ -7,9 +7,10 @@ import pytest
 import torch
 
 from rl_training.api.policy import Policy, evaluation_report
+from rl_training.envs.evaluation import Evaluation
 from rl_training.errors import ConfigError, DivergedError
-from rl_training.runtime.callbacks import Callback, EarlyStopping, Evaluation
-from rl_training.runtime.checkpoint import load_checkpoint
+from rl_training.runtime.callbacks import Callback, EarlyStopping
+from rl_training.runtime.checkpoints.checkpoint import load_checkpoint
 from tests.helpers import Cut, CutAt, assert_same_run, checkpoints, metric_rows, tiny_run
 
 

@@ -5,22 +5,12 @@ import pytest
 import torch
 
 import rl_training
+from rl_training import registry
 from rl_training.errors import CheckpointError, ConfigError
-from rl_training.experiment import registry
 from rl_training.experiment.registry import get_spec
 from rl_training.runtime.callbacks import Callback
-from tests.helpers import KNOBS, is_online, run_values, small_dataset
+from tests.helpers import is_online, knobs_of, run_values, small_dataset
 
-CLASSES = {
-    "iql": "IQL",
-    "xql": "XQL",
-    "td3_bc": "TD3BC",
-    "cql": "CQL",
-    "cal_ql": "CalQL",
-    "sac": "SAC",
-    "redq": "REDQ",
-    "rlpd": "RLPD",
-}
 FAST = {
     "dataset": {"kind": "random", "size": 400},
     "hidden_sizes": [16, 16],
@@ -34,11 +24,11 @@ FAST = {
 def fast(algo):
     """Settings of a run of a second."""
     shared = {key: value for key, value in FAST.items() if key != "dataset" or get_spec(algo).takes_data}
-    return {**shared, **KNOBS[algo], **({"learning_starts": 10} if is_online(algo) else {})}
+    return {**shared, **knobs_of(algo), **({"learning_starts": 10} if is_online(algo) else {})}
 
 
 def managed(algo):
-    return getattr(rl_training, CLASSES[algo])
+    return getattr(rl_training, registry.get_spec(algo).name)
 
 
 @pytest.mark.parametrize("algo", registry.names())
@@ -166,7 +156,7 @@ def test_faults_are_clear(tmp_path):
 
 
 def test_python_and_yaml_resolve_alike():
-    from rl_training.experiment.config import make_config
+    from rl_training.config.loading import make_config
 
     values = run_values(learning_rate_schedule="constant")
     kwargs = {**values["algo_kwargs"]}

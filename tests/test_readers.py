@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from rl_training.data import load_dataset
-from rl_training.data.columns import guess_columns
-from rl_training.data.readers import READERS
+from rl_training.data.reading.columns import guess_columns
+from rl_training.data.reading.formats import READERS
 from rl_training.errors import ConfigError, DatasetError
 from tests.helpers import SHARED
 from tests.logs import (
@@ -193,7 +193,7 @@ def test_columns_by_map_patterns_and_dates(tmp_path):
     assert np.array_equal(data.terminals, KNOWN["terminals"])
     with pytest.raises(DatasetError, match="there is no column `fann`. Did you mean `fan`"):
         load_dataset(path, columns={**columns, "actions": ["fann"]})
-    with pytest.raises(ConfigError, match="unknown key `rewrd`"):
+    with pytest.raises(ConfigError, match="unknown key `columns.rewrd`"):
         load_dataset(path, columns={**columns, "rewrd": "score"})
     with pytest.raises(DatasetError, match="holds text .'text' in row 0."):
         load_dataset(path, columns={**columns, "reward": "note"})

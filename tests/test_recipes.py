@@ -4,9 +4,9 @@ import gymnasium
 import numpy as np
 import pytest
 
-from rl_training.data.controllers import pendulum_swing_up
-from rl_training.data.environments import EnvBatch, infer_env_spaces, make_env, reset_all, reset_seeds
-from rl_training.data.recipes import make_dataset
+from rl_training.envs.controllers import pendulum_swing_up
+from rl_training.envs.environments import EnvBatch, infer_env_spaces, make_env, reset_all, reset_seeds
+from rl_training.envs.recipes import make_dataset
 from rl_training.errors import ConfigError
 
 

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from rl_training import algorithms
 from rl_training.algorithms import REDQ, SAC, REDQAlgorithm, redq_loss, sac_loss
 from rl_training.algorithms.redq import random_subsets, subset_minimum
 from rl_training.errors import ConfigError
@@ -70,3 +71,7 @@ def test_contract():
     assert REDQAlgorithm is REDQ
     assert issubclass(REDQ, SAC)
     check_learner("redq")
+
+
+def test_metric_names():
+    assert set(algorithms.REDQ.metric_names) == {"critic_loss", "actor_loss", "alpha", "alpha_loss", "entropy", "q_mean"}

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from rl_training.data import normalized_score
-from rl_training.data.reference_scores import REFERENCES, reference_of, reference_source
+from rl_training.envs.reference_scores import REFERENCES, reference_of, reference_source
 from rl_training.errors import ConfigError
 from tests.helpers import call_cli, tiny_run
 

@@ -10,7 +10,7 @@ import yaml
 
 from rl_training.errors import CheckpointError, ConfigError, DatasetError, StoppedBySignal
 from rl_training.experiment import ExperimentManager
-from rl_training.runtime.checkpoint import load_checkpoint
+from rl_training.runtime.checkpoints.checkpoint import load_checkpoint
 from tests.helpers import (
     Cut,
     CutAt,

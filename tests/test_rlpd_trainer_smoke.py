@@ -2,8 +2,8 @@
 
 import pytest
 
+from rl_training.config.loading import make_config
 from rl_training.errors import ConfigError
-from rl_training.experiment.config import make_config
 from rl_training.runtime import load_checkpoint
 from tests.contract import check_short_run
 from tests.helpers import checkpoints, metric_rows, run_values, tiny_run

@@ -5,10 +5,11 @@ from dataclasses import replace
 import pytest
 import torch
 
+from rl_training import algorithms
 from rl_training.algorithms import REDQ, RLPD, RLPDAlgorithm, redq_loss, rlpd_loss
 from rl_training.errors import ConfigError
 from rl_training.models import MLPSACModel
-from rl_training.runtime.online import PriorShare
+from rl_training.runtime.phases.online import PriorShare
 from tests.contract import check_learner
 from tests.helpers import constant_sac_model, one_row, small_batch
 
@@ -81,3 +82,16 @@ def test_contract():
     assert RLPDAlgorithm is RLPD
     assert issubclass(RLPD, REDQ)
     check_learner("rlpd")
+
+
+def test_metric_names():
+    assert set(algorithms.RLPD.metric_names) == {
+        "critic_loss",
+        "actor_loss",
+        "alpha",
+        "alpha_loss",
+        "entropy",
+        "q_mean",
+        "prior_samples",
+        "online_samples",
+    }

@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from rl_training import algorithms
 from rl_training.algorithms import SAC, SACAlgorithm, sac_loss
 from rl_training.errors import ConfigError
 from rl_training.models import MLPSACModel
@@ -125,3 +126,7 @@ def test_bad_knobs_are_refused_at_construction(knobs, words):
 def test_contract():
     assert SACAlgorithm is SAC
     check_learner("sac")
+
+
+def test_metric_names():
+    assert set(algorithms.SAC.metric_names) == {"critic_loss", "actor_loss", "alpha", "alpha_loss", "entropy", "q_mean"}

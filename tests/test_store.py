@@ -7,12 +7,15 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 
+from rl_training.config.loading import make_config
 from rl_training.data import Batch, DatasetWriter, TransitionDataset, load_dataset, save_dataset
+from rl_training.data.processing import ProcessedDataset, StreamedDataset
 from rl_training.errors import ConfigError, DatasetError
-from rl_training.experiment.config import make_config
-from rl_training.runtime.processing import ProcessedDataset, StreamedDataset, process_offline_dataset
+from rl_training.rng import Draws
+from rl_training.runtime.batches.dataset import DatasetBatches
+from rl_training.runtime.batches.prefetch import PrefetchedBatches, dataset_batches
+from rl_training.runtime.offline_data import process_offline_dataset
 from rl_training.runtime.progress import LineReporter
-from rl_training.runtime.sources import DatasetSource, PrefetchedSource, batch_source
 from tests.helpers import Start, assert_same_run, call_cli, fingerprint, run_values, small_arrays, tiny_run
 from tests.logs import FIELDS
 
@@ -197,23 +200,31 @@ def test_fetching_ahead_never_changes_a_batch(place, data, tmp_path):
     whole = processed(many, {"max_dataset_bytes": "1GiB"})
     elsewhere = processed(load_dataset(tmp_path / "d"), {"max_dataset_bytes": "1MiB"}) if place == "disk" else whole
     place_of = {"seeds": torch.tensor([3, 4]), "batch_size": 16, "device": torch.device("cpu")}
-    source = batch_source(elsewhere, **place_of, prior=True, device_bytes=whole.rows.nbytes - 1)
-    plain = batch_source(whole, **place_of, prior=True, device_bytes=whole.rows.nbytes)
-    assert (type(source), type(plain)) == (PrefetchedSource, DatasetSource)
+    source = dataset_batches(elsewhere, **place_of, prior=True, device_bytes=whole.rows.nbytes - 1)
+    plain = dataset_batches(whole, **place_of, prior=True, device_bytes=whole.rows.nbytes)
+    assert (type(source), type(plain)) == (PrefetchedBatches, DatasetBatches)
     for first, count in ((0, 7), (7, 7), (14, 3), (17, 9), (2, 4), (6, 1)):
-        ours, theirs = source.chunk(first, count), plain.chunk(first, count)
-        for offset in range(count):
+        for ours, theirs in zip(batches_of(source, first, count), batches_of(plain, first, count), strict=True):
             for field in fields(Batch):
-                one, other = getattr(ours(offset), field.name), getattr(theirs(offset), field.name)
+                one, other = getattr(ours, field.name), getattr(theirs, field.name)
                 assert (one is None and other is None) or torch.equal(one, other)
     source.close()
+
+
+def batches_of(source, first, count):
+    """The batches of some steps, gathered as the steps take them."""
+    draws = Draws.of_steps(source.seeds, first, count)
+    source.load(first, count)
+    indices, prior = source.indices(lambda stream: draws.bits(stream, (source.batch_size,), 0, count), count)
+    rows = source.gather(indices)
+    return [source.batch(rows[offset], prior[offset]) for offset in range(count)]
 
 
 @pytest.mark.parametrize("algo", ["cal_ql", "rlpd"])
 def test_a_run_whose_rows_do_not_fit_on_the_device_is_the_same_and_says_so(algo, tmp_path, monkeypatch, capsys):
     tiny_run(tmp_path / "device", algo, reporter=LineReporter())
     assert "stay in the host's memory" not in capsys.readouterr().err
-    monkeypatch.setattr("rl_training.runtime.sources._room", lambda *_: 0)
+    monkeypatch.setattr("rl_training.runtime.batches.prefetch._room", lambda *_: 0)
     tiny_run(tmp_path / "host", algo, reporter=LineReporter())
     assert "rows stay in the host's memory, since they would take" in capsys.readouterr().err
     assert_same_run(tmp_path / "device", tmp_path / "host")

@@ -143,7 +143,7 @@ def test_from_the_shell(tmp_path, capsys):
     final = load_dataset(tmp_path / "t.npz")
     assert final.returns_to_go is not None
     assert f"{len(final):,} transitions" in done.stdout
-    shown = json.loads(call_cli(capsys, "data", "inspect", tmp_path / "t.npz", "--json", "--no-html").stdout)
+    shown = json.loads(call_cli(capsys, "data", "inspect", tmp_path / "t.npz", "--json").stdout)
     assert shown["rows"] == len(final)
     assert shown["optional_fields"] == ["next_actions", "returns_to_go"]
 
@@ -152,7 +152,7 @@ def test_from_the_shell(tmp_path, capsys):
     ("arguments", "code", "message"),
     [
         (("filter", "1", "x"), 2, "give a condition"),
-        (("filter", "1", "x", "--top", "ten"), 2, "must look like 10%"),
+        (("filter", "1", "x", "--top", "ten"), 2, "must be a share, such as 10%"),
         (("filter", "1", "--top", "10%"), 2, "say once where to write"),
         (("mix", "1", "2", "x", "--weights", "1"), 2, "2 weights are needed"),
         (("mix", "1", "x"), 2, "two sources"),
@@ -164,7 +164,7 @@ def test_from_the_shell(tmp_path, capsys):
         (("convert", "missing", "x"), 3, "no such file"),
         (("inspect", "1", "--columns", "nowhere.yaml"), 2, "--columns"),
         (("inspect", "1", "--action-low", "a"), 2, "must be numbers"),
-        (("inspect", "1", "--max-bytes", "lots"), 2, "--max-bytes"),
+        (("inspect", "1", "--max-bytes", "lots"), 2, "`max_bytes` = 'lots' is not legal: must be a number of bytes"),
         (("doctor", "1", "--env", "Pendulm-v1"), 2, "Did you mean `Pendulum-v1`"),
         (("doctor", "1", "--format", "zarr"), 2, "format"),
     ],
@@ -180,15 +180,24 @@ def test_wrong_use_is_one_line_and_writes_nothing(arguments, code, message, tmp_
 def test_inspect_page(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     save_dataset(dataset(), tmp_path / "log<b>")
-    done = call_cli(capsys, "data", "inspect", "log<b>")
+    done = call_cli(capsys, "data", "inspect", "log<b>", "--html", "page.html")
     assert "200 transitions in 10 episodes" in done.stdout
-    page = (tmp_path / "log<b>.html").read_text()
+    assert "page: page.html" in done.stdout
+    page = (tmp_path / "page.html").read_text()
     assert page.startswith("<!doctype html>")
     assert "<b>log" not in page  # names are text, not markup
     assert "log&lt;b&gt;" in page
     assert page.count("<svg") == 5 + 2 + 3
     assert "<script" not in page
     assert "http" not in page
+
+
+def test_inspect_writes_nothing_unless_it_is_asked_to(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    save_dataset(dataset(), tmp_path / "log")
+    assert "200 transitions" in call_cli(capsys, "data", "inspect", "log").stdout
+    assert json.loads(call_cli(capsys, "data", "inspect", "log", "--json").stdout)["html"] is None
+    assert [path.name for path in tmp_path.iterdir()] == ["log"]
 
 
 def test_episodes_that_end_in_another_way_are_not_equal():

@@ -1,6 +1,7 @@
 """Sweeps as runs: what they refuse, what they show, exact resume, and members that go on alone."""
 
 import json
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -9,11 +10,11 @@ import yaml
 
 from rl_training import IQL
 from rl_training.api.policy import Policy, evaluation_report
+from rl_training.envs.evaluation import Evaluation
 from rl_training.errors import CheckpointError, ConfigError, StorageError
 from rl_training.experiment import ExperimentManager, export_member, make_config
-from rl_training.runtime.callbacks import Evaluation
-from rl_training.runtime.checkpoint import load_checkpoint
-from rl_training.runtime.members import MemberRecord, best_combination, combinations
+from rl_training.runtime.checkpoints.checkpoint import load_checkpoint
+from rl_training.runtime.population import MemberRecord, best_combination, combinations
 from tests.helpers import Cut, CutAt, assert_same_run, call_cli, checkpoints, metric_rows, run_cli, run_values, tiny_run
 
 SWEEP = {"expectile": [0.9, 0.6], "beta": [1.0, 5.0]}
@@ -43,7 +44,7 @@ def test_members_are_every_combination_with_every_seed():
 
 SHARED = "it sets a shape or a choice that all members share."
 CAN = (
-    "What can be: gamma, tau, actor_learning_rate, critic_learning_rate, max_grad_norm, value_learning_rate, expectile, beta"
+    "What can be: actor_learning_rate, max_grad_norm, gamma, tau, critic_learning_rate, value_learning_rate, expectile, beta"
 )
 
 
@@ -143,12 +144,15 @@ def test_the_result_and_the_policy_show_the_combinations(runs):
     found = results["iql"].combinations
     assert [one.knobs for one in found] == [{"expectile": e, "beta": b} for e in (0.9, 0.6) for b in (1.0, 5.0)]
     assert [one.members for one in found] == [[0, 1], [2, 3], [4, 5], [6, 7]]
-    returns = [record.last_return for record in results["iql"].members]
+    returns = results["iql"].final_evaluation.member_means
     assert [one.return_mean for one in found] == pytest.approx([np.mean(returns[i : i + 2]) for i in (0, 2, 4, 6)])
     assert [one.return_std for one in found] == pytest.approx([np.std(returns[i : i + 2]) for i in (0, 2, 4, 6)])
-    assert Policy.load(folder / "iql").combinations == found
-    assert IQL.load(folder / "iql").combinations == found
+    seen = [record.last_return for record in results["iql"].members]  # in training
+    by_training = Policy.load(folder / "iql").combinations
+    assert IQL.load(folder / "iql").combinations == by_training
+    assert [one.return_mean for one in by_training] == pytest.approx([np.mean(seen[i : i + 2]) for i in (0, 2, 4, 6)])
     report = IQL.load(folder / "iql").evaluate(2)
+    assert report["combinations"] == [asdict(one) for one in found]  # the same episodes, which training never saw
     assert report["members"][2]["knobs"] == {"expectile": 0.9, "beta": 5.0}
     assert [one["members"] for one in report["combinations"]] == [[0, 1], [2, 3], [4, 5], [6, 7]]
 

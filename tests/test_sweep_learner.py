@@ -5,11 +5,11 @@ from dataclasses import asdict
 import pytest
 import torch
 
+from rl_training import registry
 from rl_training.algorithms.iql import IQL, advantage_weights, expectile_loss
 from rl_training.algorithms.per_member import per_member
 from rl_training.data import Batch
 from rl_training.errors import ConfigError
-from rl_training.experiment import registry
 from rl_training.models import MLPIQLModel
 from tests.contract import make_learner
 from tests.helpers import small_batch

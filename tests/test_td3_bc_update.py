@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from rl_training import algorithms
 from rl_training.algorithms import TD3BC, TD3BCAlgorithm, td3_bc_loss
 from rl_training.algorithms.td3_bc import q_weight, smoothed_actions
 from rl_training.errors import ConfigError
@@ -115,3 +116,7 @@ def test_bad_knobs_are_refused_at_construction(knobs, words):
 def test_contract():
     assert TD3BCAlgorithm is TD3BC
     check_learner("td3_bc")
+
+
+def test_metric_names():
+    assert set(algorithms.TD3BC.metric_names) == {"critic_loss", "actor_loss", "bc_loss", "q_mean"}

@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from rl_training import algorithms
 from rl_training.algorithms import IQL, XQL, XQLAlgorithm, gumbel_rescale_loss, iql_loss, xql_loss, xql_value_loss
 from rl_training.algorithms.bellman import td_loss
 from rl_training.errors import ConfigError
@@ -118,3 +119,15 @@ def test_contract():
     assert XQLAlgorithm is XQL
     assert issubclass(XQL, IQL)
     check_learner("xql")
+
+
+def test_metric_names():
+    assert set(algorithms.XQL.metric_names) == {
+        "value_loss",
+        "critic_loss",
+        "actor_loss",
+        "q_mean",
+        "v_mean",
+        "advantage_mean",
+        "weight_mean",
+    }

@@ -184,10 +184,14 @@ class Draws:
 
     def _chunk(self, draw: Callable[..., Tensor], stream: str, shape: Sequence[int]) -> Tensor:
         """This step's part of a stream, (members, *shape)."""
+        return self._whole(draw, stream, shape)[:, self._offset]
+
+    def _whole(self, draw: Callable[..., Tensor], stream: str, shape: Sequence[int]) -> Tensor:
+        """A stream of all steps of the chunk, (members, steps, *shape)."""
         key = (draw, stream, tuple(shape))
         if key not in self._drawn:
             self._drawn[key] = draw(self._seeds, stream, self._steps, shape)
-        return self._drawn[key][:, self._offset]
+        return self._drawn[key]
 
     def normals(self, stream: str, shape: Sequence[int]) -> Tensor:
         """Return standard normals (members, *shape) of this step."""
@@ -197,12 +201,9 @@ class Draws:
         """Return uniforms in [0, 1), (members, *shape), of this step."""
         return self._chunk(uniforms, stream, shape)
 
-    def integers(self, stream: str, shape: Sequence[int], *, high: Tensor | int) -> Tensor:
-        """Return integers in [0, high), (members, *shape), of this step; `high` is a number or (members,).
-
-        It need not be known before the step: the bits are drawn with the chunk and scaled here.
-        """
-        return bounded(self._chunk(bits, stream, shape), high, len(shape))
+    def bits(self, stream: str, shape: Sequence[int], offset: int, count: int) -> Tensor:
+        """Return random bits of `count` steps of the chunk, (members, count, *shape)."""
+        return self._whole(bits, stream, shape)[:, offset : offset + count]
 
 
 class DrawnAhead:

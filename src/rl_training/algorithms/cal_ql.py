@@ -12,10 +12,10 @@ from torch import Tensor
 
 from rl_training.algorithms.cql import CQL
 from rl_training.algorithms.learner import Metrics
+from rl_training.config.algorithms import CalQLKnobs
 from rl_training.data.batch import Batch
 from rl_training.errors import ConfigError
-from rl_training.knobs import CalQLKnobs
-from rl_training.models.sac_model import MLPSACModel
+from rl_training.models.sac import MLPSACModel
 
 
 def cal_ql_loss(model: MLPSACModel, batch: Batch, *, step: int = 0, **knobs: Any) -> tuple[Tensor, Metrics]:

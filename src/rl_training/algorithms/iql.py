@@ -13,9 +13,9 @@ from torch import Tensor
 from rl_training.algorithms.bellman import td_loss, td_target
 from rl_training.algorithms.learner import Learner, Metrics, Step
 from rl_training.algorithms.per_member import Knob
+from rl_training.config.algorithms import IQLKnobs
 from rl_training.data.batch import Batch
-from rl_training.knobs import IQLKnobs
-from rl_training.models.iql_model import MLPIQLModel
+from rl_training.models.iql import MLPIQLModel
 
 
 def expectile_loss(residual: Tensor, expectile: Knob) -> Tensor:

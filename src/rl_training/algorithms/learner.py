@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Generic, TypeVar
@@ -9,11 +10,11 @@ from typing import Any, ClassVar, Generic, TypeVar
 import torch
 from torch import Tensor
 
-from rl_training.algorithms.adam import GroupedAdam, GroupOptions
 from rl_training.algorithms.per_member import swept_knobs
+from rl_training.config.knobs import CriticKnobs, LearnerKnobs
 from rl_training.data.batch import Batch
 from rl_training.errors import CheckpointError
-from rl_training.knobs import LearnerKnobs
+from rl_training.models.adam import GroupedAdam, GroupOptions
 from rl_training.models.base import StackedModel
 from rl_training.rng import Draws, normals
 
@@ -38,6 +39,11 @@ class Step:
     draws: Draws  # the random numbers of the step
     due: Collection[str]  # the groups that will be trained; no other needs a gradient
     report: bool = True  # whether somebody will read the metrics
+
+
+def gradients_if(wanted: bool) -> AbstractContextManager[object]:
+    """Return a block that builds no graph unless it is wanted; inside `no_grad` none is built either way."""
+    return nullcontext() if wanted else torch.no_grad()
 
 
 def summarize(metrics: Metrics) -> Metrics:
@@ -74,8 +80,12 @@ class Learner(ABC, Generic[ModelT, KnobsT]):
     @cached_property
     def tau(self) -> Tensor:
         """The share of the online networks that targets take over, (members,), on the model's device."""
-        tau = torch.as_tensor(self.knobs.tau, dtype=torch.float32, device=self.model.device)
+        tau = torch.as_tensor(self._tau, dtype=torch.float32, device=self.model.device)
         return tau.reshape(-1).expand(self.model.members).contiguous()
+
+    @property
+    def _tau(self) -> Any:
+        return self.knobs.tau if isinstance(self.knobs, CriticKnobs) else 1.0  # nothing follows where there are no critics
 
     def _options(self, group: str) -> GroupOptions:
         """How a group is trained: its learning rate is the knob of its name."""
@@ -95,9 +105,9 @@ class Learner(ABC, Generic[ModelT, KnobsT]):
         return self.model.trained.groups
 
     def targets_due(self, step: int) -> bool:
-        """Return whether the targets follow at a step; always unless an algorithm delays them."""
+        """Return whether the targets follow at a step; always, where there are any, unless an algorithm delays them."""
         del step
-        return True
+        return bool(self.model.target_groups)
 
     def train_step(
         self, batch: Batch, draws: Draws, rates: Mapping[str, float] | None = None, *, report: bool = True
@@ -123,7 +133,7 @@ class Learner(ABC, Generic[ModelT, KnobsT]):
         """Move the due groups by their gradients, and the targets if asked to; the step is not counted."""
         self.optimizer.step(gradients, due, rates)
         if targets:
-            self.model.update_targets(self.knobs.tau)
+            self.model.update_targets(self._tau)
 
     def update(self, batch: Batch) -> UpdateResult:
         """Take one gradient step; a solo learner takes and gives shapes without the members axis."""

@@ -6,8 +6,8 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from rl_training.config.knobs import LearnerKnobs, check_sweepable
 from rl_training.errors import ConfigError
-from rl_training.knobs import LearnerKnobs, check_sweepable
 
 Knob = float | Tensor
 """A number that all members share, or a column (members, 1) with one for each."""

@@ -11,10 +11,11 @@ from torch import Tensor
 
 from rl_training.algorithms.learner import Metrics, Step
 from rl_training.algorithms.sac import SAC
+from rl_training.config.algorithms import REDQKnobs
+from rl_training.config.knobs import check_subset
 from rl_training.data.batch import Batch
 from rl_training.errors import ConfigError
-from rl_training.knobs import REDQKnobs, check_subset
-from rl_training.models.sac_model import MLPSACModel
+from rl_training.models.sac import MLPSACModel
 
 
 def random_subsets(uniforms: Tensor, size: int) -> Tensor:

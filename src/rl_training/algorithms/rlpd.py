@@ -14,9 +14,9 @@ from torch import Tensor
 
 from rl_training.algorithms.learner import Metrics, Step
 from rl_training.algorithms.redq import REDQ
+from rl_training.config.algorithms import RLPDKnobs
 from rl_training.data.batch import Batch
-from rl_training.knobs import RLPDKnobs
-from rl_training.models.sac_model import MLPSACModel
+from rl_training.models.sac import MLPSACModel
 
 
 def rlpd_loss(model: MLPSACModel, batch: Batch, *, step: int = 0, **knobs: Any) -> tuple[Tensor, Metrics]:

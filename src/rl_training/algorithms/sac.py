@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from rl_training.algorithms.bellman import td_loss, td_target
-from rl_training.algorithms.learner import Learner, Metrics, Step
+from rl_training.algorithms.learner import Learner, Metrics, Step, gradients_if
 from rl_training.algorithms.per_member import Knob
+from rl_training.config.algorithms import SACKnobs
 from rl_training.data.batch import Batch
-from rl_training.knobs import SACKnobs
-from rl_training.models.sac_model import MLPSACModel, TanhGaussian
+from rl_training.models.sac import MLPSACModel, TanhGaussian
 
 
 def actor_loss(alpha: Tensor, log_prob: Tensor, q: Tensor) -> Tensor:
@@ -58,7 +58,7 @@ class SAC(Learner[MLPSACModel, SACKnobs]):
         loss, metrics = self.critic_loss(batch, target, next_policy, step)
         train_actor = "actor" in step.due
         if train_actor or step.report:
-            with torch.set_grad_enabled(train_actor):
+            with gradients_if(train_actor):
                 actor, actor_metrics = self.actor_and_temperature_loss(batch, alpha, step)
             loss = loss + actor if train_actor else loss
             metrics |= actor_metrics

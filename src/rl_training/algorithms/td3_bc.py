@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from rl_training.algorithms.bellman import td_loss, td_target
-from rl_training.algorithms.learner import Learner, Metrics, Step
+from rl_training.algorithms.learner import Learner, Metrics, Step, gradients_if
 from rl_training.algorithms.per_member import Knob, per_member
+from rl_training.config.algorithms import TD3BCKnobs
 from rl_training.data.batch import Batch
-from rl_training.knobs import TD3BCKnobs
-from rl_training.models.td3_model import MLPTD3Model
+from rl_training.models.td3 import MLPTD3Model
 
 _SMALLEST_SCALE = 1e-8  # of mean |Q|, so that critics that are exactly zero give a finite weight
 
@@ -63,7 +63,7 @@ class TD3BC(Learner[MLPTD3Model, TD3BCKnobs]):
         metrics = {"critic_loss": loss.detach(), "q_mean": q.detach()}
         train_actor = "actor" in step.due
         if train_actor or step.report:
-            with torch.set_grad_enabled(train_actor):
+            with gradients_if(train_actor):
                 actor, cloning = self.actor_loss(batch)
             loss = loss + actor if train_actor else loss
             metrics |= {"actor_loss": actor.detach(), "bc_loss": cloning.detach()}

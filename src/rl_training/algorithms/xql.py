@@ -15,9 +15,9 @@ from torch import Tensor
 from rl_training.algorithms.iql import IQL, expectile_loss
 from rl_training.algorithms.learner import Metrics
 from rl_training.algorithms.per_member import Knob
+from rl_training.config.algorithms import XQLKnobs
 from rl_training.data.batch import Batch
-from rl_training.knobs import XQLKnobs
-from rl_training.models.iql_model import MLPIQLModel
+from rl_training.models.iql import MLPIQLModel
 
 
 def gumbel_rescale_loss(residual: Tensor, loss_temperature: Knob = 1.0, max_value_diff_exp: Knob | None = None) -> Tensor:

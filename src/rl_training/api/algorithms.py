@@ -1,51 +1,28 @@
-"""The managed classes, one per algorithm."""
+"""The managed classes, one per row of the registry, and the learners under the names `<X>Algorithm`.
+
+Editors and type checkers read the stub beside this file, with every setting by name and type; `make stubs` writes it.
+"""
+
+from typing import Any
 
 from rl_training.api.managed import ManagedAlgorithm
+from rl_training.registry import REGISTRY, AlgorithmSpec
+
+_LEARNERS = {f"{spec.name}Algorithm": spec for spec in REGISTRY.values()}
 
 
-class IQL(ManagedAlgorithm):
-    """Implicit Q-learning, managed: `IQL("Pendulum-v1", dataset={"kind": "random"}).learn(20_000).evaluate()`."""
-
-    algo = "iql"
-
-
-class XQL(ManagedAlgorithm):
-    """Extreme Q-learning, managed: `XQL("Pendulum-v1", dataset={"kind": "random"}).learn(20_000).evaluate()`."""
-
-    algo = "xql"
+def _managed(spec: AlgorithmSpec) -> type[ManagedAlgorithm]:
+    data = "" if spec.kind == "online" else ', dataset="log.npz"'
+    example = f'`{spec.name}("Pendulum-v1"{data}).learn(10_000).evaluate()`'
+    unit = "environment" if spec.online else "gradient"
+    doc = f"{spec.title}, managed: {example}; steps are {unit} steps."
+    return type(spec.name, (ManagedAlgorithm,), {"algo": spec.id, "__doc__": doc, "__module__": __name__})
 
 
-class TD3BC(ManagedAlgorithm):
-    """TD3+BC, managed: `TD3BC("Pendulum-v1", dataset="log.npz", alpha=2.5).learn(20_000).evaluate()`."""
-
-    algo = "td3_bc"
+globals().update({spec.name: _managed(spec) for spec in REGISTRY.values()})
 
 
-class CQL(ManagedAlgorithm):
-    """Conservative Q-learning, managed: `CQL("Pendulum-v1", dataset={"kind": "random"}).learn(10_000).evaluate()`."""
-
-    algo = "cql"
-
-
-class CalQL(ManagedAlgorithm):
-    """Calibrated Q-learning, managed: `CalQL("Pendulum-v1", dataset={"kind": "random"}).learn(10_000).evaluate()`."""
-
-    algo = "cal_ql"
-
-
-class SAC(ManagedAlgorithm):
-    """Soft actor-critic, managed: `SAC("Pendulum-v1").learn(10_000).evaluate()`; steps are environment steps."""
-
-    algo = "sac"
-
-
-class REDQ(ManagedAlgorithm):
-    """Randomized ensembled double Q-learning, managed: `REDQ("Pendulum-v1").learn(10_000).evaluate()`."""
-
-    algo = "redq"
-
-
-class RLPD(ManagedAlgorithm):
-    """RL with prior data, managed: `RLPD("Pendulum-v1", dataset="log.npz").learn(10_000).evaluate()`."""
-
-    algo = "rlpd"
+def __getattr__(name: str) -> Any:
+    if name not in _LEARNERS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return _LEARNERS[name].learner

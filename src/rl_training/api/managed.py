@@ -8,18 +8,20 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rl_training.api.policy import Policy, evaluation_report
+from rl_training.api.policy import EvaluationReport, Policy, evaluation_report
+from rl_training.config.loading import make_config
+from rl_training.config.run import RunConfig
 from rl_training.data.dataset_loaders import load_dataset
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.errors import CheckpointError, ConfigError
-from rl_training.experiment.config import RunConfig, make_config
 from rl_training.experiment.manager import ExperimentManager, find_checkpoint, finetune_config, locate
 from rl_training.experiment.registry import get_spec
 from rl_training.runtime.callbacks import Callback
-from rl_training.runtime.checkpoint import Checkpoint, CheckpointStore, member_of
-from rl_training.runtime.members import Combination
+from rl_training.runtime.checkpoints.checkpoint import Checkpoint, CheckpointStore
+from rl_training.runtime.checkpoints.member import member_of
+from rl_training.runtime.checkpoints.replay_store import export_checkpoint
+from rl_training.runtime.population import Combination
 from rl_training.runtime.progress import Reporter
-from rl_training.runtime.replay_store import export_checkpoint
 from rl_training.storage import storage_error
 
 DatasetLike = TransitionDataset | str | Path | Mapping[str, Any] | Sequence[Mapping[str, Any]] | Any
@@ -136,7 +138,7 @@ class ManagedAlgorithm:
             if manager.started:
                 self.config = config
             if manager.started and store.names():
-                self._start = store.load()
+                self._start = store.load(fall_back=True)
                 self._policy = Policy.from_checkpoint(self._start, device=self.config.device)
         return self
 
@@ -145,7 +147,7 @@ class ManagedAlgorithm:
         """What each combination of a sweep has reached over its seeds by the last evaluation; empty without a sweep."""
         return self.policy.combinations
 
-    def evaluate(self, episodes: int = 10, seed: int | None = None) -> dict[str, Any]:
+    def evaluate(self, episodes: int = 10, seed: int | None = None) -> EvaluationReport:
         """Return `return_mean`, `return_std`, `returns`, `lengths` and the members' rows over seeded episodes."""
         evaluation = self.policy.evaluate(episodes, seed)
         return evaluation_report(evaluation, self.policy.members)
@@ -181,12 +183,16 @@ class ManagedAlgorithm:
         dataset: DatasetLike | None = None,
         run_dir: str | Path | None = None,
         member: int | None = None,
+        checkpoint: str | int = "latest",
     ) -> Self:
-        """Return the trained algorithm of a run directory or a checkpoint, or one member of it; `learn` goes on exactly."""
-        checkpoint = find_checkpoint(path)
+        """Return the trained algorithm of a run directory or a checkpoint, or one member of it; `learn` goes on exactly.
+
+        Of a run directory `checkpoint` chooses `latest`, `best` or the one of a step.
+        """
+        found = find_checkpoint(path, str(checkpoint))
         if member is not None:
-            checkpoint = member_of(checkpoint, member)
-        policy = Policy.from_checkpoint(checkpoint, device=device)
+            found = member_of(found, member)
+        policy = Policy.from_checkpoint(found, device=device)
         if policy.config.algo != cls.algo:
             raise CheckpointError(f"{path}: holds a policy of {policy.config.algo}, not of {cls.algo}")
         model = cls.__new__(cls)
@@ -195,7 +201,7 @@ class ManagedAlgorithm:
         kwargs = {**record["algo_kwargs"], **setting}
         model.config = make_config({**record, "device": device, "algo_kwargs": kwargs}, str(path))
         model._temporary = model._reporter = None
-        model._policy, model._start, model._predictions = policy, checkpoint, 0
+        model._policy, model._start, model._predictions = policy, found, 0
         home = locate(path)[0] if member is None else None
         model._run_dir = Path(run_dir) if run_dir is not None else home
         return model

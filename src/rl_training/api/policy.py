@@ -4,24 +4,24 @@ import operator
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
 from rl_training.algorithms.learner import Learner
+from rl_training.config.loading import make_config
+from rl_training.config.run import RunConfig
 from rl_training.data.spaces import Spaces
 from rl_training.data.transforms import Transforms
+from rl_training.envs.evaluation import FINAL_EPISODES, Evaluation, evaluate_policy
 from rl_training.errors import CheckpointError, ConfigError
-from rl_training.experiment.config import RunConfig, make_config
 from rl_training.experiment.manager import find_checkpoint
-from rl_training.experiment.registry import get_spec
-from rl_training.runtime.callbacks import Evaluation
-from rl_training.runtime.checkpoint import Checkpoint
-from rl_training.runtime.engine import resolve_device
-from rl_training.runtime.evaluation import evaluate_policy
-from rl_training.runtime.members import Combination, MemberRecord, combinations, restored_records
+from rl_training.runtime.checkpoints.checkpoint import Checkpoint
+from rl_training.runtime.execution.mode import resolve_device
+from rl_training.runtime.learners import build_learner
+from rl_training.runtime.population import Combination, MemberRecord, combinations, restored_records
 
 
 @dataclass
@@ -49,8 +49,7 @@ class Policy:
             config = make_config(state["config"], where)
             spaces = Spaces.from_json(state["spaces"])
             seeds = [int(seed) for seed in state["seeds"]]
-            build = get_spec(state["algo"]).build()
-            learner = build(spaces, seeds, place, config.algo_kwargs, config.member_knobs)
+            learner = build_learner(state["algo"], spaces, seeds, place, config.algo_kwargs, config.member_knobs)
             learner.load_state_dict(checkpoint.learner_tensors)
             learner.step = checkpoint.step
             transforms = Transforms.from_tensors(checkpoint.tensors)
@@ -91,14 +90,15 @@ class Policy:
         return self.spaces.denormalize_actions(actions).reshape(*values.shape[:-1], self.spaces.action_dim)
 
     def evaluate(self, episodes: int = 10, seed: int | None = None, env_id: str | None = None) -> Evaluation:
-        """Return seeded evaluation episodes of every member, by default the very ones that training looks at."""
+        """Return seeded evaluation episodes of every member; never those that training chose its checkpoints by."""
         environment = env_id or self.config.env_id
         if environment is None:
             raise ConfigError("the run has no environment (env_id is null), so there is nothing to evaluate in")
         episodes = whole_number("episodes", episodes, 1, 10_000_000)
         seed = None if seed is None else whole_number("seed", seed, 0, 2**63 - 1)
         seeds = self.learner.model.seeds if seed is None else (seed,) * self.learner.model.members
-        return evaluate_policy(self.learner, environment, episodes=episodes, seeds=seeds, transforms=self.transforms)
+        chosen = {"episodes": episodes, "seeds": seeds, "transforms": self.transforms}
+        return evaluate_policy(self.learner, environment, **chosen, stream=FINAL_EPISODES)
 
 
 def whole_number(name: str, value: Any, low: int, high: int) -> int:
@@ -109,7 +109,35 @@ def whole_number(name: str, value: Any, low: int, high: int) -> int:
     return operator.index(value)
 
 
-def evaluation_report(evaluation: Evaluation, members: Sequence[MemberRecord], member: int | None = None) -> dict[str, Any]:
+class MemberNotes(TypedDict, total=False):
+    """What the row of some members says beside their returns."""
+
+    knobs: dict[str, float]  # of a sweep's members
+    diverged_at: int | None  # the step, for diverged members
+
+
+class MemberReport(MemberNotes):
+    """The evaluation of one member."""
+
+    member: int
+    seed: int
+    return_mean: float
+    return_std: float
+
+
+class EvaluationReport(TypedDict):
+    """The plain values of an evaluation."""
+
+    return_mean: float
+    return_std: float
+    return_interval: list[float]
+    returns: list[float]
+    lengths: list[int]
+    members: list[MemberReport]
+    combinations: NotRequired[list[dict[str, Any]]]
+
+
+def evaluation_report(evaluation: Evaluation, members: Sequence[MemberRecord], member: int | None = None) -> EvaluationReport:
     """Return the plain values of an evaluation: over all episodes, for each member, and a 95 % interval of the mean.
 
     Diverged members say so and count in no mean, unless there is no other. The members of a sweep have `knobs`, and there are
@@ -120,28 +148,29 @@ def evaluation_report(evaluation: Evaluation, members: Sequence[MemberRecord], m
         raise ConfigError(f"member {member} is not there: the checkpoint has members 0 to {len(members) - 1}")
     counted = [index for index in chosen if members[index].status != "diverged"] or list(chosen)
     returns, lengths = evaluation.returns[counted], evaluation.lengths[counted]
-    rows = [
-        {
-            "member": index,
-            "seed": members[index].seed,
-            **({"knobs": members[index].knobs} if members[index].knobs else {}),
-            **({"diverged_at": members[index].status_step} if members[index].status == "diverged" else {}),
-            "return_mean": float(evaluation.returns[index].mean()),
-            "return_std": float(evaluation.returns[index].std()),
-        }
-        for index in chosen
-    ]
     spread = returns.mean(axis=1) if len(returns) > 1 else returns[0]
-    found = combinations(members, evaluation.member_means) if member is None else []
-    return {
+    report: EvaluationReport = {
         "return_mean": float(returns.mean()),
         "return_std": float(returns.std()),
         "return_interval": bootstrap_interval(spread),
         "returns": [float(value) for value in returns.reshape(-1)],
         "lengths": [int(value) for value in lengths.reshape(-1)],
-        "members": rows,
-        **({"combinations": [asdict(one) for one in found]} if found else {}),
+        "members": [_member_report(index, members[index], evaluation.returns[index]) for index in chosen],
     }
+    found = combinations(members, evaluation.member_means) if member is None else []
+    if found:
+        report["combinations"] = [asdict(one) for one in found]
+    return report
+
+
+def _member_report(index: int, record: MemberRecord, returns: NDArray[np.float64]) -> MemberReport:
+    notes: MemberNotes = {}
+    if record.knobs:
+        notes["knobs"] = record.knobs
+    if record.status == "diverged":
+        notes["diverged_at"] = record.status_step
+    mean, std = float(returns.mean()), float(returns.std())
+    return {"member": index, "seed": record.seed, **notes, "return_mean": mean, "return_std": std}
 
 
 def bootstrap_interval(values: NDArray[np.float64], repetitions: int = 2000) -> list[float]:

@@ -14,9 +14,9 @@ from types import MappingProxyType
 from typing import IO, Any, Final, cast
 
 from rl_training.bench.rounds import Clocked, Timing
+from rl_training.config.run import RunConfig
 from rl_training.errors import ConfigError
-from rl_training.experiment.config import RunConfig
-from rl_training.runtime.engine import ResolvedEngine
+from rl_training.runtime.execution.mode import Execution
 
 TWINS: Final[Mapping[str, str]] = MappingProxyType(
     {"iql": "IQL", "td3_bc": "TD3PlusBC", "sac": "SAC", "cql": "CQL", "cal_ql": "CalQL"}
@@ -66,7 +66,7 @@ class Rival:
 
     @contextlib.contextmanager
     def opponent(
-        self, config: RunConfig[Any], rows: int, sizes: tuple[int, int], resolved: ResolvedEngine, device: str
+        self, config: RunConfig[Any], rows: int, sizes: tuple[int, int], resolved: Execution, device: str
     ) -> Iterator["Opponent"]:
         """Start d3rlpy with the work of a config; it is ended with the block."""
         kwargs = config.algo_kwargs

@@ -17,20 +17,23 @@ from rl_training.bench.ceilings import copying, products, traffic_bytes
 from rl_training.bench.kernels import kernels_per_step
 from rl_training.bench.passes import Shapes, updates_of
 from rl_training.bench.rounds import Clocked, Timing, alternate, clocked
+from rl_training.config.base import Sizes, StrictModel
+from rl_training.config.loading import make_config
+from rl_training.config.run import RunConfig
 from rl_training.data.packing import RowLayout
+from rl_training.data.processing import ProcessedDataset
 from rl_training.data.spaces import Spaces
 from rl_training.data.transforms import Transforms
 from rl_training.errors import ConfigError, StorageError
-from rl_training.experiment.config import RunConfig, make_config
 from rl_training.experiment.registry import REGISTRY, get_spec
-from rl_training.knobs import Sizes, StrictModel
-from rl_training.runtime.engine import Acceleration, applied, check_engine, resolve_device, resolve_engine
-from rl_training.runtime.offline import OfflineEngine
-from rl_training.runtime.processing import ProcessedDataset
-from rl_training.runtime.sources import DatasetSource
+from rl_training.runtime.batches.dataset import DatasetBatches
+from rl_training.runtime.execution.mode import applied, check_execution, resolve_device, resolve_execution
+from rl_training.runtime.execution.steps import Executor, GradientSteps
+from rl_training.runtime.learners import build_learner
 
 _ROUND_SECONDS = 0.1  # short, so that some rounds escape whatever else the machine does
 _LEAST_ROUNDS = 3
+_MANY_STEPS = 10**9  # planned, so that steps are compiled where a long run compiles them
 _NO_DATA = ("dataset", "validation", "max_dataset_bytes")  # the rows are synthetic
 
 Say = Callable[[str], None]
@@ -93,25 +96,25 @@ def synthetic(rows: int, observations: int, actions: int) -> ProcessedDataset:
     return ProcessedDataset(packed, layout, spaces, Transforms.identity(observations), "", np.zeros(rows, dtype=bool))
 
 
-def bench_engine(
+def bench_steps(
     config: RunConfig[Any], data: ProcessedDataset, device: torch.device, warn: Say = lambda _: None
-) -> tuple[OfflineEngine, Acceleration]:
-    """Return an engine that takes the config's gradient steps on the data exactly as a long training run does, and how."""
+) -> tuple[GradientSteps, Executor]:
+    """Return the config's gradient steps on the data, exactly as a long training run takes them, and how they run."""
     spec = get_spec(config.algo)
-    learner = spec.build()(data.spaces, config.member_seeds, device, config.algo_kwargs)
+    learner = build_learner(config.algo, data.spaces, config.member_seeds, device, config.algo_kwargs)
     prior = spec.online and spec.takes_data
-    source = DatasetSource(data, learner.model.seed_tensor, config.algo_kwargs.batch_size, device, prior=prior)
-    engine = OfflineEngine(learner, source, {}, 10**9)
-    acceleration = Acceleration(resolve_engine(config, learner, None, engine.planned_steps), warn)
-    engine.accelerate(acceleration)
-    return engine, acceleration
+    batches = DatasetBatches(data, learner.model.seed_tensor, config.algo_kwargs.batch_size, device, prior=prior)
+    steps = GradientSteps(learner, batches)
+    executor = Executor(resolve_execution(config, learner, None, _MANY_STEPS), warn)
+    steps.execute_with(executor)
+    return steps, executor
 
 
-def take_steps(engine: OfflineEngine, count: int) -> None:
+def take_steps(steps: GradientSteps, count: int) -> None:
     """Take gradient steps in the chunks of a training run."""
     while count > 0:
-        chunk = min(count, engine.chunk)
-        engine.run(engine.learner.step, chunk)
+        chunk = min(count, steps.chunk)
+        steps.run(steps.learner.step, chunk)
         count -= chunk
 
 
@@ -122,7 +125,7 @@ def measure(settings: BenchSettings, rival: Rival | None = None, say: Say = lamb
     for algo in matched:
         check_comparable(algo, settings.algo_kwargs, settings.precision)
     for config in configs:
-        check_engine(config, device)
+        check_execution(config, device)
     say(f"{settings.rows:,} synthetic rows, {device_name(device)}")
     data = synthetic(settings.rows, settings.obs, settings.act)
     results = []
@@ -146,16 +149,16 @@ def measure_algorithm(
 ) -> dict[str, Any]:
     """Return the figures of one run: speed, what really ran, kernels, both ceilings, and a rival where one is given."""
     say(f"{config.algo}: getting ready")
-    engine, acceleration = bench_engine(config, data, device, say)
+    steps, executor = bench_steps(config, data, device, say)
     try:
-        with applied(acceleration.resolved), contextlib.ExitStack() as stack:
-            subject = _Subject(config, engine, acceleration, data, seconds)
+        with applied(executor.execution), contextlib.ExitStack() as stack:
+            subject = _Subject(config, steps, executor, data, seconds)
             functions = subject.functions()
             opponent = None
             if rival is not None:
                 sizes = data.spaces.observation_dim, data.spaces.action_dim
                 opponent = stack.enter_context(
-                    rival.opponent(config, len(data), sizes, acceleration.resolved, _numbered(device))
+                    rival.opponent(config, len(data), sizes, executor.execution, _numbered(device))
                 )
                 functions.append(opponent.round_of(subject.round_seconds))
             say(f"{config.algo}: {seconds:g} s" + (f" in turns with {opponent.name}" if opponent else ""))
@@ -165,21 +168,21 @@ def measure_algorithm(
             figures["against"] = None if opponent is None else opponent.report(timings[-1], speed)
             return {**subject.description(), **figures}
     finally:
-        engine.close()
+        steps.batches.close()
 
 
 class _Subject:
     """One algorithm under the clock, beside its ceilings."""
 
     def __init__(
-        self, config: RunConfig[Any], engine: OfflineEngine, how: Acceleration, data: ProcessedDataset, seconds: float
+        self, config: RunConfig[Any], taken: GradientSteps, how: Executor, data: ProcessedDataset, seconds: float
     ) -> None:
-        self._config, self._engine, self._how, self._data = config, engine, how, data
-        self._device, self._members = engine.learner.model.device, engine.learner.model.members
+        self._config, self._taken, self._how, self._data = config, taken, how, data
+        self._device, self._members = taken.learner.model.device, taken.learner.model.members
         shapes = Shapes(data.spaces.observation_dim, data.spaces.action_dim, config.algo_kwargs)
         self._updates = updates_of(config.algo, shapes, self._members)
         hidden = config.algo_kwargs.hidden_sizes
-        self._products, self._block = products(self._updates, hidden, self._device, how.resolved.precision)
+        self._products, self._block = products(self._updates, hidden, self._device, how.execution.precision)
         self._copy, self._copied = copying(self._device)
         self.round_seconds = min(_ROUND_SECONDS, seconds / 5)
         self.steps = self._steps_per_round()
@@ -193,9 +196,9 @@ class _Subject:
 
     def _steps_per_round(self) -> int:
         """Whole patterns, about as long as a round should be, in whole chunks of a training run where they are that short."""
-        whole = lcm(self._engine.chunk, self._block)
-        tried = whole if self._engine.compiled is not None else self._block
-        take = self._clocked(lambda: take_steps(self._engine, tried))
+        whole = lcm(self._taken.chunk, self._block)
+        tried = whole if self._taken.compiled is not None else self._block
+        take = self._clocked(lambda: take_steps(self._taken, tried))
         take()  # whatever is compiled or allocated only once
         steps = max(1, round(self.round_seconds / take())) * tried
         return steps if steps < whole else steps // whole * whole
@@ -207,7 +210,7 @@ class _Subject:
             for _ in range(self.steps // self._block):
                 self._products()
 
-        work = (lambda: take_steps(self._engine, self.steps), multiply, self._copy)
+        work = (lambda: take_steps(self._taken, self.steps), multiply, self._copy)
         rounds = [self._clocked(one) for one in work]
         for one in rounds:
             one()
@@ -215,7 +218,7 @@ class _Subject:
 
     def description(self) -> dict[str, Any]:
         """Return what was measured, and how it really ran."""
-        kwargs, resolved, spaces = self._config.algo_kwargs, self._how.resolved, self._data.spaces
+        kwargs, resolved, spaces = self._config.algo_kwargs, self._how.execution, self._data.spaces
         return {
             "algo": self._config.algo,
             "members": self._members,
@@ -236,8 +239,8 @@ class _Subject:
         steps, multiplied, copied = timings[:3]
         rates = steps.rates(self.steps)
         step_seconds, products_seconds = steps.best / self.steps, multiplied.best / self.steps
-        moved, bandwidth = traffic_bytes(self._engine.learner, len(self._updates)), self._copied / copied.best
-        profiled = min(self.steps, lcm(self._engine.chunk, self._block))
+        moved, bandwidth = traffic_bytes(self._taken.learner, len(self._updates)), self._copied / copied.best
+        profiled = min(self.steps, lcm(self._taken.chunk, self._block))
         return {
             "rounds": len(steps.rounds),
             "steps_per_round": self.steps,
@@ -246,7 +249,7 @@ class _Subject:
             "steps_per_second_worst": rates["worst"],
             "member_updates_per_second": self._members * rates["best"],
             "step_seconds": step_seconds,
-            "kernels_per_step": kernels_per_step(lambda: take_steps(self._engine, profiled), profiled, self._device),
+            "kernels_per_step": kernels_per_step(lambda: take_steps(self._taken, profiled), profiled, self._device),
             "products_seconds": products_seconds,
             "traffic_bytes": moved,
             "copy_bytes_per_second": bandwidth,

@@ -75,6 +75,11 @@ def _delayed(always: Update, due: Update, interval: int) -> list[Update]:
     return [*[always] * (interval - 1), (*always, *due)]
 
 
+def _policy_alone(shapes: Shapes) -> list[Update]:
+    """The policy trained, and nothing else."""
+    return [(shapes.on_observations(shapes.actions, "weights"),)]
+
+
 PASSES: Final[Mapping[str, Callable[[Shapes], list[Update]]]] = MappingProxyType(
     {"iql": _iql, "xql": _iql, "td3_bc": _td3} | dict.fromkeys(("sac", "redq", "rlpd", "cql", "cal_ql"), _sac)
 )
@@ -82,6 +87,6 @@ PASSES: Final[Mapping[str, Callable[[Shapes], list[Update]]]] = MappingProxyType
 
 def updates_of(algo: str, shapes: Shapes, members: int = 1) -> list[Update]:
     """Return the passes of every step of an algorithm's pattern, all members side by side."""
-    pattern = PASSES[algo](shapes)
+    pattern = PASSES.get(algo, _policy_alone)(shapes)
     widened = {update: tuple(replace(one, stack=members * one.stack) for one in update) for update in set(pattern)}
     return [widened[update] for update in pattern]

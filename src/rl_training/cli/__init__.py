@@ -1,5 +1,6 @@
 """The command line: parsing and printing only."""
 
-from rl_training.cli.main import app, parse_seeds, run
+from rl_training.cli.main import app, run
+from rl_training.cli.training import parse_seeds
 
 __all__ = ["app", "parse_seeds", "run"]

@@ -56,7 +56,7 @@ def bench(
         raise ConfigError("--against-python goes with --against d3rlpy")
     from rl_training.bench.against import Rival, find_python
     from rl_training.bench.measure import BenchSettings, measure
-    from rl_training.experiment.config import apply_override
+    from rl_training.config.loading import apply_override
 
     kwargs: dict[str, Any] = {}
     for setting in settings or ():

@@ -7,17 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rl_training.cli.options import DebugOption, JsonOption, ReadChoice, with_read_options
+from rl_training.cli.options import DebugOption, JsonOption, ReadChoice, data_app, with_read_options
 from rl_training.errors import ConfigError, DatasetError
 
 if TYPE_CHECKING:
-    from rl_training.data.findings import Finding
     from rl_training.data.offline_dataset import TransitionDataset
     from rl_training.data.row_view import RowView
-
-app = typer.Typer(
-    name="data", help="Look at logged data, check it, convert and combine it.", no_args_is_help=True, rich_markup_mode=None
-)
+    from rl_training.doctor.findings import Finding
 
 PathArgument = Annotated[str, typer.Argument(help="A file or directory of data, or minari:ID.", metavar="PATH")]
 OutArgument = Annotated[
@@ -29,37 +25,33 @@ EnvOption = Annotated[str | None, typer.Option("--env", help="Gymnasium environm
 SeedOption = Annotated[int, typer.Option(help="Seed of the choice of episodes.", min=0)]
 
 
-@app.command()
+@data_app.command()
 @with_read_options
 def inspect(
     path: PathArgument,
     reading: ReadChoice,
     env: EnvOption = None,
-    html: Annotated[
-        str | None, typer.Option(help="File of the page to look at; NAME.html in this directory by default.")
-    ] = None,
-    no_html: Annotated[bool, typer.Option("--no-html", help="Print figures only.")] = False,
+    html: Annotated[str | None, typer.Option(help="Also draw a page to look at, and write it to this file.")] = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Show what is in a dataset: rows, episodes, returns, coverage, ends; and draw it on an HTML page."""
+    """Show what is in a dataset: rows, episodes, returns, coverage, ends; with --html also as a page."""
     del debug
     from rl_training.data.dataset_loaders import read_dataset
-    from rl_training.data.doctor import examine
-    from rl_training.data.inspection import summarize_dataset
-    from rl_training.data.report_page import report_page
+    from rl_training.doctor.doctor import examine
+    from rl_training.doctor.inspection import summarize_dataset
+    from rl_training.doctor.page import report_page
     from rl_training.storage import replace_file
 
-    read = read_dataset(path, reading.format, reading.options())
+    read = read_dataset(path, reading.format, reading.options)
     findings = examine(read, env)
     if any(finding.code in ("not-finite", "malformed") for finding in findings):
         _show_findings(path, read.origin, findings, as_json)
-        raise DatasetError(f"{path}: cannot be shown before it is mended")
+        raise DatasetError(f"{path}: cannot be shown before it is fixed")
     summary = summarize_dataset(read.dataset())
-    target = None
-    if not no_html:
+    target = None if html is None else Path(html)
+    if target is not None:
         name = Path(path.removeprefix("minari:")).resolve().name
-        target = Path(html or f"{name}.html")
         _refuse_foreign_file(target)
         replace_file(target, report_page(name, read.origin, summary, findings).encode())
     if as_json:
@@ -74,7 +66,7 @@ def inspect(
         print(f"page: {target}")
 
 
-@app.command()
+@data_app.command()
 @with_read_options
 def doctor(
     path: PathArgument,
@@ -86,16 +78,16 @@ def doctor(
     """Say what is wrong with a dataset, with evidence and the fix; exit code 3 when there is an error among it."""
     del debug
     from rl_training.data.dataset_loaders import read_dataset
-    from rl_training.data.doctor import examine
+    from rl_training.doctor.doctor import examine
 
-    read = read_dataset(path, reading.format, reading.options())
+    read = read_dataset(path, reading.format, reading.options)
     findings = examine(read, env)
     _show_findings(path, read.origin, findings, as_json)
     if any(finding.severity == "error" for finding in findings):
         raise typer.Exit(3)
 
 
-@app.command()
+@data_app.command()
 @with_read_options
 def convert(
     paths: Annotated[list[str], typer.Argument(help="One or more sources, then OUT.", metavar="PATH... OUT")],
@@ -107,7 +99,7 @@ def convert(
 ) -> None:
     """Write data of any format as a hashed directory that is mapped into memory; several sources one after the other."""
     del debug
-    from rl_training.data.store import DatasetWriter
+    from rl_training.data.store.directory import DatasetWriter
 
     sources, out = _sources(paths, out, 1, "data convert PATH... OUT")
     if len(sources) == 1:
@@ -121,7 +113,7 @@ def convert(
     _say_written([(out, writer.rows)], as_json)
 
 
-@app.command()
+@data_app.command()
 @with_read_options
 def mix(
     paths: Annotated[list[str], typer.Argument(help="Two or more sources, then OUT.", metavar="PATH... OUT")],
@@ -147,7 +139,7 @@ def mix(
     _save(mix_views(datasets, shares, seed=seed), out, overwrite, as_json)
 
 
-@app.command()
+@data_app.command()
 @with_read_options
 def split(
     path: PathArgument,
@@ -162,7 +154,7 @@ def split(
 ) -> None:
     """Split a dataset by whole episodes into one to learn from and one to check against."""
     del debug
-    from rl_training.data.store import free_target, save_dataset
+    from rl_training.data.store.directory import free_target, save_dataset
     from rl_training.data.subsets import split_views
 
     if Path(train).resolve() == Path(held_out).resolve():
@@ -175,7 +167,7 @@ def split(
     _say_written([(target, len(part)) for target, part in parts.items()], as_json)
 
 
-@app.command("filter")
+@data_app.command("filter")
 @with_read_options
 def filter_episodes(
     path: PathArgument,
@@ -205,7 +197,7 @@ def filter_episodes(
     _save(kept, target, overwrite, as_json)
 
 
-@app.command()
+@data_app.command()
 @with_read_options
 def transform(
     path: PathArgument,
@@ -261,11 +253,11 @@ def _target(first: str | None, second: str | None) -> str:
 def _load(path: str, reading: ReadChoice) -> "TransitionDataset":
     from rl_training.data.dataset_loaders import read_dataset
 
-    return read_dataset(path, reading.format, reading.options()).dataset()
+    return read_dataset(path, reading.format, reading.options).dataset()
 
 
 def _save(data: "TransitionDataset | RowView | list[RowView]", out: str, overwrite: bool, as_json: bool) -> None:
-    from rl_training.data.store import save_dataset
+    from rl_training.data.store.directory import save_dataset
 
     save_dataset(data, out, overwrite=overwrite)
     _say_written([(out, sum(map(len, data)) if isinstance(data, list) else len(data))], as_json)
@@ -287,16 +279,17 @@ def _floats(text: str, option: str) -> list[float]:
 
 
 def _share(text: str) -> float:
+    from rl_training.config.blocks import parse_share
+
     try:
-        number = float(text.strip().removesuffix("%"))
-    except ValueError:
-        raise ConfigError(f"--top {text!r}: must look like 10%") from None
-    return number / 100.0 if text.strip().endswith("%") else number
+        return float(parse_share(text))
+    except ValueError as error:
+        raise ConfigError(f"--top {text!r}: {error}") from None
 
 
 def _refuse_foreign_file(target: Path) -> None:
     """A page may replace an earlier page, and nothing else."""
-    from rl_training.data.report_page import MARK
+    from rl_training.doctor.page import MARK
 
     if target.exists() and (not target.is_file() or MARK.encode() not in target.read_bytes()[:400]):
         raise ConfigError(f"{target}: is not a page of this command; choose another name with --html")

@@ -4,58 +4,50 @@ import functools
 import inspect
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
 from rl_training.errors import ConfigError
 
-if TYPE_CHECKING:
-    from rl_training.data.reading import ReadOptions
+DATA = "data"
+data_app = typer.Typer(
+    name=DATA, help="Look at logged data, check it, convert and combine it.", no_args_is_help=True, rich_markup_mode=None
+)
+"""Filled by `cli/data.py`, which is loaded only when it is asked for: its options are read off the config schema."""
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output, nothing else.")]
 DebugOption = Annotated[bool, typer.Option("--debug", help="Show a traceback when something fails.")]
 DeviceOption = Annotated[str | None, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 MemberOption = Annotated[int | None, typer.Option(help="Member of a population, from 0.")]
+RunArgument = Annotated[str, typer.Argument(help="A run directory or one checkpoint in it.", metavar="RUN")]
 
-_READ: dict[str, tuple[Any, Any]] = {
-    "format": (Annotated[str, typer.Option(help="auto, or the layout of the file.")], "auto"),
-    "columns": (
-        Annotated[
-            str | None, typer.Option(help="Columns of a table: a YAML file, or {observations: 'obs_*', actions: [u], ...}.")
-        ],
-        None,
-    ),
-    "ends": (Annotated[str, typer.Option(help="`timeouts`: every marked end is a time limit.")], "auto"),
-    "next_observations": (Annotated[str, typer.Option(help="`following`: make them from the following row.")], "auto"),
-    "reward_lag": (
-        Annotated[int, typer.Option(help="The reward of a row is stored this many rows later in its episode.")],
-        0,
-    ),
-    "reward_lag_across": (
-        Annotated[bool, typer.Option("--reward-lag-across", help="The whole column is shifted, across episodes too.")],
-        False,
-    ),
-    "on_bad_rows": (Annotated[str, typer.Option(help="`drop`: leave out rows with NaN or inf.")], "error"),
-    "action_scale": (Annotated[float, typer.Option(help="Factor from the stored unit of the actions to the real one.")], 1.0),
-    "action_low": (Annotated[str | None, typer.Option(help="Real lower bounds of the actions, such as -1,-1.")], None),
-    "action_high": (Annotated[str | None, typer.Option(help="Real upper bounds of the actions.")], None),
-    "max_bytes": (Annotated[str | None, typer.Option(help="Most memory for arrays, such as 2GiB.")], None),
-}
+
+def _read_parameters() -> list[inspect.Parameter]:
+    """The options of reading data: one for each field of the config, with its default and its description.
+
+    What has no plain default is given as text, and taken apart by `ReadChoice`.
+    """
+    from rl_training.config.blocks import FileConfig, ReadOptions
+
+    found = []
+    for name, field in {"format": FileConfig.model_fields["format"], **ReadOptions.model_fields}.items():
+        kind: Any = str | None if field.default is None else type(field.default)
+        flag = [f"--{name.replace('_', '-')}"] if kind is bool else []
+        annotation = Annotated[kind, typer.Option(*flag, help=field.description)]
+        found.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=annotation))
+    return found
 
 
 def with_read_options(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the options of reading data; it receives them as one `reading: ReadChoice`."""
     hints = get_type_hints(command, include_extras=True)
     own = [p.replace(annotation=hints[p.name]) for p in inspect.signature(command).parameters.values() if p.name != "reading"]
-    extra = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
-        for name, (annotation, default) in _READ.items()
-    ]
+    extra = _read_parameters()
 
     @functools.wraps(command)
     def wrapped(**values: Any) -> None:
-        chosen = {name: values.pop(name) for name in _READ}
+        chosen = {parameter.name: values.pop(parameter.name) for parameter in extra}
         command(**values, reading=ReadChoice(chosen))
 
     parameters = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
@@ -68,36 +60,20 @@ class ReadChoice:
     """The options of reading data as a command received them, checked by the schema of the config."""
 
     def __init__(self, values: dict[str, Any]) -> None:
-        from rl_training.experiment.kwargs import FileConfig, parse_bytes
+        from rl_training.config.blocks import FileConfig, ReadOptions
 
         given = {name: value for name, value in values.items() if value is not None}
-        try:
-            self._max_bytes: int | None = parse_bytes(given.pop("max_bytes", None))
-        except ValueError as error:
-            raise ConfigError(f"--max-bytes: {error}") from None
         if "columns" in given:
             given["columns"] = _columns(given["columns"])
-        for name in ("action_low", "action_high"):
-            if name in given:
-                given[name] = _numbers(given[name], name)
-        self._file = FileConfig.checked(given)
-
-    @property
-    def format(self) -> str:
-        """Layout of the files."""
-        return self._file.format
-
-    def options(self) -> "ReadOptions":
-        """Return the options for the readers."""
-        from rl_training.data.reading import ReadOptions
-
-        values = {name: getattr(self._file, name) for name in type(self._file).model_fields if name not in ("path", "format")}
-        return ReadOptions(**values, max_bytes=self._max_bytes)
+        for name in {"action_low", "action_high"} & set(given):
+            given[name] = _numbers(given[name], name)
+        self.format = FileConfig.checked({"format": given.pop("format")}).format
+        self.options = ReadOptions.checked(given)
 
 
 def _columns(text: str) -> Any:
     """A column map written in place, or a file that holds one (alone, or under `columns`)."""
-    from rl_training.experiment.yaml_loader import parse_yaml
+    from rl_training.config.yaml_loader import parse_yaml
 
     if not text.lstrip().startswith("{"):
         try:

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 from rl_training.errors import ConfigError
 
 if TYPE_CHECKING:
-    from rl_training.runtime.members import Combination
+    from rl_training.runtime.population import Combination
 
 
 def parse_sweep(texts: Sequence[str]) -> dict[str, list[Any]]:
     """Return the values by knob of options such as `expectile=0.7,0.9`; what they may be is the config's affair."""
-    from rl_training.experiment.yaml_loader import parse_scalar
+    from rl_training.config.yaml_loader import parse_scalar
 
     sweep: dict[str, list[Any]] = {}
     for text in texts:
@@ -30,7 +30,7 @@ def parse_sweep(texts: Sequence[str]) -> dict[str, list[Any]]:
 
 def combination_table(found: "Sequence[Combination]") -> list[str]:
     """Return the lines of a table, a combination of a sweep in each, and which is best; none where nobody was evaluated."""
-    from rl_training.runtime.members import best_combination, knob_text
+    from rl_training.runtime.population import best_combination, knob_text
 
     best = best_combination(found)
     if best is None:

@@ -1,236 +1,153 @@
-"""What may stand under `algo_kwargs`, one class per algorithm, and the blocks they share; importable without torch."""
+"""The settings of each algorithm, one class each for hyper-parameters, networks and all of `algo_kwargs`; free of torch.
 
-import os
-import re
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+Each default and each range is written here once. Learners check their keyword arguments against these classes, and the
+config schema is built from them, so a value refused in a YAML file is refused in Python with the same words.
+"""
 
-from pydantic import AfterValidator, BeforeValidator, Field, Strict, field_validator, model_validator
+from typing import ClassVar, Literal, Self
 
-from rl_training.data.columns import ColumnMap
-from rl_training.knobs import (
-    VALIDATION_ROWS,
-    CalQLKnobs,
-    CQLKnobs,
-    IQLKnobs,
-    IQLNetworkKnobs,
-    REDQKnobs,
-    REDQNetworkKnobs,
-    RLPDKnobs,
-    SACKnobs,
-    SACNetworkKnobs,
-    StrictModel,
-    TD3BCKnobs,
-    TD3NetworkKnobs,
-    XQLKnobs,
+from pydantic import Field, model_validator
+
+from rl_training.config.base import Alpha, PositiveRate
+from rl_training.config.blocks import (
+    OfflineKwargs,
+    OnlineKwargs,
+    PurelyOfflineKwargs,
+    RewardConfig,
+    RewardKwargs,
+    UnfittedReward,
+)
+from rl_training.config.knobs import (
+    CriticKnobs,
+    CriticNetworkKnobs,
+    Initialization,
     check_subset,
 )
 
-Seed = Annotated[int, Strict(), Field(ge=0, lt=2**63)]
+HUBER_DELTA = 20.0
 
 
-_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
+class IQLKnobs(CriticKnobs):
+    """Implicit Q-learning (Kostrikov, Nair, Levine, 2021)."""
+
+    value_learning_rate: PositiveRate = 3e-4
+    """Adam step size of the value network."""
+    expectile: float = Field(0.7, ge=0.5, lt=1.0)
+    """Asymmetry of the value regression; 0.5 is the mean, towards 1 the best action in the data."""
+    beta: float = Field(3.0, ge=0.0)
+    """Inverse temperature of the advantage weights; 0 is behaviour cloning."""
+    max_advantage_weight: float = Field(100.0, gt=0.0)
+    """Upper clip of exp(beta * advantage)."""
+    critic_loss: Literal["mse", "huber"] = "mse"
+    """Regression of the critics: squared error, or Huber's with delta 20."""
+
+    @property
+    def huber_delta(self) -> float | None:
+        """Where Huber's loss turns linear; None for the squared error."""
+        return HUBER_DELTA if self.critic_loss == "huber" else None
 
 
-def parse_bytes(value: Any) -> Any:
-    """Return the bytes of a size such as `1.5GiB`; anything but text is left to the schema."""
-    if not isinstance(value, str):
-        return value
-    parts = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?i?B?)\s*", value, re.IGNORECASE)
-    if parts is None or parts[2].upper() not in _UNITS:
-        raise ValueError("must be a number of bytes, such as 500MB or 2GiB")
-    return int(float(parts[1]) * _UNITS[parts[2].upper()])
+class IQLNetworkKnobs(CriticNetworkKnobs):
+    """Shapes of IQL's networks."""
+
+    value_layer_norm: bool = False
+    """LayerNorm before each activation of the value network."""
 
 
-def _as_tuple(value: Any) -> Any:
-    return (value,) if isinstance(value, int | float) and not isinstance(value, bool) else value
-
-
-class RewardConfig(StrictModel):
-    """How rewards are transformed: r <- clip(scale * r + shift)."""
-
-    scale: float = 1.0
-    """Factor."""
-    shift: float = 0.0
-    """Summand, after the factor."""
-    clip: Annotated[tuple[float, float], Field(strict=False)] | None = None
-    """Lowest and highest reward afterwards; null clips nothing."""
-    normalize: bool = False
-    """First scale so that the episode returns in the data span 1000."""
-
-    @model_validator(mode="after")
-    def _ordered(self) -> "RewardConfig":
-        if self.clip is not None and not self.clip[0] < self.clip[1]:
-            raise ValueError("clip must be [lowest, highest]")
-        return self
-
-
-FileFormat = Literal["auto", "rl_training", "npz", "minari", "d3rlpy", "hdf5", "parquet", "csv"]
-Bound = Annotated[tuple[float, ...], Field(strict=False, min_length=1), BeforeValidator(_as_tuple)]
-
-
-class FileConfig(StrictModel):
-    """A file of logged data, and how it is to be read where its content alone does not say."""
-
-    path: str | None = None
-    """File or directory to read, or `minari:ID`."""
-    format: FileFormat = "auto"
-    """Layout of the file."""
-    columns: ColumnMap | None = None
-    """Which columns of a table are what."""
-    ends: Literal["auto", "timeouts"] = "auto"
-    """`timeouts`: every marked end is a time limit."""
-    next_observations: Literal["auto", "following"] = "auto"
-    """`following`: next observations are made from the following row, whatever the file holds."""
-    reward_lag: int = Field(0, ge=-100, le=100)
-    """The reward of a row is stored this many rows later in its episode; rows without one are left out."""
-    reward_lag_across: bool = False
-    """The whole column of rewards is shifted by `reward_lag`, across episodes too."""
-    on_bad_rows: Literal["error", "drop"] = "error"
-    """`drop`: leave out transitions with NaN or inf, and cut the episode there."""
-    action_scale: float = Field(1.0, gt=0.0)
-    """Factor from the stored unit of the actions to the real one."""
-    action_low: Bound | None = None
-    """Real lower bounds of the actions, where file and environment do not say."""
-    action_high: Bound | None = None
-    """Real upper bounds of the actions."""
-
-    @field_validator("path")
-    @classmethod
-    def _absolute(cls, path: str | None) -> str | None:
-        """A resume may start from another directory."""
-        return path if path is None or path.startswith("minari:") else os.path.abspath(path)
-
-    @model_validator(mode="after")
-    def _both_bounds(self) -> "FileConfig":
-        if (self.action_low is None) != (self.action_high is None):
-            raise ValueError("give both `action_low` and `action_high`, or neither")
-        return self
-
-
-class DatasetConfig(FileConfig):
-    """One source of data: a recipe (`kind`) made from the environment, or a file (`path`)."""
-
-    kind: Literal["random", "scripted"] | None = None
-    """Behaviour of the recipe."""
-    size: int = Field(100_000, ge=1, le=1_000_000_000)
-    """Rows of the recipe."""
-    seed: Seed = 0
-    """Seed of the recipe, independent of the training seeds."""
-    noise: float = Field(0.0, ge=0.0)
-    """Action noise of a scripted behaviour, in units of half the action range."""
-    weight: float | None = Field(None, ge=0.0)
-    """Share of the rows in a mixture; without weights every row is kept."""
-
-    @model_validator(mode="after")
-    def _one_source(self) -> "DatasetConfig":
-        if (self.kind is None) == (self.path is None):
-            raise ValueError("give either `kind` (a recipe) or `path` (a file)")
-        return self
-
-
-class ValidationConfig(FileConfig):
-    """Held-out data: a share of the episodes, or a file of its own (`path`)."""
-
-    fraction: float | None = Field(None, ge=0.0, lt=1.0)
-    """Share of the episodes that is never trained on; 0 holds out nothing."""
-    seed: Seed = 0
-    """Seed of the choice of episodes, independent of the training seeds."""
-    max_rows: int = Field(VALIDATION_ROWS, ge=1, le=10_000_000)
-    """Most rows that a look takes, spread evenly over the held-out data."""
-
-    @model_validator(mode="after")
-    def _one_source(self) -> "ValidationConfig":
-        if (self.fraction is None) == (self.path is None):
-            raise ValueError("give either `fraction` (a share of the episodes) or `path` (a file)")
-        return self
-
-
-def _as_list(value: Any) -> Any:
-    return [value] if isinstance(value, Mapping | DatasetConfig) else value if value is not None else []
-
-
-class AlgorithmKwargs(StrictModel):
-    """What every algorithm has under `algo_kwargs`."""
-
-    batch_size: int = Field(256, ge=1, le=1_000_000)
-    """Transitions per gradient step and member."""
-    reward: RewardConfig = RewardConfig()
-    """Reward transform."""
-
-
-class OfflineKwargs(AlgorithmKwargs):
-    """Data settings of the offline algorithms."""
-
-    normalize_observations: bool = False
-    """Whiten observations by the mean and standard deviation of the data."""
-    dataset: Annotated[tuple[DatasetConfig, ...], Field(strict=False), BeforeValidator(_as_list)] = ()
-    """A recipe or a file, or a list of them."""
-    max_dataset_bytes: Annotated[int, Field(ge=2**20), BeforeValidator(parse_bytes)] | None = None
-    """Most memory for data, such as `2GiB`; null is 80 % of what is free. A dataset directory beyond it is streamed."""
-
-    @field_validator("dataset")
-    @classmethod
-    def _all_weights_or_none(cls, parts: tuple[DatasetConfig, ...]) -> tuple[DatasetConfig, ...]:
-        if len({part.weight is None for part in parts}) > 1:
-            raise ValueError("give every part of a mixture a `weight`, or none of them")
-        return parts
-
-
-class PurelyOfflineKwargs(OfflineKwargs):
-    """Settings of the algorithms that learn from a fixed dataset."""
-
-    validation: ValidationConfig | None = None
-    """Held-out data; null holds out a tenth of the episodes where there is no environment, and nothing otherwise."""
-
-
-class CollectionConfig(StrictModel):
-    """How fresh transitions are collected and learned from; steps are environment steps."""
-
-    buffer_capacity: int = Field(1_000_000, ge=1, le=1_000_000_000)
-    """Transitions kept per member; the oldest are forgotten."""
-    learning_starts: int = Field(1_000, ge=0)
-    """Environment steps with uniformly random actions, before the first update."""
-    train_frequency: int = Field(1, ge=1)
-    """Environment steps between two rounds of updates."""
-    gradient_updates_per_step: int = Field(1, ge=1, le=10_000)
-    """Gradient steps of one round."""
-
-
-class OnlineKwargs(CollectionConfig, AlgorithmKwargs):
-    """Settings of the algorithms that learn in an environment."""
-
-
-def _without_data(reward: RewardConfig) -> RewardConfig:
-    if reward.normalize:
-        raise ValueError("`normalize` is fitted on a dataset, and an online run has none; use `scale`")
-    return reward
-
-
-UnfittedReward = Annotated[RewardConfig, AfterValidator(_without_data)]
-
-
-class IQLKwargs(IQLKnobs, IQLNetworkKnobs, PurelyOfflineKwargs):
+class IQLKwargs(IQLKnobs, IQLNetworkKnobs, PurelyOfflineKwargs, RewardKwargs):
     """Everything under `algo_kwargs` of IQL."""
 
 
-class XQLKwargs(XQLKnobs, IQLNetworkKnobs, PurelyOfflineKwargs):
+class XQLKnobs(IQLKnobs):
+    """Extreme Q-learning (Garg, Hejna, Geist, Ermon, 2023)."""
+
+    loss_temperature: float = Field(1.0, gt=0.0)
+    """Temperature of the Gumbel regression: small looks for the best action in the data, large for the mean."""
+    max_value_diff_exp: float | None = Field(7.0, gt=0.0)
+    """Upper clip of (Q - V) / loss_temperature in the exponential; null clips nothing."""
+    vanilla_value_loss: bool = False
+    """IQL's expectile regression instead of the Gumbel one."""
+
+    @property
+    def idle(self) -> dict[str, str]:
+        """Knobs that have no effect given the other values, each with the reason."""
+        if self.vanilla_value_loss:
+            return dict.fromkeys(("loss_temperature", "max_value_diff_exp"), "vanilla_value_loss is true")
+        return {"expectile": "vanilla_value_loss is false"}
+
+
+class XQLKwargs(XQLKnobs, IQLNetworkKnobs, PurelyOfflineKwargs, RewardKwargs):
     """Everything under `algo_kwargs` of XQL."""
 
 
-class TD3BCKwargs(TD3BCKnobs, TD3NetworkKnobs, PurelyOfflineKwargs):
+class TD3BCKnobs(CriticKnobs):
+    """TD3 with behaviour cloning (Fujimoto and Gu, 2021)."""
+
+    alpha: float = Field(2.5, ge=0.0)
+    """Weight of the normalised Q value against cloning the data; larger trusts the critics more."""
+    actor_interval: int = Field(2, ge=1)
+    """Gradient steps per update of policy and targets."""
+    target_noise: float = Field(0.2, ge=0.0)
+    """Standard deviation of the noise on the target's action."""
+    target_noise_clip: float = Field(0.5, ge=0.0)
+    """Largest noise on the target's action."""
+
+
+class TD3NetworkKnobs(CriticNetworkKnobs):
+    """Shapes of the networks of TD3+BC."""
+
+    initialization: Initialization = "uniform"
+    """First weights: orthogonal (gain sqrt 2), Xavier uniform, or uniform in +-1/sqrt(inputs)."""
+
+
+class TD3BCKwargs(TD3BCKnobs, TD3NetworkKnobs, PurelyOfflineKwargs, RewardKwargs):
     """Everything under `algo_kwargs` of TD3+BC."""
 
     normalize_observations: bool = True
     """Whiten observations by the mean and standard deviation of the data."""
 
 
-class CQLKwargs(CQLKnobs, SACNetworkKnobs, PurelyOfflineKwargs):
-    """Everything under `algo_kwargs` of CQL."""
+class SACKnobs(CriticKnobs):
+    """Soft actor-critic (Haarnoja and others, 2018)."""
+
+    temperature_learning_rate: PositiveRate = 3e-4
+    """Adam step size of the temperature (and of CQL's multiplier)."""
+    alpha: Alpha = "auto"
+    """Entropy temperature: a fixed number, or `auto` to hold the policy's entropy at the target."""
+    target_entropy: float | None = None
+    """Entropy that an automatic temperature aims at; null is minus the number of action dimensions."""
+    backup_entropy: bool = True
+    """Whether the critics' target holds the entropy of the next action."""
+    actor_interval: int = Field(1, ge=1)
+    """Gradient steps per update of policy and temperature."""
+
+    @property
+    def backup_actions(self) -> int:
+        """Next actions drawn for a target; the best of them counts."""
+        return 1
+
+    @property
+    def trains_alpha(self) -> bool:
+        """Whether the temperature is learned."""
+        return isinstance(self.alpha, str)  # `auto` is the only word
+
+    @property
+    def trains_temperature(self) -> bool:
+        """Whether any dual variable is learned."""
+        return self.trains_alpha
+
+    @property
+    def idle(self) -> dict[str, str]:
+        """Knobs that have no effect given the other values, each with the reason."""
+        fixed = {} if self.trains_alpha else {"target_entropy": "alpha is a fixed number"}
+        return fixed if self.trains_temperature else {**fixed, "temperature_learning_rate": "nothing of its group is learned"}
 
 
-class CalQLKwargs(CalQLKnobs, SACNetworkKnobs, PurelyOfflineKwargs):
-    """Everything under `algo_kwargs` of Cal-QL."""
+class SACNetworkKnobs(CriticNetworkKnobs):
+    """Shapes of the networks of the SAC family."""
+
+    initialization: Initialization = "xavier"
+    """First weights: orthogonal (gain sqrt 2), Xavier uniform, or uniform in +-1/sqrt(inputs)."""
 
 
 class SACKwargs(SACKnobs, SACNetworkKnobs, OnlineKwargs):
@@ -238,6 +155,22 @@ class SACKwargs(SACKnobs, SACNetworkKnobs, OnlineKwargs):
 
     reward: UnfittedReward = RewardConfig()
     """Reward transform."""
+
+
+class REDQKnobs(SACKnobs):
+    """Randomized ensembled double Q-learning (Chen, Wang, Zhou, Ross, 2021)."""
+
+    subset_size: int = Field(2, ge=1)
+    """Critics, drawn anew for every update, whose minimum makes the target."""
+    actor_interval: int = Field(20, ge=1)
+    """Gradient steps per update of policy and temperature."""
+
+
+class REDQNetworkKnobs(SACNetworkKnobs):
+    """Shapes of REDQ's networks."""
+
+    num_critics: int = Field(10, ge=1, le=256)
+    """Critics in the ensemble."""
 
 
 class REDQKwargs(REDQKnobs, REDQNetworkKnobs, OnlineKwargs):
@@ -251,9 +184,18 @@ class REDQKwargs(REDQKnobs, REDQNetworkKnobs, OnlineKwargs):
     """Gradient steps of one round."""
 
     @model_validator(mode="after")
-    def _subset_of_the_critics(self) -> "REDQKwargs":
+    def _subset_of_the_critics(self) -> Self:
         check_subset(self.subset_size, self.num_critics)
         return self
+
+
+class RLPDKnobs(REDQKnobs):
+    """RL with prior data (Ball, Smith, Kostrikov, Levine, 2023)."""
+
+    alpha: Alpha = 0.1
+    """Entropy temperature: a fixed number, or `auto` to hold the policy's entropy at the target (the paper's choice)."""
+    actor_interval: int = Field(1, ge=1)
+    """Gradient steps per update of policy and temperature."""
 
 
 class RLPDKwargs(RLPDKnobs, SACNetworkKnobs, OnlineKwargs, OfflineKwargs):
@@ -265,6 +207,72 @@ class RLPDKwargs(RLPDKnobs, SACNetworkKnobs, OnlineKwargs, OfflineKwargs):
     """Share of prior rows in every batch, rounded to whole rows."""
 
     @model_validator(mode="after")
-    def _subset_of_the_critics(self) -> "RLPDKwargs":
+    def _subset_of_the_critics(self) -> Self:
         check_subset(self.subset_size, self.num_critics)
         return self
+
+
+class CQLKnobs(SACKnobs):
+    """Conservative Q-learning (Kumar, Zhou, Tucker, Levine, 2020)."""
+
+    actor_learning_rate: PositiveRate = 1e-4
+    """Adam step size of the policy."""
+    temperature_learning_rate: PositiveRate = 1e-4
+    """Adam step size of the temperature and of the multiplier: the policy's, as published for the former."""
+    backup_entropy: bool = False
+    """Whether the critics' target holds the entropy of the next action; published without."""
+    cql_alpha: float = Field(5.0, ge=0.0)
+    """Weight of the conservative penalty."""
+    num_cql_samples: int = Field(10, ge=1, le=1000)
+    """Actions per source (uniform, policy at s, policy at s') in the penalty."""
+    cql_temperature: float = Field(1.0, gt=0.0)
+    """Temperature of the log-sum-exp."""
+    lagrange_gap: float | None = None
+    """Gap that an automatic weight aims at; null keeps the weight fixed at cql_alpha."""
+    max_target_backup: bool = False
+    """Whether the target takes the best of num_cql_samples next actions."""
+    cql_clip_diff_min: float | None = None
+    """Lowest value of the penalty of one row, before the mean; null is unbounded."""
+    cql_clip_diff_max: float | None = None
+    """Highest value of the penalty of one row, before the mean; null is unbounded."""
+
+    @property
+    def backup_actions(self) -> int:
+        """Next actions drawn for a target; the best of them counts."""
+        return self.num_cql_samples if self.max_target_backup else 1
+
+    @property
+    def trains_temperature(self) -> bool:
+        """Whether any dual variable is learned."""
+        return self.trains_alpha or self.lagrange_gap is not None
+
+    @property
+    def rows_per_transition(self) -> int:
+        """Rows that the critics score for one transition."""
+        return 1 + 3 * self.num_cql_samples
+
+    @model_validator(mode="after")
+    def _ordered_clip(self) -> Self:
+        low, high = self.cql_clip_diff_min, self.cql_clip_diff_max
+        if low is not None and high is not None and low >= high:
+            raise ValueError(f"cql_clip_diff_min = {low} must be below cql_clip_diff_max = {high}")
+        return self
+
+
+class CQLKwargs(CQLKnobs, SACNetworkKnobs, PurelyOfflineKwargs, RewardKwargs):
+    """Everything under `algo_kwargs` of CQL."""
+
+
+class CalQLKnobs(CQLKnobs):
+    """Calibrated Q-learning (Nakamoto and others, 2023)."""
+
+    tail: Literal["last_reward", "zero", "none"] = "last_reward"
+    """How the return of an episode cut by a time limit goes on: its last reward for ever, nothing, or no floor at all."""
+    failure_reward: float | None = None
+    """Sparse rewards: an episode whose every processed reward is this counts as failed, with r / (1 - gamma) throughout."""
+
+    data_knobs: ClassVar[tuple[str, ...]] = ("gamma", "failure_reward")
+
+
+class CalQLKwargs(CalQLKnobs, SACNetworkKnobs, PurelyOfflineKwargs, RewardKwargs):
+    """Everything under `algo_kwargs` of Cal-QL."""

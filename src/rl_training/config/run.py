@@ -1,19 +1,15 @@
-"""The strict schema of a run's configuration; importable without torch."""
+"""The strict schema of a run: everything beside `algo_kwargs`; free of torch."""
 
-from collections.abc import Mapping, Sequence
 from functools import cached_property
-from importlib import resources
-from pathlib import Path
-from typing import Annotated, Any, Generic, Literal, TypeVar, get_args
+from typing import Annotated, Any, Generic, Literal, Self, TypeVar, get_args
 
-import yaml
-from pydantic import BeforeValidator, Field, SerializeAsAny, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic import BeforeValidator, Field, SerializeAsAny, ValidationInfo, field_validator, model_validator
 
-from rl_training.errors import ConfigError, did_you_mean
-from rl_training.experiment.kwargs import AlgorithmKwargs, CollectionConfig, OnlineKwargs, Seed
-from rl_training.experiment.sweep import MAX_MEMBERS, Sweep, check_sweep, combinations, read_sweep
-from rl_training.experiment.yaml_loader import parse_scalar, parse_yaml, scalar_value
-from rl_training.knobs import StrictModel, describe_faults
+from rl_training.config.base import Seed, StrictModel
+from rl_training.config.blocks import AlgorithmKwargs, CollectionConfig, OnlineKwargs
+from rl_training.config.knobs import CriticKnobs
+from rl_training.config.sweep import MAX_MEMBERS, Sweep, check_sweep, combinations, read_sweep
+from rl_training.config.yaml_loader import dump_yaml
 
 Schedule = Literal["constant", "linear", "cosine"]
 
@@ -48,7 +44,7 @@ class EarlyStoppingConfig(StrictModel):
     """Stop once the mean return reaches this."""
 
     @model_validator(mode="after")
-    def _some_rule(self) -> "EarlyStoppingConfig":
+    def _some_rule(self) -> Self:
         if self.patience is None and self.threshold is None:
             raise ValueError("give `patience`, `threshold` or both")
         return self
@@ -124,7 +120,7 @@ class RunConfig(StrictModel, Generic[KwargsT]):
     """Values of knobs that take the place of those in `algo_kwargs`; every combination is trained with every seed."""
 
     @model_validator(mode="after")
-    def _fit_for_online(self) -> "RunConfig[KwargsT]":
+    def _fit_for_online(self) -> Self:
         kwargs = self.algo_kwargs
         if isinstance(kwargs, OnlineKwargs):
             if self.env_id is None:
@@ -136,6 +132,8 @@ class RunConfig(StrictModel, Generic[KwargsT]):
             if self.max_updates is not None and self.max_updates < kwargs.gradient_updates_per_step:
                 raise ValueError("`max_updates` is less than one round of `gradient_updates_per_step`")
         elif self.finetune is not None:
+            if not isinstance(kwargs, CriticKnobs):
+                raise ValueError(f"`finetune` needs critics to learn from rewards, and {self.algo} has none")
             if self.env_id is None:
                 raise ValueError("`env_id` is required: a finetune goes on in an environment")
             if self.early_stopping is not None:
@@ -157,7 +155,7 @@ class RunConfig(StrictModel, Generic[KwargsT]):
     @field_validator("sweep")
     @classmethod
     def _legal_sweep(cls, sweep: Sweep | None, info: ValidationInfo) -> Sweep | None:
-        if sweep is not None and {"algo_kwargs", "seeds"} <= set(info.data):  # otherwise there are other faults to mend
+        if sweep is not None and {"algo_kwargs", "seeds"} <= set(info.data):  # otherwise there are other faults to report
             check_sweep(sweep, info.data["algo_kwargs"], len(info.data["seeds"] or (0,)))
         return sweep
 
@@ -183,99 +181,4 @@ class RunConfig(StrictModel, Generic[KwargsT]):
 
     def to_yaml(self) -> str:
         """Return the complete, resolved configuration as YAML."""
-        return yaml.dump(self.record(), Dumper=_Dumper, sort_keys=False)
-
-
-class _Dumper(yaml.SafeDumper):
-    """Quotes every word that our own reader would not give back as it is."""
-
-
-def _represent_word(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=None if scalar_value(text) == text else "'")
-
-
-_Dumper.add_representer(str, _represent_word)
-
-
-def make_config(values: Mapping[str, Any], where: str = "config", lines: Mapping[Any, int] | None = None) -> RunConfig[Any]:
-    """Return the checked configuration, or one ConfigError with a line for every fault."""
-    from rl_training.experiment.registry import get_spec
-
-    if not isinstance(values, Mapping):
-        raise ConfigError(f"{where}: must be a mapping of settings")
-    raw = dict(values)
-    if not isinstance(raw.get("algo"), str):
-        raise ConfigError(f"{where}: `algo` is required: the id of an algorithm, such as iql")
-    try:
-        spec = get_spec(raw["algo"])
-    except ConfigError as error:
-        raise ConfigError(f"{_place(where, lines, ('algo',))}: {error}") from None
-    raw.setdefault("algo_kwargs", {})
-    if raw["algo_kwargs"] is None:
-        raw["algo_kwargs"] = {}
-    if not spec.takes_data and isinstance(raw["algo_kwargs"], Mapping) and raw["algo_kwargs"].get("dataset"):
-        place = _place(where, lines, ("algo_kwargs", "dataset"))
-        raise ConfigError(f"{place}: `algo_kwargs.dataset`: {spec.id} learns online and takes no dataset; try rlpd")
-    schema = RunConfig[spec.kwargs]  # type: ignore[name-defined]
-    try:
-        return schema.model_validate(raw)
-    except ValidationError as error:
-        faults = describe_faults(schema, error)
-        text = dict.fromkeys(f"{_place(where, lines, path)}: {fault}" for path, fault in faults)
-        raise ConfigError("\n".join(text)) from None
-
-
-def _place(where: str, lines: Mapping[Any, int] | None, path: Sequence[int | str]) -> str:
-    """`file:line` of a key path, or of the nearest path above it that the file has."""
-    for length in range(len(path), 0, -1):
-        if lines and tuple(path[:length]) in lines:
-            return f"{where}:{lines[tuple(path[:length])]}"
-    return where
-
-
-def packaged_configs() -> dict[str, str]:
-    """Return the texts of the configs that come with the package, by name such as `iql/pendulum`."""
-    root = resources.files("rl_training") / "assets" / "configs"
-    found: dict[str, str] = {}
-    for folder in sorted(root.iterdir(), key=lambda entry: entry.name):
-        texts = {file.name.removesuffix(".yaml"): file for file in folder.iterdir() if file.name.endswith(".yaml")}
-        found |= {f"{folder.name}/{name}": texts[name].read_text() for name in sorted(texts)}
-    return found
-
-
-def load_config(name: str, overrides: Sequence[str] = (), extra: Mapping[str, Any] | None = None) -> RunConfig[Any]:
-    """Return the config of a packaged name or a YAML file, with `key.path=value` overrides applied in order."""
-    packaged = packaged_configs()
-    if name in packaged:
-        text, where = packaged[name], f"{name} (packaged)"
-    else:
-        path = Path(name)
-        if not path.is_file():
-            hint = did_you_mean(name, packaged)
-            raise ConfigError(f"{name}: neither a packaged config nor a file.{hint} `rl-training list` shows what there is")
-        try:
-            text, where = path.read_text(), name
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{name}: cannot be read: {error}") from error
-    values, lines = parse_yaml(text, where)
-    if not isinstance(values, dict):
-        raise ConfigError(f"{where}: must be a mapping of settings")
-    for override in overrides:
-        apply_override(values, override)
-    values.update(extra or {})
-    return make_config(values, where, lines)
-
-
-def apply_override(values: dict[str, Any], override: str) -> None:
-    """Set `key.path=value` in nested settings, the value read like YAML."""
-    key, sign, text = override.partition("=")
-    if not sign or not all(key.split(".")):
-        raise ConfigError(f"--set {override!r}: must look like key.path=value")
-    *parents, last = key.split(".")
-    place = values
-    for parent in parents:
-        child = place.setdefault(parent, {})
-        if not isinstance(child, dict):
-            raise ConfigError(f"--set {override!r}: `{parent}` is {child!r}, not a group of settings")
-        place = child
-    place[last] = parse_scalar(text)
+        return dump_yaml(self.record())

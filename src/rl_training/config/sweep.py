@@ -1,4 +1,4 @@
-"""Sweeps: several values of some knobs in one run, every combination with every seed; importable without torch."""
+"""Sweeps: several values of some knobs in one run, every combination with every seed; free of torch."""
 
 import itertools
 import math
@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 from pydantic import Field, PlainSerializer, Strict
 
-from rl_training.experiment.kwargs import AlgorithmKwargs
-from rl_training.knobs import LearnerKnobs, check_sweepable
+from rl_training.config.blocks import AlgorithmKwargs
+from rl_training.config.knobs import LearnerKnobs, check_sweepable
 
 MAX_MEMBERS = 4096
 

@@ -92,3 +92,19 @@ def scalar_value(text: str) -> Any:
     if text in (".inf", "-.inf", ".nan"):
         return float(text.replace(".", ""))
     return text
+
+
+def dump_yaml(values: Any) -> str:
+    """Return plain values as YAML that `parse_yaml` gives back as they are."""
+    return yaml.dump(values, Dumper=_Dumper, sort_keys=False)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes every word that our own reader would not give back as it is."""
+
+
+def _represent_word(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=None if scalar_value(text) == text else "'")
+
+
+_Dumper.add_representer(str, _represent_word)

@@ -6,13 +6,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rl_training.data.columns import ColumnMap, column_map
+from rl_training.config.blocks import ReadOptions
+from rl_training.config.columns import ColumnMap
 from rl_training.data.offline_dataset import TransitionDataset
-from rl_training.data.readers import READERS
-from rl_training.data.readers.base import Candidate
-from rl_training.data.readers.minari import minari_path
-from rl_training.data.readers.tables import frame_reading
-from rl_training.data.reading import Reading, ReadOptions, reading_of, settle
+from rl_training.data.reading.base import Candidate
+from rl_training.data.reading.formats import READERS
+from rl_training.data.reading.minari import minari_path
+from rl_training.data.reading.reading import Reading, reading_of, settle
+from rl_training.data.reading.tables import frame_reading
 from rl_training.errors import ConfigError, DatasetError, RLTrainingError, did_you_mean
 
 Source = str | os.PathLike[str] | Mapping[str, Any] | Any
@@ -29,16 +30,12 @@ def load_dataset(
     `columns` says which columns of a table are what. `options` are those of `ReadOptions`: ends, reward_lag, on_bad_rows,
     action_scale, action_low, action_high, max_bytes. `origin` of the result says what was recognised and how ends were read.
     """
-    try:
-        chosen = ReadOptions(columns=None if columns is None else column_map(columns), **options)
-    except TypeError as error:
-        raise ConfigError(f"load_dataset: {error}") from None
-    return read_dataset(source, format, chosen).dataset()
+    return read_dataset(source, format, ReadOptions.checked({"columns": columns, **options}, "load_dataset: ")).dataset()
 
 
 def read_dataset(source: Source, format: str = "auto", options: ReadOptions | None = None) -> Reading:
     """Return the transitions of a source under our names with the mends that were asked for, not yet checked."""
-    options = options or ReadOptions()
+    options = options or ReadOptions.checked({})
     if isinstance(source, str | os.PathLike):
         return _read_path(source, format, options)
     if not isinstance(source, Mapping) and not hasattr(source, "columns"):

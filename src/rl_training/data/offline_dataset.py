@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from rl_training import rng
 from rl_training.data.batch import Batch
 from rl_training.data.blocks import bad_rows, breaks, column_range
-from rl_training.data.fingerprints import Fingerprints, with_bounds
-from rl_training.data.records import RecordFile
 from rl_training.data.spaces import Spaces
+from rl_training.data.store.fingerprints import Fingerprints, with_bounds
+from rl_training.data.store.records import RecordFile
 from rl_training.errors import DatasetError, did_you_mean
 
 REQUIRED = ("observations", "actions", "rewards", "next_observations", "terminals")
@@ -83,7 +83,7 @@ class TransitionDataset:
         """
         arrays = _checked_arrays(with_terminals(data, source), source)
         if "timeouts" not in arrays or (find_cuts and not arrays["timeouts"][:-1].any()):
-            arrays["timeouts"] = np.append(breaks(arrays["observations"], arrays["next_observations"]), True)
+            arrays["timeouts"] = cuts_in(*(arrays[name] for name in ("observations", "next_observations", "terminals")))
         arrays["timeouts"] = arrays["timeouts"] & ~arrays["terminals"]
         arrays["timeouts"][-1] = not arrays["terminals"][-1]  # the end of the data cuts an episode that goes on
         low, high = checked_bounds(action_low, action_high, arrays["actions"].shape[1], source)
@@ -187,19 +187,31 @@ class TransitionDataset:
 
 def with_terminals(data: Mapping[str, Any], source: str) -> dict[str, Any]:
     """Return the fields with `terminals` in place of `dones`, which mean true ends unless timeouts say otherwise."""
-    values = dict(data)
-    dones = values.pop("dones", None)
-    if dones is None:
-        return values
-    ends = as_flags(dones, "dones", source)
-    if values.get("terminals") is not None:
-        known = values.get("timeouts")
-        cuts = np.zeros_like(ends) if known is None else as_flags(known, "timeouts", source)
-        return {**values, "timeouts": cuts | (ends & ~as_flags(values["terminals"], "terminals", source))}
-    if values.get("timeouts") is None:
+    values = {name: value for name, value in data.items() if value is not None}
+    if "dones" not in values:
+        return dict(data)
+    flags = {n: as_flags(values.pop(n), n, source) for n in ("dones", "terminals", "timeouts") if n in values}
+    if set(flags) == {"dones"}:
         warnings.warn(f"{source}: `dones` without `timeouts`: every done is taken as a true end", stacklevel=3)
-        return {**values, "terminals": ends}
-    return {**values, "terminals": ends & ~as_flags(values["timeouts"], "timeouts", source)}
+    return {**values, **ends_of(**flags)}
+
+
+def ends_of(
+    dones: NDArray[np.bool_], terminals: NDArray[np.bool_] | None = None, timeouts: NDArray[np.bool_] | None = None
+) -> dict[str, NDArray[np.bool_]]:
+    """Return what `dones` stand for: the one rule for `terminals`, and for `timeouts` where anything marks them.
+
+    Beside `terminals` a done that is none is a time limit; beside `timeouts` one that is none is a true end; alone it is one.
+    """
+    if terminals is not None:
+        cuts = np.zeros_like(dones) if timeouts is None else timeouts
+        return {"terminals": terminals, "timeouts": cuts | (dones & ~terminals)}
+    return {"terminals": dones} if timeouts is None else {"terminals": dones & ~timeouts, "timeouts": timeouts}
+
+
+def cuts_in(observations: NDArray[Any], next_observations: NDArray[Any], terminals: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return where an episode is cut although nobody marked it: observations break off and it is no true end."""
+    return np.append(breaks(observations, next_observations), False) & ~terminals
 
 
 def checked_bounds(

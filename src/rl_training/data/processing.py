@@ -8,18 +8,17 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from rl_training.config.blocks import OfflineKwargs
 from rl_training.data.blocks import blocks
-from rl_training.data.environments import infer_env_spaces
-from rl_training.data.file_guards import memory_limit
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.data.packing import RowLayout
-from rl_training.data.records import RecordFile
+from rl_training.data.reading.guards import memory_limit
 from rl_training.data.returns import compute_returns_to_go
 from rl_training.data.row_view import RowView
 from rl_training.data.spaces import Spaces
+from rl_training.data.store.records import RecordFile
 from rl_training.data.transforms import Transforms
 from rl_training.errors import ConfigError, DatasetError
-from rl_training.runtime.settings import RunSettings
 
 
 @dataclass(frozen=True)
@@ -109,36 +108,25 @@ class StreamedDataset:
 RunData = ProcessedDataset | StreamedDataset
 
 
-def process_offline_dataset(
-    data: TransitionDataset | RowView,
-    settings: RunSettings,
-    *,
-    returns_to_go: bool = False,
-    like: RunData | None = None,
-    spaces: Spaces | None = None,
+def process_dataset(
+    view: RowView, kwargs: OfflineKwargs, spaces: Spaces, *, returns_to_go: bool = False, like: RunData | None = None
 ) -> RunData:
-    """Return the data normalised and packed; actions go to [-1, 1] by the environment's bounds, or the recorded ones.
+    """Return rows of a dataset normalised and packed; actions go to [-1, 1] by the bounds of `spaces`.
 
     With `returns_to_go` the Monte-Carlo returns are derived from the processed rewards, with the run's `gamma`, `tail` and
     `failure_reward`; what the dataset itself may hold of them belongs to other rewards and is not used. `like` takes spaces
-    and transforms of data that were processed before, `spaces` stands for the dataset's own. Mapped data that would take
-    more memory than `max_dataset_bytes` stay
+    and transforms of data that were processed before. Mapped data that would take more memory than `max_dataset_bytes` stay
     on disk and give the same rows.
     """
-    view = data if isinstance(data, RowView) else RowView(data)
-    kwargs, dataset = settings.algo_kwargs, view.dataset
+    dataset = view.dataset
     if like is None:
-        spaces = _spaces(dataset, settings, spaces or dataset.spaces)
-        transforms = Transforms.fit(view, normalize_observations=kwargs.normalize_observations, reward=kwargs.reward)
+        normalize, reward = kwargs.normalize_observations, kwargs.reward_transform
+        transforms = Transforms.fit(view, normalize_observations=normalize, reward=reward)
     else:
         spaces, transforms = like.spaces, like.transforms
         if (spaces.observation_dim, spaces.action_dim) != (dataset.observation_dim, dataset.action_dim):
             raise DatasetError("the validation data differs from the training data in its observations or actions")
-    returns = None
-    if returns_to_go:
-        rewards = transforms.rewards(view.whole("rewards"))
-        ends = (rewards, view.whole("terminals"), view.ends & ~view.whole("terminals"))
-        returns = compute_returns_to_go(*ends, kwargs.gamma, kwargs.tail, kwargs.failure_reward)
+    returns = _returns(view, transforms, kwargs) if returns_to_go else None
     processing = Processing(spaces, transforms, _layout(dataset, returns_to_go=returns_to_go))
     limit = memory_limit(kwargs.max_dataset_bytes)
     streamed = dataset.records is not None and len(view) * processing.layout.width * 4 > limit
@@ -155,6 +143,13 @@ def process_offline_dataset(
     return ProcessedDataset(
         rows, processing.layout, spaces, transforms, dataset.fingerprint, view.ends & ~view.whole("terminals")
     )
+
+
+def _returns(view: RowView, transforms: Transforms, kwargs: Any) -> NDArray[np.float32]:
+    """The returns-to-go of the processed rewards."""
+    rewards, terminals = transforms.rewards(view.whole("rewards")), view.whole("terminals")
+    rules = (kwargs.gamma, kwargs.tail, kwargs.failure_reward)
+    return compute_returns_to_go(rewards, terminals, view.ends & ~terminals, *rules)
 
 
 def in_memory(data: RunData, what: str) -> ProcessedDataset:
@@ -175,19 +170,6 @@ def _layout(dataset: TransitionDataset, *, returns_to_go: bool) -> RowLayout:
     names = ["observations", "actions", "rewards", "next_observations", "terminals"]
     names += ["next_actions"] * (dataset.next_actions is not None) + ["returns_to_go"] * returns_to_go
     return RowLayout(tuple((name, wide.get(name, 1)) for name in names))
-
-
-def _spaces(dataset: TransitionDataset, settings: RunSettings, own: Spaces) -> Spaces:
-    """The environment's spaces, or the dataset's own where there is no environment."""
-    if settings.env_id is None:
-        return own
-    spaces = infer_env_spaces(settings.env_id)
-    if (spaces.observation_dim, spaces.action_dim) != (dataset.observation_dim, dataset.action_dim):
-        raise DatasetError(
-            f"the data has {dataset.observation_dim} observations and {dataset.action_dim} actions, "
-            f"{settings.env_id} has {spaces.observation_dim} and {spaces.action_dim}; check env_id and the dataset"
-        )
-    return spaces
 
 
 def _check_actions(actions: NDArray[Any], spaces: Spaces, first_row: int) -> None:

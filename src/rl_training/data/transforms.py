@@ -2,38 +2,19 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from rl_training.config.blocks import RewardConfig
 from rl_training.data.blocks import column_moments
 from rl_training.data.row_view import RowView
 
 STD_FLOOR = 1e-3  # added to every standard deviation, so that a constant column stays finite
 RETURN_RANGE = 1000.0  # rewards are scaled so that the returns in the data span this much
-
-
-class RewardSettings(Protocol):
-    """How rewards are to be transformed: r <- clip(scale * r + shift)."""
-
-    @property
-    def scale(self) -> float:
-        """Factor."""
-
-    @property
-    def shift(self) -> float:
-        """Summand, after the factor."""
-
-    @property
-    def clip(self) -> tuple[float, float] | None:
-        """Lowest and highest reward afterwards."""
-
-    @property
-    def normalize(self) -> bool:
-        """Whether to scale first so that the returns in the data span 1000."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +33,7 @@ class Transforms:
         return cls(np.zeros(observation_dim, dtype=np.float32), np.ones(observation_dim, dtype=np.float32))
 
     @classmethod
-    def unfitted(cls, observation_dim: int, reward: RewardSettings) -> "Transforms":
+    def unfitted(cls, observation_dim: int, reward: RewardConfig) -> "Transforms":
         """Return transforms that need no data: observations as they are, rewards scaled, shifted and clipped."""
         return replace(
             cls.identity(observation_dim),
@@ -62,7 +43,7 @@ class Transforms:
         )
 
     @classmethod
-    def fit(cls, view: RowView, *, normalize_observations: bool, reward: RewardSettings) -> "Transforms":
+    def fit(cls, view: RowView, *, normalize_observations: bool, reward: RewardConfig) -> "Transforms":
         """Return the transforms fitted on rows of a dataset."""
         transforms = cls.unfitted(view.dataset.observation_dim, reward)
         if reward.normalize:

@@ -7,9 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rl_training.data.blocks import column_range
-from rl_training.data.findings import Case, Finding
-from rl_training.data.reward_alignment import find_shift
 from rl_training.data.subsets import episode_digests
+from rl_training.doctor.alignment import find_shift
+from rl_training.doctor.findings import Case, Finding
 
 HUGE = 1e6
 _MOST_COLUMNS = 64  # in which single values are searched for

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from rl_training.data.blocks import bad_rows
-from rl_training.data.checks import QUICK_CHECKS, THOROUGH_CHECKS
 from rl_training.data.dataset_loaders import read_dataset
-from rl_training.data.environments import EnvironmentSpaces, environment_spaces
-from rl_training.data.findings import Case, Finding
 from rl_training.data.offline_dataset import TransitionDataset
-from rl_training.data.reading import Reading
+from rl_training.data.reading.reading import Reading
+from rl_training.doctor.checks import QUICK_CHECKS, THOROUGH_CHECKS
+from rl_training.doctor.findings import Case, Finding
+from rl_training.envs.environments import EnvironmentSpaces, environment_spaces
 from rl_training.errors import DatasetError
 
 QUICK_ROWS = 20_000  # the cheap part looks at no more rows than these, spread over the data

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rl_training.data.blocks import blocks
-from rl_training.data.environments import EnvironmentSpaces
 from rl_training.data.offline_dataset import TransitionDataset
+from rl_training.envs.environments import EnvironmentSpaces
 
 Severity = Literal["error", "warning"]
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from rl_training.data.findings import Finding
+from rl_training.doctor.findings import Finding
 
 _STYLE = """
 :root{--ink:#1d2430;--soft:#5d6878;--paper:#f6f7f9;--card:#fff;--line:#dfe3e8;--bar:#3f6fd8;--end:#d2603a;

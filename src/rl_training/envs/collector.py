@@ -9,9 +9,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rl_training.data.environments import EnvBatch, reset_seeds
 from rl_training.data.spaces import Spaces
 from rl_training.data.transforms import Transforms
+from rl_training.envs.environments import EnvBatch, reset_seeds
 from rl_training.errors import CheckpointError, ConfigError
 
 LONGEST_REPLAY = 10_000  # steps of an episode that a resume replays; a longer one starts afresh

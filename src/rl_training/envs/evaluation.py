@@ -1,16 +1,33 @@
 """Seeded, deterministic evaluation: all episodes of all members side by side."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from rl_training.algorithms.learner import Learner
-from rl_training.data.environments import EnvBatch, reset_all, reset_seeds
 from rl_training.data.transforms import Transforms
+from rl_training.envs.environments import EnvBatch, reset_all, reset_seeds
 from rl_training.errors import ConfigError
-from rl_training.runtime.callbacks import Evaluation
+
+TRAINING_EPISODES = "evaluation"  # stream of the episodes that training looks at, and chooses checkpoints by
+FINAL_EPISODES = "final evaluation"  # of those that final figures are measured on: others, or they would flatter
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Episode returns and lengths of every member."""
+
+    returns: NDArray[np.float64]  # (members, episodes)
+    lengths: NDArray[np.int64]  # (members, episodes)
+
+    @property
+    def member_means(self) -> list[float]:
+        """Mean return of each member."""
+        return [float(value) for value in self.returns.mean(axis=1)]
 
 
 def evaluate_policy(
@@ -20,12 +37,13 @@ def evaluate_policy(
     episodes: int,
     seeds: Sequence[int],
     transforms: Transforms,
+    stream: str = TRAINING_EPISODES,
     check: Callable[[], None] = lambda: None,
 ) -> Evaluation:
     """Return returns and lengths of `episodes` episodes per member under the mean action.
 
-    Episode e of a member is reset with a seed that depends on the member's entry in `seeds` and on e alone, so that the
-    same policy always meets the same episodes. `check` is called at every step and may raise to give up.
+    Episode e of a member is reset with a seed that depends on the member's entry in `seeds`, on `stream` and on e alone, so
+    that the same policy always meets the same episodes. `check` is called at every step and may raise to give up.
     """
     members = learner.model.members
     if len(seeds) != members:
@@ -39,7 +57,7 @@ def evaluate_policy(
                 f"{env_id} has {envs.spaces.observation_dim} observations and {envs.spaces.action_dim} actions, "
                 f"the policy {learner.model.observation_dim} and {learner.model.action_dim}"
             )
-        reset_all(envs, [seed for member in seeds for seed in reset_seeds(member, "evaluation", 0, episodes)])
+        reset_all(envs, [seed for member in seeds for seed in reset_seeds(member, stream, 0, episodes)])
         returns = np.zeros(members * episodes)
         lengths = np.zeros(members * episodes, dtype=np.int64)
         while envs.running.any():

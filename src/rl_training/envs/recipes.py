@@ -2,51 +2,32 @@
 
 from collections.abc import Callable
 from types import MappingProxyType
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from rl_training import rng
-from rl_training.data.controllers import scripted_controller
-from rl_training.data.environments import episode_seeds, infer_env_spaces, make_env, reset_env, step_env
+from rl_training.config.blocks import DatasetConfig
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.data.spaces import Spaces
+from rl_training.envs.controllers import scripted_controller
+from rl_training.envs.environments import episode_seeds, infer_env_spaces, make_env, reset_env, step_env
 from rl_training.errors import ConfigError, did_you_mean
 
 Policy = Callable[[NDArray[Any], int], NDArray[np.float32]]
 """A behaviour: (observation, row number) -> real action."""
 
 
-class Recipe(Protocol):
-    """What a recipe says."""
-
-    @property
-    def kind(self) -> str:
-        """Name of the behaviour."""
-
-    @property
-    def size(self) -> int:
-        """Rows to make."""
-
-    @property
-    def seed(self) -> int:
-        """Seed of resets, actions and noise; independent of the training seeds."""
-
-    @property
-    def noise(self) -> float:
-        """Standard deviation of action noise, in units of half the action range."""
-
-
-def _random_policy(_env_id: str, spaces: Spaces, recipe: Recipe) -> Policy:
+def _random_policy(_env_id: str, spaces: Spaces, recipe: DatasetConfig) -> Policy:
     """Independent uniform actions over the bounds."""
     draws = rng.uniforms([recipe.seed], "recipe/random", torch.arange(recipe.size), (spaces.action_dim,))[0].numpy()
     actions = spaces.denormalize_actions(draws * 2.0 - 1.0)
     return lambda _observation, row: actions[row]
 
 
-def _scripted_policy(env_id: str, spaces: Spaces, recipe: Recipe) -> Policy:
+def _scripted_policy(env_id: str, spaces: Spaces, recipe: DatasetConfig) -> Policy:
     """The environment's scripted controller plus Gaussian noise, clipped to the bounds."""
     controller = scripted_controller(env_id)
     draws = rng.normals([recipe.seed], "recipe/scripted", torch.arange(recipe.size), (spaces.action_dim,))[0].numpy()
@@ -60,19 +41,18 @@ _ROWS_PER_CHECK = 100
 RECIPES: Final = MappingProxyType({"random": _random_policy, "scripted": _scripted_policy})
 
 
-def make_dataset(env_id: str, recipe: Recipe, check: Callable[[], None] = lambda: None) -> TransitionDataset:
+def make_dataset(env_id: str, recipe: DatasetConfig, check: Callable[[], None] = lambda: None) -> TransitionDataset:
     """Return the dataset of a recipe: a function of the environment, the recipe's settings and its seed alone.
 
     Episode e is reset with a seed of its own, and row r has random numbers of its own, so that a longer recipe begins with
     the shorter. Since a row's number depends on where the episodes before it ended, they are made one after the other.
     `check` is called every 100 rows, however long an episode is, and may raise to stop.
     """
-    if recipe.kind not in RECIPES:
-        raise ConfigError(
-            f"unknown recipe {recipe.kind!r}.{did_you_mean(recipe.kind, RECIPES)} There are: {', '.join(RECIPES)}"
-        )
+    kind = str(recipe.kind)
+    if kind not in RECIPES:
+        raise ConfigError(f"unknown recipe {recipe.kind!r}.{did_you_mean(kind, RECIPES)} There are: {', '.join(RECIPES)}")
     spaces = infer_env_spaces(env_id)
-    policy = RECIPES[recipe.kind](env_id, spaces, recipe)
+    policy = RECIPES[kind](env_id, spaces, recipe)
     size, width = recipe.size, spaces.observation_dim
     observations, next_observations = np.empty((2, size, width), dtype=np.float32)
     actions = np.empty((size, spaces.action_dim), dtype=np.float32)

@@ -4,12 +4,12 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rl_training.config.loading import make_config
 from rl_training.errors import CheckpointError, ConfigError, StorageError
-from rl_training.experiment.config import make_config
 from rl_training.experiment.manager import ExperimentManager, find_checkpoint, locate, lone_member, resumable, run_status
 
 if TYPE_CHECKING:
-    from rl_training.runtime.checkpoint import Checkpoint
+    from rl_training.runtime.checkpoints.checkpoint import Checkpoint
 
 
 def export_member(
@@ -20,8 +20,8 @@ def export_member(
     It holds the member's config (its own knobs included), its metric rows and its checkpoint, with the replay of an online
     run inside. The member is named by its number, or by its seed where only one member has it.
     """
-    from rl_training.runtime.checkpoint import CheckpointStore
-    from rl_training.runtime.replay_store import export_checkpoint
+    from rl_training.runtime.checkpoints.checkpoint import CheckpointStore
+    from rl_training.runtime.checkpoints.replay_store import export_checkpoint
     from rl_training.storage import canonical_json, replace_file, staged_directory, storage_error
 
     target = Path(out)
@@ -97,7 +97,7 @@ def _is_best(alone: "Checkpoint") -> bool:
 
 def _record(manager: ExperimentManager, whole: "Checkpoint", member: int, home: Path | None) -> dict[str, Any]:
     """What run.json says: a member at the end of a finished run is a finished run, on the same data."""
-    from rl_training.runtime.checkpoint import CheckpointStore
+    from rl_training.runtime.checkpoints.checkpoint import CheckpointStore
 
     record = {**manager.record(None), "dataset": None, "status": "exported", "message": None}
     if home is not None and run_status(home) is not None:

@@ -9,15 +9,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rl_training.config.loading import make_config
+from rl_training.config.run import RunConfig
+from rl_training.config.yaml_loader import parse_yaml
 from rl_training.errors import CheckpointError, ConfigError, RLTrainingError, StorageError
-from rl_training.experiment.config import RunConfig, make_config
-from rl_training.experiment.registry import get_spec
-from rl_training.experiment.yaml_loader import parse_yaml
+from rl_training.registry import get_spec
 
 if TYPE_CHECKING:
     from rl_training.data.offline_dataset import TransitionDataset
     from rl_training.runtime.callbacks import Callback
-    from rl_training.runtime.checkpoint import Checkpoint
+    from rl_training.runtime.checkpoints.checkpoint import Checkpoint
     from rl_training.runtime.loop import TrainingResult
     from rl_training.runtime.progress import Reporter
 
@@ -56,12 +57,12 @@ class ExperimentManager:
         A checkpoint that lies in no run, and one member of a population, go on in a run directory of their own. A run that
         was stopped before its first checkpoint has none, and starts.
         """
-        from rl_training.runtime.checkpoint import CheckpointStore
+        from rl_training.runtime.checkpoints.checkpoint import CheckpointStore
 
         begun = run_status(Path(run)) not in (None, "finished")
         if begun and not CheckpointStore(Path(run) / "checkpoints", 2).names():
             return cls.open(run), None
-        checkpoint = find_checkpoint(run, check=resumable)
+        checkpoint = find_checkpoint(run, check=resumable, fall_back=True)
         if member is not None:
             checkpoint = lone_member(checkpoint, member, run)
         elif run_dir is None and locate(run)[0] is not None:
@@ -95,8 +96,8 @@ class ExperimentManager:
 
         Nothing in the directory is touched before config, environment and data have been found good.
         """
-        from rl_training.runtime.checkpoint import CheckpointStore
-        from rl_training.runtime.locking import RunLock
+        from rl_training.runtime.checkpoints.checkpoint import CheckpointStore
+        from rl_training.runtime.checkpoints.lock import RunLock
         from rl_training.runtime.trainer import TrainOptions
 
         with RunLock(self.run_dir):
@@ -104,7 +105,7 @@ class ExperimentManager:
             store.restore_aside()
             start = checkpoint
             if start is None and resume and store.names():
-                start = store.load(check=resumable)
+                start = store.load(check=resumable, fall_back=True)
             ours = start is not None and start.path.parent.resolve() == store.directory.resolve()
             if start is not None:
                 self._check_same_config(start)
@@ -148,7 +149,7 @@ class ExperimentManager:
             raise ConfigError(f"{self.run_dir}: holds {', '.join(foreign)} that are not of a run; choose another --run-dir")
         if overwrite:
             return
-        from rl_training.runtime.checkpoint import CheckpointStore
+        from rl_training.runtime.checkpoints.checkpoint import CheckpointStore
 
         if CheckpointStore(self.run_dir / "checkpoints", 2).names():
             raise ConfigError(
@@ -180,7 +181,8 @@ class ExperimentManager:
     def _check_same_config(self, checkpoint: "Checkpoint") -> None:
         """A resume goes on with the very config of the checkpoint; only what does not touch past steps may differ."""
         free = {"device", "keep_checkpoints", "run_name", "algo_kwargs.max_dataset_bytes"}
-        block, changes = self.config.finetune, _changes(checkpoint.state["config"], self.config.record())
+        known = make_config(checkpoint.state["config"], str(checkpoint.path)).record()  # with settings that it did not know
+        block, changes = self.config.finetune, _changes(known, self.config.record())
         if set(self.config.schedules.values()) == {"constant"} and (block is None or checkpoint.env_step is None):
             free |= BUDGETS  # other schedules span the whole run, and an online phase stands on the budget before it
         if block is not None and checkpoint.env_step is None:  # nothing of the online phase has happened yet
@@ -266,15 +268,22 @@ def run_status(path: Path) -> str | None:
 
 
 def find_checkpoint(
-    run: str | Path, which: str = "latest", check: "Callable[[Checkpoint], object] | None" = None
+    run: str | Path,
+    which: str = "latest",
+    check: "Callable[[Checkpoint], object] | None" = None,
+    *,
+    fall_back: bool = False,
 ) -> "Checkpoint":
-    """Return the checkpoint that a path names, or the latest or best one of a run directory that `check` lets pass."""
-    from rl_training.runtime.checkpoint import CheckpointStore, load_checkpoint
+    """Return the checkpoint that a path names, or of a run directory `latest`, `best` or that of a step.
+
+    A damaged one, or one that `check` refuses, is an error; with `fall_back` an older one of the run is taken instead.
+    """
+    from rl_training.runtime.checkpoints.checkpoint import CheckpointStore, load_checkpoint
 
     run_dir, path = locate(run)
     accept = check or (lambda _: None)
     if path is None:
-        return CheckpointStore((run_dir or Path(run)) / "checkpoints", 2).load(which, accept)
+        return CheckpointStore((run_dir or Path(run)) / "checkpoints", 2).load(which, accept, fall_back=fall_back)
     checkpoint = load_checkpoint(path)
     accept(checkpoint)
     return checkpoint
@@ -282,7 +291,7 @@ def find_checkpoint(
 
 def lone_member(checkpoint: "Checkpoint", member: int, run: str | Path) -> "Checkpoint":
     """Return one member of a population as a solo checkpoint to go on from; one that diverged is refused."""
-    from rl_training.runtime.checkpoint import member_of
+    from rl_training.runtime.checkpoints.member import member_of
 
     alone = member_of(checkpoint, member)
     if alone.state["members"][0]["status"] == "diverged":
@@ -292,7 +301,7 @@ def lone_member(checkpoint: "Checkpoint", member: int, run: str | Path) -> "Chec
 
 def resumable(checkpoint: "Checkpoint") -> None:
     """Refuse a checkpoint whose replay is not whole."""
-    from rl_training.runtime.replay_store import read_replay
+    from rl_training.runtime.checkpoints.replay_store import read_replay
 
     if checkpoint.env_step is not None:
         read_replay(checkpoint)

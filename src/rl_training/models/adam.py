@@ -21,7 +21,6 @@ class GroupOptions:
     learning_rate: float | Tensor  # a column (members, 1) in float64 where members differ
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-8
-    weight_decay: float = 0.0  # decoupled, on weight matrices only
     max_grad_norm: float | Tensor | None = None  # likewise
 
 
@@ -39,7 +38,7 @@ def adam_factors(counts: Tensor, increments: Tensor, learning_rates: Tensor, rat
 
 
 class GroupedAdam:
-    """Adam (Kingma and Ba, 2015), with decoupled weight decay, over the groups of a parameter bank."""
+    """Adam (Kingma and Ba, 2015) over the groups of a parameter bank."""
 
     def __init__(self, bank: ParameterBank, options: Mapping[str, GroupOptions]) -> None:
         if set(options) != set(bank.groups):
@@ -52,7 +51,6 @@ class GroupedAdam:
         self.counts = {name: torch.zeros(bank.members, 1, device=device) for name in options}
         self._segments = {name: [s.name for s in bank.segments if s.group == name] for name in options}
         self._rows = {name: self._fused_rows(name) for name in options}
-        self._mask = bank.weight_mask()
 
     def _fused_rows(self, name: str) -> list[list[Tensor]]:
         """Views of parameters, moments and counts of a group, a row per segment and member."""
@@ -81,9 +79,6 @@ class GroupedAdam:
             options = self.options[name]
             slopes = [gradients[segment] for segment in self._segments[name]]
             rate = options.learning_rate * rates[name]
-            if options.weight_decay:
-                columns = self.bank.groups[name]
-                self.bank.flat[:, columns].mul_(1.0 - rate * options.weight_decay * self._mask[columns])
             self.counts[name].add_(1.0)
             if slopes[0].is_cpu:
                 self._fused_step(name, slopes, rate)
@@ -107,11 +102,11 @@ class GroupedAdam:
         `factors` are one step's of `adam_factors`; the counts are left to the caller. `followed` is the model whose targets
         are due, None when they are not.
         """
-        from rl_training.models.kernels import launch  # needs a GPU's compiler
+        from rl_training.models.mlp.triton import launch  # needs a GPU's compiler
 
         plain = GroupOptions(0.0)
-        if any((o.betas, o.eps, o.weight_decay) != (plain.betas, plain.eps, 0.0) for o in self.options.values()):
-            raise NotImplementedError("the kernel knows Adam with its usual numbers and without weight decay")
+        if any((o.betas, o.eps) != (plain.betas, plain.eps) for o in self.options.values()):
+            raise NotImplementedError("the kernel knows Adam with its usual numbers")
         targets = followed.targets if followed is not None else None
         places = targets.places if targets is not None else {}
         groups = list(self.options)

@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from rl_training.config.knobs import CriticNetworkKnobs, NetworkKnobs
 from rl_training.errors import ConfigError
-from rl_training.knobs import NetworkKnobs
-from rl_training.models.layers import StackedMLP
+from rl_training.models.mlp.network import StackedMLP
 from rl_training.models.parameters import ParameterBank, Segment, SegmentValues
 
 Parameters = Mapping[str, SegmentValues]
@@ -24,8 +24,7 @@ class StackedModel(ABC):
     """
 
     knobs_type: ClassVar[type[NetworkKnobs]]
-    target_groups: ClassVar[tuple[str, ...]]
-    _critic: StackedMLP  # made by `build_networks`, as every network is
+    target_groups: ClassVar[tuple[str, ...]] = ()  # groups that have target copies
 
     def __init__(
         self,
@@ -58,29 +57,11 @@ class StackedModel(ABC):
     def build_networks(self, shape: Any) -> list[Segment]:
         """Make the networks for checked knobs; return their parameters, those of a group side by side."""
 
-    def _make_critic(self, shape: NetworkKnobs) -> StackedMLP:
-        """The ensemble Q(s, a)."""
-        width = self.observation_dim + self.action_dim
-        normalised, start = shape.critic_layer_norm, shape.initialization
-        return StackedMLP("critic", "critic", width, shape.hidden_sizes, 1, shape.num_critics, normalised, start, scalar=True)
-
     def _make_actor(self, shape: NetworkKnobs, outputs: int) -> StackedMLP:
         """The network of the policy."""
         return StackedMLP(
             "actor", "actor", self.observation_dim, shape.hidden_sizes, outputs, initialization=shape.initialization
         )
-
-    def q_values(self, parameters: Parameters, observations: Tensor, actions: Tensor) -> Tensor:
-        """Return Q of every critic, (members, critics, batch).
-
-        Several actions per observation, (members, samples, batch, actions), are scored in one product and give
-        (members, critics, samples, batch).
-        """
-        if actions.ndim == 3:
-            return self._critic(parameters["critic"], observations, actions)
-        members, samples, batch, _ = actions.shape
-        values = self._critic(parameters["critic"], observations, actions.flatten(1, 2))
-        return values.view(members, -1, samples, batch)
 
     @abstractmethod
     def act(self, observations: Tensor, noise: Tensor | None = None) -> Tensor:
@@ -121,3 +102,27 @@ class StackedModel(ABC):
         """Copy network values into the allocated buffers."""
         self.trained.load(self.trained.flat, values)
         self.targets.load(self.targets.flat, values, "target/")
+
+
+class CriticModel(StackedModel):
+    """A model with an ensemble of critics Q(s, a)."""
+
+    _critic: StackedMLP  # made by `build_networks`, as every network is
+
+    def _make_critic(self, shape: CriticNetworkKnobs) -> StackedMLP:
+        """The ensemble Q(s, a)."""
+        width = self.observation_dim + self.action_dim
+        normalised, start = shape.critic_layer_norm, shape.initialization
+        return StackedMLP("critic", "critic", width, shape.hidden_sizes, 1, shape.num_critics, normalised, start, scalar=True)
+
+    def q_values(self, parameters: Parameters, observations: Tensor, actions: Tensor) -> Tensor:
+        """Return Q of every critic, (members, critics, batch).
+
+        Several actions per observation, (members, samples, batch, actions), are scored in one product and give
+        (members, critics, samples, batch).
+        """
+        if actions.ndim == 3:
+            return self._critic(parameters["critic"], observations, actions)
+        members, samples, batch, _ = actions.shape
+        values = self._critic(parameters["critic"], observations, actions.flatten(1, 2))
+        return values.view(members, -1, samples, batch)

@@ -44,11 +44,6 @@ class ParameterSpec:
         """Elements in the buffer, a multiple of the alignment."""
         return self.numel + -self.numel % ALIGNMENT
 
-    @property
-    def is_weight(self) -> bool:
-        """Whether weight decay applies (matrices, not biases or scales)."""
-        return self.name.endswith("/weight")
-
 
 @dataclass(frozen=True)
 class Segment:
@@ -132,15 +127,6 @@ class ParameterBank:
             for segment in self.segments:
                 for spec in segment.specs:
                     views[spec.name][member].copy_(spec.initialize(spec.shape, seed, f"init/{spec.name}"))
-
-    def weight_mask(self) -> Tensor:
-        """Return (size,) with 1 on the elements weight decay applies to."""
-        mask = torch.zeros(1, self.size, device=self.flat.device)
-        views = self.views(mask)
-        for segment in self.segments:
-            for spec in segment.specs:
-                views[spec.name].fill_(float(spec.is_weight))
-        return mask[0]
 
     def export(self, flat: Tensor, prefix: str = "") -> dict[str, Tensor]:
         """Return contiguous copies of the parameters of `flat` by logical name."""

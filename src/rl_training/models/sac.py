@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from rl_training.knobs import SACNetworkKnobs
-from rl_training.models.base import Parameters, StackedModel
+from rl_training.config.algorithms import SACNetworkKnobs
+from rl_training.models.base import CriticModel, Parameters
 from rl_training.models.initializers import ones, zeros
 from rl_training.models.parameters import ParameterSpec, Segment
 
@@ -62,7 +62,7 @@ class TanhGaussian:
         return self.mean.tanh()
 
 
-class MLPSACModel(StackedModel):
+class MLPSACModel(CriticModel):
     """Critics Q(s, a) with targets, a tanh-Gaussian policy, and the dual variables in the group `temperature`.
 
     `temperature/log_alpha` is the log of SAC's temperature and starts at 0; `temperature/log_multiplier` that of CQL's

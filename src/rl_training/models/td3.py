@@ -3,14 +3,14 @@
 import torch
 from torch import Tensor
 
-from rl_training.knobs import TD3NetworkKnobs
-from rl_training.models.base import Parameters, StackedModel
+from rl_training.config.algorithms import TD3NetworkKnobs
+from rl_training.models.base import CriticModel, Parameters
 from rl_training.models.parameters import Segment
 
 EXPLORATION_STD = 0.1  # of a sampled action, TD3's exploration noise
 
 
-class MLPTD3Model(StackedModel):
+class MLPTD3Model(CriticModel):
     """Critics Q(s, a) and a policy tanh(net(s)); a sampled action is the policy's plus clipped Gaussian noise."""
 
     knobs_type = TD3NetworkKnobs

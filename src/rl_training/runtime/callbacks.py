@@ -1,24 +1,10 @@
 """Callbacks: what a user may hang on the loop, with state that is saved and resumed."""
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """Episode returns and lengths of every member."""
-
-    returns: NDArray[np.float64]  # (members, episodes)
-    lengths: NDArray[np.int64]  # (members, episodes)
-
-    @property
-    def member_means(self) -> list[float]:
-        """Mean return of each member."""
-        return [float(value) for value in self.returns.mean(axis=1)]
+from rl_training.config.run import EarlyStoppingConfig
+from rl_training.envs.evaluation import Evaluation
 
 
 class Callback:
@@ -93,3 +79,26 @@ class EarlyStopping(Callback):
         """Restore best scores and waiting times."""
         self._best = {int(member): float(value) for member, value in state["best"].items()}
         self._waited = {int(member): int(value) for member, value in state["waited"].items()}
+
+
+def early_stopping(rule: EarlyStoppingConfig | None) -> list[Callback]:
+    """Return the callback that a config's rule asks for, if any."""
+    return [] if rule is None else [EarlyStopping(rule.patience, rule.min_delta, rule.threshold)]
+
+
+def callback_states(callbacks: Sequence[Callback]) -> list[dict[str, Any]]:
+    """Return what callbacks keep through a resume, for a checkpoint."""
+    states = [{"name": type(callback).__name__, "state": callback.state_dict()} for callback in callbacks]
+    return [entry for entry in states if entry["state"]]
+
+
+def restore_callbacks(callbacks: Sequence[Callback], saved: Sequence[dict[str, Any]], warn: Callable[[str], None]) -> None:
+    """Give each callback the state of its namesake, in order; warn where a state finds no callback."""
+    waiting = list(callbacks)
+    for entry in saved:
+        callback = next((c for c in waiting if type(c).__name__ == entry["name"]), None)
+        if callback is None:
+            warn(f"the checkpoint holds the state of a callback {entry['name']} that was not given")
+            continue
+        waiting.remove(callback)
+        callback.load_state_dict(entry["state"])

@@ -13,18 +13,19 @@ from typing import Any
 import torch
 
 from rl_training.algorithms.learner import Learner, Metrics, summarize
+from rl_training.config.run import RunConfig
 from rl_training.data.spaces import Spaces
 from rl_training.data.transforms import Transforms
+from rl_training.envs.evaluation import FINAL_EPISODES, TRAINING_EPISODES, Evaluation, evaluate_policy
 from rl_training.errors import CheckpointError, DatasetError, DivergedError, StorageError
 from rl_training.faults import fault_point
-from rl_training.runtime.callbacks import Callback, EarlyStopping, Evaluation
-from rl_training.runtime.checkpoint import Checkpoint, CheckpointStore
-from rl_training.runtime.engine import Acceleration, Engine
-from rl_training.runtime.evaluation import evaluate_policy
-from rl_training.runtime.members import Combination, MemberRecord, Population, combinations, restored_records
+from rl_training.runtime.callbacks import Callback, callback_states, early_stopping, restore_callbacks
+from rl_training.runtime.checkpoints.checkpoint import Checkpoint, CheckpointStore
+from rl_training.runtime.execution.steps import Executor
 from rl_training.runtime.metrics import JsonLines, Stopwatch
+from rl_training.runtime.phases.base import Phase, position_of
+from rl_training.runtime.population import Combination, MemberRecord, Population, combinations, restored_records
 from rl_training.runtime.progress import Reporter
-from rl_training.runtime.settings import RunSettings
 from rl_training.runtime.signals import SignalWatch
 from rl_training.runtime.validation import Validation
 
@@ -38,24 +39,25 @@ class TrainingResult:
     checkpoint: Path
     members: list[MemberRecord]
     evaluation: Evaluation | None
+    final_evaluation: Evaluation | None  # of a sweep, on other episodes than those that training looked at
     learner: Learner[Any, Any]
     spaces: Spaces
     transforms: Transforms
 
     @property
     def combinations(self) -> list[Combination]:
-        """What each combination of a sweep has reached over its seeds; empty without a sweep."""
-        return combinations(self.members)
+        """What each combination of a sweep reaches over its seeds, by the final evaluation; empty without a sweep."""
+        return combinations(self.members, self.final_evaluation.member_means if self.final_evaluation else None)
 
 
 @dataclass
 class LoopParts:
     """Everything the loop works with, built by a trainer."""
 
-    settings: RunSettings
+    config: RunConfig[Any]
     learner: Learner[Any, Any]
-    engine: Engine
-    acceleration: Acceleration
+    phases: Sequence[Phase]
+    executor: Executor
     spaces: Spaces
     transforms: Transforms
     dataset_fingerprint: str | None
@@ -72,45 +74,51 @@ class TrainingLoop:
     """Trains a learner to its budget; see the module for the order of things."""
 
     def __init__(self, parts: LoopParts) -> None:
-        self.parts = parts
-        self.settings, self.learner, self.engine = parts.settings, parts.learner, parts.engine
+        self.parts, self.config, self.learner = parts, parts.config, parts.learner
         self.position = 0  # in the unit of total_timesteps
-        self.total = parts.engine.total
-        self.callbacks = [*self._early_stopping(), *parts.callbacks]
+        self.total = parts.phases[-1].last
+        self.callbacks = [*early_stopping(self.config.early_stopping), *parts.callbacks]
         self.best_mean: float | None = None
         self.evaluation: Evaluation | None = None
         self.hooks_pending = False
         self.recent: dict[str, list[float]] = {}  # metrics of the last gradient step since the last log row
-        self.store = CheckpointStore(parts.run_dir / "checkpoints", self.settings.keep_checkpoints, parts.reporter.warn)
-        self.store.prepare()
+        self.store = CheckpointStore(parts.run_dir / "checkpoints", self.config.keep_checkpoints, parts.reporter.warn)
         self.metrics = JsonLines(parts.run_dir / "metrics.jsonl")
         self.timings = JsonLines(parts.run_dir / "timings.jsonl")
         self.population = Population(self.learner)
-        if parts.resume_from is not None:
-            self._restore(parts.resume_from)
+        self.last_checkpoint: Path | None = parts.resume_from.path if parts.resume_from else None
+
+    def _begin(self) -> None:
+        """Bring learner and files to where the run begins or goes on."""
+        self.store.prepare()
+        self.metrics.open()
+        self.timings.open()
+        if self.parts.resume_from is not None:
+            self._restore(self.parts.resume_from)
         else:
             self.metrics.cut(0)
-        self.last_checkpoint: Path | None = parts.resume_from.path if parts.resume_from else None
 
     def run(self) -> TrainingResult:
         """Train to the end of the budget, or until every member has stopped; the end is evaluated and saved."""
-        reporter = self.parts.reporter
-        watch = Stopwatch(self.position)
-        reporter.start(self.position, self.total)
-        for callback in self.callbacks:
-            callback.on_start(self.learner)
         try:
+            self._begin()
+            watch = Stopwatch(self.position)
+            self.parts.reporter.start(self.position, self.total)
+            for callback in self.callbacks:
+                callback.on_start(self.learner)
             if self.parts.resume_from is not None and not self.parts.continue_metrics:
                 self._save(best=False)  # a run that begins from another's checkpoint is whole from the start
             if self.hooks_pending:
                 self._evaluate_and_save()
             while not self._finished():
-                boundary = self._next_boundary()
-                self.engine.freeze(self.population.frozen)
-                self._prepare(boundary - self.position)
-                metrics = summarize(self.engine.run(self.position, boundary - self.position))
+                phase = self._phase_to(self.position + 1)
+                boundary = self._next_boundary(phase)
+                phase.freeze(self.population.frozen)
+                self._prepare(phase, boundary - self.position)
+                metrics = summarize(phase.run(self.position - phase.first, boundary - self.position))
                 self.position = boundary
                 self._after_chunk(metrics, watch)
+            final = self._final_evaluation()
         finally:
             self.metrics.close()
             self.timings.close()
@@ -118,19 +126,34 @@ class TrainingLoop:
             raise CheckpointError(f"{self.parts.run_dir}: the run ended without a checkpoint")
         return TrainingResult(
             self.learner.step,
-            self.engine.counters(self.position).get("env_step"),
+            self._counters.get("env_step"),
             self.last_checkpoint,
             self.population.records,
             self.evaluation,
+            final,
             self.learner,
             self.parts.spaces,
             self.parts.transforms,
         )
 
-    def _prepare(self, count: int) -> None:
-        """Have the next batches read; if the data has gone, what has been learned is saved first."""
+    def _phase_to(self, position: int) -> Phase:
+        """The phase that leads to a position."""
+        return next(phase for phase in self.parts.phases if position <= phase.last)
+
+    @property
+    def _phase(self) -> Phase:
+        """The phase that led to where the run stands."""
+        return self._phase_to(self.position)
+
+    @property
+    def _counters(self) -> dict[str, int]:
+        """The counters as metric rows and the names of checkpoints show them."""
+        return self._phase.counters(self.position - self._phase.first)
+
+    def _prepare(self, phase: Phase, count: int) -> None:
+        """Have the next batches fetched; if the data has gone, what has been learned is saved first."""
         try:
-            self.engine.prepare(self.position, count)
+            phase.prepare(self.position - phase.first, count)
         except DatasetError:
             self._save(best=False)
             raise
@@ -138,22 +161,22 @@ class TrainingLoop:
     def _finished(self) -> bool:
         return self.position >= self.total or not self.population.active
 
-    def _next_boundary(self) -> int:
+    def _next_boundary(self, phase: Phase) -> int:
         """The next position at which anything may happen: a function of the config and the position alone."""
-        phase, settings = self.engine.phase(self.position + 1), self.settings
-        intervals = (phase.chunk, settings.log_interval, settings.eval_interval, settings.checkpoint_interval)
+        config = self.config
+        intervals = (phase.chunk, config.log_interval, config.eval_interval, config.checkpoint_interval)
         inside = self.position - phase.first
         return min(phase.last, *(phase.first + (inside // interval + 1) * interval for interval in intervals))
 
     def _due(self, interval: int) -> bool:
-        phase = self.engine.phase(self.position)
+        phase = self._phase
         return (self.position - phase.first) % interval == 0 or self.position == phase.last or self._finished()
 
     def _after_chunk(self, metrics: Metrics, watch: Stopwatch) -> None:
         self._guard_against_divergence(metrics)
         self.recent = {name: value.tolist() for name, value in metrics.items()} or self.recent
         values = self.recent
-        if self._due(self.settings.log_interval):
+        if self._due(self.config.log_interval):
             self._log(values, watch)
             self.recent = {}
         self.parts.reporter.advance(self.position, self._summary(values))
@@ -181,33 +204,34 @@ class TrainingLoop:
         self.population.keep_good_state()
 
     def _log(self, values: dict[str, list[float]], watch: Stopwatch) -> None:
-        rates = self.engine.rates(self.position - 1).items()
+        phase = self._phase
+        rates = phase.rates(self.position - phase.first - 1).items()
         factors = {f"train/learning_rate_factor/{group}": rate for group, rate in rates if rate != 1.0}
         rows = [
             {
                 **self._row(member),
                 **{f"train/{name}": column[member] for name, column in values.items()},
-                **self.engine.member_metrics(member),
+                **phase.member_metrics(member),
                 **(factors if values else {}),
             }
             for member in self.population.active
         ]
         self.metrics.write(rows)
-        self.timings.write([watch.lap(self.position, self.engine.counters(self.position))])
+        self.timings.write([watch.lap(self.position, self._counters)])
         for callback in self.callbacks:
             callback.on_log(self._count, rows)
 
     @property
     def _count(self) -> int:
         """The position as its phase counts: gradient steps offline, environment steps online."""
-        return next(iter(self.engine.counters(self.position).values()))
+        return next(iter(self._counters.values()))
 
     @property
     def _now(self) -> str:
-        return self.engine.label(self.position)
+        return self._phase.label(self.position - self._phase.first)
 
     def _row(self, member: int) -> dict[str, Any]:
-        return {**self.engine.counters(self.position), "member": member, **self.population.records[member].columns}
+        return {**self._counters, "member": member, **self.population.records[member].columns}
 
     def _write_events(self, members: Sequence[int], event: str) -> None:
         self.metrics.write([{**self._row(member), "event": event} for member in members])
@@ -222,24 +246,17 @@ class TrainingLoop:
 
     def _evaluate_and_save(self) -> None:
         improved = False
-        if self.settings.env_id is not None and self.population.active and self._due(self.settings.eval_interval):
-            improved = self._evaluate(self.settings.env_id)
-        if self.parts.validation is not None and self.population.active and self._due(self.settings.eval_interval):
+        if self.config.env_id is not None and self.population.active and self._due(self.config.eval_interval):
+            improved = self._evaluate(self.config.env_id)
+        if self.parts.validation is not None and self.population.active and self._due(self.config.eval_interval):
             self._validate(self.parts.validation)
         self.hooks_pending = False
-        if improved or self._due(self.settings.checkpoint_interval):
+        if improved or self._due(self.config.checkpoint_interval):
             self._save(best=improved)
 
     def _evaluate(self, env_id: str) -> bool:
         """Evaluate every member, tell the callbacks, and return whether the mean is the best so far."""
-        evaluation = evaluate_policy(
-            self.learner,
-            env_id,
-            episodes=self.settings.eval_episodes,
-            seeds=self.learner.model.seeds,
-            transforms=self.parts.transforms,
-            check=self._stop_if_asked,
-        )
+        evaluation = self._episodes(env_id, TRAINING_EPISODES)
         fault_point("evaluation:done")
         self.evaluation, active = evaluation, self.population.active
         means = evaluation.member_means
@@ -256,8 +273,8 @@ class TrainingLoop:
         mean = self.population.mean_return()
         self.parts.reporter.note(f"{self._now}: mean return {mean:.1f}" + self._spread(means, active))
         for callback in self.callbacks:
-            wished = callback.on_evaluation(self._count, evaluation, active)
-            stopped = sorted({int(member) for member in (() if wished is None else wished)} & set(active))
+            chosen = callback.on_evaluation(self._count, evaluation, active)
+            stopped = sorted({int(member) for member in (() if chosen is None else chosen)} & set(active))
             if stopped:
                 self.population.freeze(stopped, "stopped", self._count)
                 self._write_events(stopped, "stopped")
@@ -265,6 +282,23 @@ class TrainingLoop:
         improved = self.best_mean is None or mean > self.best_mean
         self.best_mean = mean if improved else self.best_mean
         return improved
+
+    def _episodes(self, env_id: str, stream: str) -> Evaluation:
+        return evaluate_policy(
+            self.learner,
+            env_id,
+            episodes=self.config.eval_episodes,
+            seeds=self.learner.model.seeds,
+            transforms=self.parts.transforms,
+            stream=stream,
+            check=self._stop_if_asked,
+        )
+
+    def _final_evaluation(self) -> Evaluation | None:
+        """What the table of a sweep is made of; None without a sweep or an environment."""
+        if self.config.sweep is None or self.config.env_id is None:
+            return None
+        return self._episodes(self.config.env_id, FINAL_EPISODES)
 
     def _validate(self, validation: Validation) -> None:
         """Log the losses on held-out data."""
@@ -297,12 +331,13 @@ class TrainingLoop:
 
     def _save(self, *, best: bool) -> Path:
         self.metrics.sync()
-        tensors = {**self.learner.state_dict(), **self.parts.transforms.tensors(), **self.engine.tensors(self.position)}
+        phase = self._phase
+        tensors = {**self.learner.state_dict(), **self.parts.transforms.tensors(), **phase.tensors()}
         if not self.parts.run_dir.is_dir():
             raise StorageError(f"{self.parts.run_dir}: the run directory has disappeared; nothing can be saved")
-        counters = self.engine.counters(self.position)
-        self.last_checkpoint = self.store.save(counters, tensors, self._state(), best=best)
-        self.engine.forget_unless(self.store.referenced_segments)
+        state = {**self._state(), **phase.state(), **phase.write_files()}
+        self.last_checkpoint = self.store.save(self._counters, tensors, state, best=best)
+        phase.prune_files(self.store.referenced_segments)
         self.parts.reporter.saved(self._now)
         for callback in self.callbacks:
             callback.on_checkpoint(self._count, str(self.last_checkpoint))
@@ -310,57 +345,37 @@ class TrainingLoop:
 
     def _state(self) -> dict[str, Any]:
         return {
-            "algo": self.settings.algo,
-            "config": self.settings.record(),
+            "algo": self.config.algo,
+            "config": self.config.record(),
             "spaces": self.parts.spaces.to_json(),
             "seeds": list(self.learner.model.seeds),
-            **self.engine.counters(self.position),
+            **self._counters,
             "hooks_pending": self.hooks_pending,
             "recent_metrics": self.recent,
             "members": self.population.state(),
             "best_mean": self.best_mean,
-            "callbacks": self._callback_states(),
+            "callbacks": callback_states(self.callbacks),
             "metrics_bytes": self.metrics.length,
             "dataset_fingerprint": self.parts.dataset_fingerprint,
-            "environment": self.parts.acceleration.resolved.record(),
-            **self.engine.state(self.position),
+            "execution": self.parts.executor.execution.record(),
         }
 
     def _restore(self, checkpoint: Checkpoint) -> None:
         state = checkpoint.state
         self.learner.load_state_dict(checkpoint.learner_tensors)
-        self.learner.step, self.position = checkpoint.step, self.engine.position(checkpoint)
+        self.learner.step, self.position = checkpoint.step, position_of(self.parts.phases, checkpoint)
         self.population = Population(self.learner, restored_records(self.learner, state["members"]))
-        if self.settings.finetune is not None and state["config"].get("finetune") is None:
+        if self.config.finetune is not None and state["config"].get("finetune") is None:
             self.population.revive()  # a run that had ended goes on online: all take part again
-        self.engine.freeze(self.population.frozen)
-        self.engine.restore(checkpoint)
+        self._phase.freeze(self.population.frozen)
+        self._phase.restore(checkpoint)
         self.recent = state.get("recent_metrics", {})
         self.best_mean = state["best_mean"]
         self.hooks_pending = bool(state["hooks_pending"])
-        self._restore_callbacks(state["callbacks"])
+        restore_callbacks(self.callbacks, state["callbacks"], self.parts.reporter.warn)
         if self.parts.continue_metrics:
             self.store.rewind(checkpoint.path)  # before the metrics are cut: from here on this is where the run stands
         self.metrics.cut(int(state["metrics_bytes"]) if self.parts.continue_metrics else 0)
-
-    def _callback_states(self) -> list[dict[str, Any]]:
-        states = [{"name": type(callback).__name__, "state": callback.state_dict()} for callback in self.callbacks]
-        return [entry for entry in states if entry["state"]]
-
-    def _restore_callbacks(self, saved: Sequence[dict[str, Any]]) -> None:
-        """Give each callback the state of its namesake, in order; say so where a state finds no callback."""
-        waiting = list(self.callbacks)
-        for entry in saved:
-            callback = next((c for c in waiting if type(c).__name__ == entry["name"]), None)
-            if callback is None:
-                self.parts.reporter.warn(f"the checkpoint holds the state of a callback {entry['name']} that was not given")
-                continue
-            waiting.remove(callback)
-            callback.load_state_dict(entry["state"])
-
-    def _early_stopping(self) -> list[Callback]:
-        wish = self.settings.early_stopping
-        return [] if wish is None else [EarlyStopping(wish.patience, wish.min_delta, wish.threshold)]
 
 
 def _finite(row: dict[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from rl_training.errors import CheckpointError
 from rl_training.faults import fault_point
@@ -18,10 +18,20 @@ class JsonLines:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._opened: BinaryIO | None = None
+
+    def open(self) -> None:
+        """Open the file, at its end if it is there."""
         try:
-            self._stream = path.open("ab")
+            self._opened = self.path.open("ab")
         except OSError as error:
-            raise storage_error(path, 0, error) from error
+            raise storage_error(self.path, 0, error) from error
+
+    @property
+    def _stream(self) -> BinaryIO:
+        if self._opened is None:
+            raise ValueError(f"{self.path}: is not open")
+        return self._opened
 
     @property
     def length(self) -> int:
@@ -59,7 +69,8 @@ class JsonLines:
     def close(self) -> None:
         """Close the file; what could not be written has been reported by then."""
         with contextlib.suppress(OSError):
-            self._stream.close()
+            if self._opened is not None:
+                self._opened.close()
 
 
 class Stopwatch:

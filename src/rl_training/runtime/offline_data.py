@@ -1,22 +1,27 @@
-"""The data of an offline run put together: read, looked over by the doctor, split, processed."""
+"""The data of a run put together: made or read, looked over by the doctor, split, processed."""
 
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
-from rl_training.data.doctor import quick_findings
-from rl_training.data.environments import environment_spaces
+from rl_training.config.blocks import VALIDATION_ROWS, FileConfig, ValidationConfig
+from rl_training.config.run import RunConfig
+from rl_training.data.dataset_loaders import read_dataset
 from rl_training.data.offline_dataset import TransitionDataset
+from rl_training.data.offline_mixers import mix_datasets
+from rl_training.data.processing import RunData, process_dataset
+from rl_training.data.reading.guards import check_size
 from rl_training.data.row_view import RowView
 from rl_training.data.spaces import Spaces
-from rl_training.data.subsets import split_views
-from rl_training.knobs import VALIDATION_ROWS
-from rl_training.runtime.offline import build_offline_dataset, load_file
-from rl_training.runtime.processing import RunData, process_offline_dataset
+from rl_training.data.subsets import filter_view, split_views
+from rl_training.doctor.doctor import quick_findings
+from rl_training.envs.environments import environment_spaces, infer_env_spaces
+from rl_training.envs.recipes import make_dataset
+from rl_training.errors import ConfigError, DatasetError
 from rl_training.runtime.progress import Reporter
-from rl_training.runtime.settings import RunSettings, ValidationSettings
 from rl_training.runtime.validation import Validation
 
 DEFAULT_FRACTION = 0.1  # of the episodes, where a run has no environment to be judged in
@@ -34,7 +39,7 @@ class OfflineData:
 
 
 def offline_data(
-    settings: RunSettings,
+    config: RunConfig[Any],
     dataset: TransitionDataset | None,
     reporter: Reporter,
     check: Callable[[], None],
@@ -43,30 +48,86 @@ def offline_data(
 ) -> OfflineData:
     """Return the data of a run; what was recognised, what is doubtful and what is held out is said on the way."""
     if dataset is None:
-        dataset = build_offline_dataset(settings, check)
+        dataset = build_offline_dataset(config, check)
     if dataset.origin:
         reporter.note(f"data: {dataset.origin}")
-    _look_over(dataset, settings, reporter)
-    wish: ValidationSettings | None = getattr(settings.algo_kwargs, "validation", None)
-    fraction = DEFAULT_FRACTION if wish is None else wish.fraction
+    _look_over(dataset, config, reporter)
+    held_out: ValidationConfig | None = getattr(config.algo_kwargs, "validation", None)
+    fraction = DEFAULT_FRACTION if held_out is None else held_out.fraction
     fingerprint, held = dataset.fingerprint, None
     train = RowView(dataset)
-    if wish is not None and wish.path is not None:
-        other = load_file(wish, settings.algo_kwargs.max_dataset_bytes)
+    if held_out is not None and held_out.path is not None:
+        other = load_file(held_out, config.algo_kwargs.max_dataset_bytes)
         fingerprint = hashlib.sha256(f"{fingerprint} validation {other.fingerprint}".encode()).hexdigest()
         held = RowView(other)
         if other.fingerprint == dataset.fingerprint:
             reporter.warn("the validation data is the training data itself, so its losses say nothing")
-    elif fraction and (wish is not None or (settings.env_id is None and len(dataset.episode_spans[0]) > 1)):
-        train, held = split_views(dataset, fraction, 0 if wish is None else wish.seed)
-    data = process_offline_dataset(train, settings, returns_to_go=returns_to_go, spaces=_joint_spaces(dataset, held))
+    elif fraction and (held_out is not None or (config.env_id is None and len(dataset.episode_spans[0]) > 1)):
+        train, held = split_views(dataset, fraction, 0 if held_out is None else held_out.seed)
+    data = process_offline_dataset(train, config, returns_to_go=returns_to_go, spaces=_joint_spaces(dataset, held))
     validation = None
     if held is not None:
-        other_data = process_offline_dataset(held, settings, returns_to_go=returns_to_go, like=data)
-        rows = VALIDATION_ROWS if wish is None else wish.max_rows
-        validation = Validation(other_data, settings.algo_kwargs.batch_size, rows)
-    _say_what_is_held_out(settings, reporter, held, train)
+        other_data = process_offline_dataset(held, config, returns_to_go=returns_to_go, like=data)
+        rows = VALIDATION_ROWS if held_out is None else held_out.max_rows
+        validation = Validation(other_data, config.algo_kwargs.batch_size, rows)
+    _say_what_is_held_out(config, reporter, held, train)
     return OfflineData(dataset, data, validation, fingerprint)
+
+
+def build_offline_dataset(config: RunConfig[Any], check: Callable[[], None] = lambda: None) -> TransitionDataset:
+    """Return the dataset a config asks for: a recipe, a file, or a weighted mixture of them."""
+    parts = config.algo_kwargs.dataset
+    if not parts:
+        raise ConfigError("there is no dataset: set algo_kwargs.dataset (a recipe `kind` or a file `path`), or pass one")
+    datasets, limit = [], config.algo_kwargs.max_dataset_bytes
+    for part in parts:
+        if part.path is not None:
+            found = load_file(part, limit)
+        elif config.env_id is None:
+            raise ConfigError(f"the recipe `{part.kind}` needs an environment: set env_id, or give a file as dataset.path")
+        else:
+            found = make_dataset(config.env_id, part, check)
+        datasets.append(found if part.top is None else filter_view(found, top=part.top).copy())
+    if len(datasets) == 1:
+        return datasets[0]
+    check_size("the mixture", 2 * sum(values.nbytes for d in datasets for values in d.fields().values()), limit)
+    weights = None if parts[0].weight is None else [part.weight for part in parts]
+    return mix_datasets(datasets, weights, seed=parts[0].seed)
+
+
+def load_file(file: FileConfig, max_bytes: int | None) -> TransitionDataset:
+    """Return the dataset of a file as its settings say it is to be read."""
+    return read_dataset(str(file.path), file.format, file.read_options(max_bytes)).dataset()
+
+
+def process_offline_dataset(
+    data: TransitionDataset | RowView,
+    config: RunConfig[Any],
+    *,
+    returns_to_go: bool = False,
+    like: RunData | None = None,
+    spaces: Spaces | None = None,
+) -> RunData:
+    """Return the data normalised and packed; actions go to [-1, 1] by the environment's bounds, or the recorded ones.
+
+    `like` takes spaces and transforms of data that were processed before, `spaces` stands for the dataset's own.
+    """
+    view = data if isinstance(data, RowView) else RowView(data)
+    chosen = _spaces(view.dataset, config, spaces or view.dataset.spaces) if like is None else like.spaces
+    return process_dataset(view, config.algo_kwargs, chosen, returns_to_go=returns_to_go, like=like)
+
+
+def _spaces(dataset: TransitionDataset, config: RunConfig[Any], own: Spaces) -> Spaces:
+    """The environment's spaces, or the dataset's own where there is no environment."""
+    if config.env_id is None:
+        return own
+    spaces = infer_env_spaces(config.env_id)
+    if (spaces.observation_dim, spaces.action_dim) != (dataset.observation_dim, dataset.action_dim):
+        raise DatasetError(
+            f"the data has {dataset.observation_dim} observations and {dataset.action_dim} actions, "
+            f"{config.env_id} has {spaces.observation_dim} and {spaces.action_dim}; check env_id and the dataset"
+        )
+    return spaces
 
 
 def _joint_spaces(dataset: TransitionDataset, held: RowView | None) -> Spaces:
@@ -84,9 +145,9 @@ def _joint_spaces(dataset: TransitionDataset, held: RowView | None) -> Spaces:
     return replace(spaces, action_low=low, action_high=high)
 
 
-def _look_over(dataset: TransitionDataset, settings: RunSettings, reporter: Reporter) -> None:
+def _look_over(dataset: TransitionDataset, config: RunConfig[Any], reporter: Reporter) -> None:
     """The cheap part of the doctor."""
-    env = None if settings.env_id is None else environment_spaces(settings.env_id)
+    env = None if config.env_id is None else environment_spaces(config.env_id)
     found = quick_findings(dataset, env)
     for finding in found[:_MOST_WARNINGS]:
         reporter.warn(f"data: {finding}")
@@ -94,11 +155,11 @@ def _look_over(dataset: TransitionDataset, settings: RunSettings, reporter: Repo
         reporter.warn(f"data: {len(found) - _MOST_WARNINGS} more findings; see `rl-training data doctor`")
 
 
-def _say_what_is_held_out(settings: RunSettings, reporter: Reporter, held: RowView | None, train: RowView) -> None:
+def _say_what_is_held_out(config: RunConfig[Any], reporter: Reporter, held: RowView | None, train: RowView) -> None:
     if held is not None:
         reporter.note(
             f"held out: {len(held):,} rows beside {len(train):,} to learn from; losses on them are `validation/...`"
         )
-    if settings.env_id is None:
+    if config.env_id is None:
         rest = "held-out losses are all there is" if held is not None else "nothing is held out either"
         reporter.note(f"no environment (env_id is null): evaluation is skipped, {rest}")

@@ -1,16 +1,5 @@
-"""The trainer of REDQ: how its learner is made; everything else is the shared loop."""
+"""The trainer of `redq`; what is special to it is its row of the registry."""
 
-from pathlib import Path
+from rl_training.runtime.trainer import trainer
 
-from rl_training.algorithms.redq import REDQ
-from rl_training.models.sac_model import MLPSACModel
-from rl_training.runtime.loop import TrainingResult
-from rl_training.runtime.settings import RunSettings
-from rl_training.runtime.trainer import TrainOptions, builder, train_online
-
-build_redq = builder(REDQ, MLPSACModel)
-
-
-def train_redq(settings: RunSettings, run_dir: str | Path, options: TrainOptions | None = None) -> TrainingResult:
-    """Train REDQ in its environment; `total_timesteps` counts environment steps."""
-    return train_online(settings, build_redq, Path(run_dir), options or TrainOptions())
+train_redq = trainer("redq")

@@ -1,70 +1,35 @@
-"""What every `train_<id>` shares: data or environment, learner, engine and loop put together."""
+"""What every `train_<id>` is: data or environment, learner, phases and loop put together."""
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
 
-from rl_training.algorithms.learner import Learner
-from rl_training.data.environments import infer_env_spaces
+from rl_training.config.run import RunConfig
 from rl_training.data.offline_dataset import TransitionDataset
-from rl_training.data.spaces import Spaces
 from rl_training.data.transforms import Transforms
+from rl_training.envs.environments import infer_env_spaces
 from rl_training.errors import CheckpointError, ConfigError, DatasetError, StorageError
+from rl_training.registry import get_spec
 from rl_training.runtime.callbacks import Callback
-from rl_training.runtime.checkpoint import Checkpoint
-from rl_training.runtime.engine import Acceleration, Engine, applied, check_engine, resolve_device, resolve_engine
+from rl_training.runtime.checkpoints.checkpoint import Checkpoint
+from rl_training.runtime.execution.mode import applied, check_execution, resolve_device, resolve_execution
+from rl_training.runtime.execution.steps import Executor
+from rl_training.runtime.learners import build_learner
 from rl_training.runtime.loop import LoopParts, TrainingLoop, TrainingResult
-from rl_training.runtime.offline import OfflineEngine
-from rl_training.runtime.offline_setup import OfflineData, offline_data
-from rl_training.runtime.online_setup import environment_of, finetune_engine, online_engine
-from rl_training.runtime.phases import TwoPhaseEngine
-from rl_training.runtime.processing import RunData, in_memory
+from rl_training.runtime.offline_data import OfflineData, offline_data
+from rl_training.runtime.phases.base import position_of
+from rl_training.runtime.phases.build import Workplace, offline_phases, online_phases
 from rl_training.runtime.progress import QuietReporter, Reporter
-from rl_training.runtime.settings import RunSettings
 from rl_training.runtime.signals import SignalWatch
-from rl_training.runtime.sources import BatchSource, PrefetchedSource, batch_source
-from rl_training.runtime.validation import Validation
-
-
-class BuildLearner(Protocol):
-    """Makes a learner from `algo_kwargs`, and from what each member has of its own."""
-
-    def __call__(
-        self,
-        spaces: Spaces,
-        seeds: Sequence[int],
-        device: torch.device,
-        kwargs: Any,
-        member_knobs: Sequence[Mapping[str, float]] = (),
-    ) -> Learner[Any, Any]:
-        """Return a learner with a member per seed."""
-
-
-def builder(learner: type[Learner[Any, Any]], model: Any) -> BuildLearner:
-    """Return the function that makes a learner on its model, each taking its own knobs from `algo_kwargs`."""
-
-    def build(
-        spaces: Spaces,
-        seeds: Sequence[int],
-        device: torch.device,
-        kwargs: Any,
-        member_knobs: Sequence[Mapping[str, float]] = (),
-    ) -> Learner[Any, Any]:
-        shape = {name: getattr(kwargs, name) for name in model.knobs_type.model_fields}
-        knobs = {name: getattr(kwargs, name) for name in learner.knobs_type.model_fields}
-        stacked = model(spaces.observation_dim, spaces.action_dim, seeds=seeds, device=device, **shape)
-        return learner(stacked, member_knobs=member_knobs, **knobs)
-
-    return build
 
 
 @dataclass(frozen=True)
 class TrainOptions:
-    """How a trainer is run, beside its settings."""
+    """How a trainer is run, beside its config."""
 
     callbacks: Sequence[Callback] = ()
     dataset: TransitionDataset | None = None
@@ -74,176 +39,103 @@ class TrainOptions:
     on_ready: Callable[[TransitionDataset | None], None] | None = None  # all is checked; the run is about to write
 
 
-@dataclass(frozen=True)
-class Supply:
-    """Where a run's batches come from."""
+class Trainer(Protocol):
+    """Trains one algorithm."""
 
-    spaces: Spaces
-    transforms: Transforms
-    dataset: TransitionDataset | None
-    engine: Callable[[Learner[Any, Any]], Engine]
-    fingerprint: str | None = None
-    validation: Validation | None = None
+    def __call__(self, config: RunConfig[Any], run_dir: str | Path, options: TrainOptions | None = None) -> TrainingResult:
+        """Train to the end of the budget; `run_dir` receives metrics, checkpoints and the replay of an online run."""
 
 
-def train_offline(
-    settings: RunSettings, build: BuildLearner, run_dir: Path, options: TrainOptions, *, returns_to_go: bool = False
-) -> TrainingResult:
-    """Train from a fixed dataset until the budget ends, then online if the settings have a `finetune` block."""
+def trainer(algo: str) -> Trainer:
+    """Return the `train_<id>` of an algorithm; everything special to it is in its row of the registry."""
+    get_spec(algo)
 
-    def supply(signals: SignalWatch, reporter: Reporter) -> Supply:
-        found = _data(settings, options, signals, reporter, returns_to_go=returns_to_go)
+    def train(config: RunConfig[Any], run_dir: str | Path, options: TrainOptions | None = None) -> TrainingResult:
+        if config.algo != algo:
+            raise ConfigError(f"train_{algo} was given a config of {config.algo}")
+        return _train(config, Path(run_dir), options or TrainOptions())
 
-        def engine(learner: Learner[Any, Any]) -> Engine:
-            source = _source(learner, found.train, settings, reporter)
-            budget, block = total_steps(settings, source.steps_per_epoch), settings.finetune
-            if block is None:
-                return OfflineEngine(learner, source, settings.schedules, budget)
-            switch = block.from_step or budget
-            if switch > budget:
-                raise ConfigError(f"finetune.from_step = {switch} lies beyond the offline budget of {budget} steps")
-            prior = in_memory(found.train, "a finetune")
-            online = finetune_engine(learner, settings, block, switch, prior, run_dir / "replay", reporter.warn)
-            offline = OfflineEngine(learner, source, settings.schedules, switch, span=budget)
-            return TwoPhaseEngine(offline, online, planned_steps=budget)
-
-        return _supply(found, engine)
-
-    return _train(settings, build, run_dir, options, supply)
+    train.__name__ = train.__qualname__ = f"train_{algo}"
+    return train
 
 
-def train_online(settings: RunSettings, build: BuildLearner, run_dir: Path, options: TrainOptions) -> TrainingResult:
-    """Train in the environment until the budget ends, one environment per member; `run_dir` receives what it leaves."""
-    if options.dataset is not None:
-        raise ConfigError(f"{settings.algo} learns online and takes no dataset")
+def _train(config: RunConfig[Any], run_dir: Path, options: TrainOptions) -> TrainingResult:
+    """Train to the end of the budget, from the beginning or exactly on from a checkpoint."""
+    reporter, checkpoint = options.reporter or QuietReporter(), options.resume_from
+    with SignalWatch() as signals, contextlib.closing(reporter), contextlib.ExitStack() as stack, _memory_said():
+        device = resolve_device(config.device)
+        check_execution(config, device)
+        found = _data(config, options, signals, reporter)
+        if found is not None:
+            spaces, transforms = found.train.spaces, found.train.transforms
+        else:
+            spaces = infer_env_spaces(str(config.env_id))
+            transforms = Transforms.unfitted(spaces.observation_dim, config.algo_kwargs.reward_transform)
+        learner = build_learner(config.algo, spaces, config.member_seeds, device, config.algo_kwargs, config.member_knobs)
 
-    def supply(_signals: SignalWatch, reporter: Reporter) -> Supply:
-        spaces = infer_env_spaces(environment_of(settings))
-        transforms = Transforms.unfitted(spaces.observation_dim, settings.algo_kwargs.reward)
+        data = None if found is None else found.train
+        place = Workplace(config, learner, spaces, transforms, data, run_dir / "replay", reporter, stack)
+        phases, planned_steps = online_phases(place) if get_spec(config.algo).online else offline_phases(place)
 
-        def engine(learner: Learner[Any, Any]) -> Engine:
-            return online_engine(learner, settings, spaces, transforms, run_dir / "replay", reporter.warn)
+        stored = checkpoint.execution if checkpoint else None
+        executor = Executor(resolve_execution(config, learner, stored, planned_steps), reporter.warn, reporter.note)
+        if checkpoint is not None and (difference := _differences(checkpoint, executor.execution.record())):
+            reporter.warn(f"not bit-exact: the checkpoint was written with {difference}")
+        for phase in phases:
+            phase.steps.execute_with(executor)
 
-        return Supply(spaces, transforms, None, engine)
-
-    return _train(settings, build, run_dir, options, supply)
-
-
-def train_with_prior_data(settings: RunSettings, build: BuildLearner, run_dir: Path, options: TrainOptions) -> TrainingResult:
-    """Train in the environment on batches that hold a share of prior data, after `offline_pretrain_updates` on it alone."""
-
-    def supply(signals: SignalWatch, reporter: Reporter) -> Supply:
-        environment_of(settings)
-        found = _data(settings, options, signals, reporter)
-        data = in_memory(found.train, settings.algo)
-
-        def engine(learner: Learner[Any, Any]) -> Engine:
-            replay_dir, pretraining = run_dir / "replay", settings.algo_kwargs.offline_pretrain_updates
-            online = online_engine(learner, settings, data.spaces, data.transforms, replay_dir, reporter.warn, data)
-            if not pretraining:
-                return online
-            source = _source(learner, data, settings, reporter, prior=True)
-            offline = OfflineEngine(learner, source, {}, pretraining)
-            return TwoPhaseEngine(offline, online, planned_steps=pretraining + online.planned_steps)
-
-        return _supply(found, engine)
-
-    return _train(settings, build, run_dir, options, supply)
+        total = phases[-1].last
+        if checkpoint is not None and total < (taken := position_of(phases, checkpoint)):
+            raise ConfigError(f"the budget of {total} steps is below the {taken} of {checkpoint.path}")
+        if options.on_ready is not None:
+            options.on_ready(None if found is None else found.dataset)
+        parts = LoopParts(
+            config=config,
+            learner=learner,
+            phases=phases,
+            executor=executor,
+            spaces=spaces,
+            transforms=transforms,
+            dataset_fingerprint=None if found is None else found.fingerprint,
+            validation=None if found is None else found.validation,
+            run_dir=run_dir,
+            signals=signals,
+            reporter=reporter,
+            callbacks=options.callbacks,
+            resume_from=checkpoint,
+            continue_metrics=options.continue_metrics,
+        )
+        with applied(executor.execution):
+            return TrainingLoop(parts).run()
 
 
-def _data(
-    settings: RunSettings, options: TrainOptions, signals: SignalWatch, reporter: Reporter, *, returns_to_go: bool = False
-) -> OfflineData:
-    """The data of a run, the one the checkpoint knows."""
-    check = signals.raise_if_stopped
-    found = offline_data(settings, options.dataset, reporter, check, returns_to_go=returns_to_go)
-    _check_same_data(found.fingerprint, options.resume_from)
+@contextlib.contextmanager
+def _memory_said() -> Any:
+    """Make one line of a device that has no memory left."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        raise StorageError(f"the device ran out of memory; lower batch_size or the number of members ({error})") from error
+
+
+def _data(config: RunConfig[Any], options: TrainOptions, signals: SignalWatch, reporter: Reporter) -> OfflineData | None:
+    """The data of a run, checked to be that of its checkpoint; None where it learns in the environment alone."""
+    spec, checkpoint = get_spec(config.algo), options.resume_from
+    if not spec.takes_data:
+        if options.dataset is not None:
+            raise ConfigError(f"{config.algo} learns online and takes no dataset")
+        return None
+    returns_to_go = "returns_to_go" in spec.needs
+    found = offline_data(config, options.dataset, reporter, signals.raise_if_stopped, returns_to_go=returns_to_go)
+    known = found.fingerprint if checkpoint is None else checkpoint.state.get("dataset_fingerprint")
+    if known != found.fingerprint:
+        raise DatasetError(f"the data has changed since the checkpoint: {found.fingerprint} now, {known} then")
     return found
 
 
-def _supply(found: OfflineData, engine: Callable[[Learner[Any, Any]], Engine]) -> Supply:
-    train = found.train
-    return Supply(train.spaces, train.transforms, found.dataset, engine, found.fingerprint, found.validation)
-
-
-def _source(
-    learner: Learner[Any, Any], data: RunData, settings: RunSettings, reporter: Reporter, *, prior: bool = False
-) -> BatchSource:
-    model = learner.model
-    source = batch_source(data, model.seed_tensor, settings.algo_kwargs.batch_size, model.device, prior=prior)
-    if isinstance(source, PrefetchedSource):
-        reporter.note(f"data: {source.whereabouts}")
-    return source
-
-
-def _train(
-    settings: RunSettings,
-    build: BuildLearner,
-    run_dir: Path,
-    options: TrainOptions,
-    make_supply: Callable[[SignalWatch, Reporter], Supply],
-) -> TrainingResult:
-    reporter = options.reporter or QuietReporter()
-    checkpoint = options.resume_from
-    with SignalWatch() as signals, contextlib.closing(reporter):
-        device = resolve_device(settings.device)
-        check_engine(settings, device)
-        supply = make_supply(signals, reporter)
-        try:
-            learner = build(supply.spaces, settings.member_seeds, device, settings.algo_kwargs, settings.member_knobs)
-            with contextlib.closing(supply.engine(learner)) as engine:
-                stored = checkpoint.state["environment"] if checkpoint else None
-                resolved = resolve_engine(settings, learner, stored, engine.planned_steps)
-                if checkpoint is not None and (difference := _differences(checkpoint, resolved.record())):
-                    reporter.warn(f"not bit-exact: the checkpoint was written with {difference}")
-                acceleration = Acceleration(resolved, reporter.warn, reporter.note)
-                engine.accelerate(acceleration)
-                if checkpoint is not None and engine.total < (taken := engine.position(checkpoint)):
-                    raise ConfigError(f"the budget of {engine.total} steps is below the {taken} of {checkpoint.path}")
-                if options.on_ready is not None:
-                    options.on_ready(supply.dataset)
-                parts = LoopParts(
-                    settings=settings,
-                    learner=learner,
-                    engine=engine,
-                    acceleration=acceleration,
-                    spaces=supply.spaces,
-                    transforms=supply.transforms,
-                    dataset_fingerprint=supply.fingerprint,
-                    validation=supply.validation,
-                    run_dir=run_dir,
-                    signals=signals,
-                    reporter=reporter,
-                    callbacks=options.callbacks,
-                    resume_from=checkpoint,
-                    continue_metrics=options.continue_metrics,
-                )
-                with applied(resolved):
-                    return TrainingLoop(parts).run()
-        except torch.OutOfMemoryError as error:
-            raise StorageError(
-                f"the device ran out of memory; lower batch_size or the number of members ({error})"
-            ) from error
-
-
-def total_steps(settings: RunSettings, steps_per_epoch: int) -> int:
-    """Return the gradient steps of a run: the smallest of its budgets."""
-    budgets = [settings.total_timesteps]
-    if settings.max_epochs is not None:
-        budgets.append(settings.max_epochs * steps_per_epoch)
-    if settings.max_updates is not None:
-        budgets.append(settings.max_updates)
-    return min(budgets)
-
-
-def _check_same_data(fingerprint: str, checkpoint: Checkpoint | None) -> None:
-    known = fingerprint if checkpoint is None else checkpoint.state.get("dataset_fingerprint")
-    if known != fingerprint:
-        raise DatasetError(f"the data has changed since the checkpoint: {fingerprint} now, {known} then")
-
-
 def _differences(checkpoint: Checkpoint, now: dict[str, Any]) -> str:
-    then: dict[str, Any] = checkpoint.state["environment"]
+    """How the execution of a checkpoint differs from that of this run; nothing where it does not."""
+    then = checkpoint.execution
     if set(then) != set(now):
-        raise CheckpointError(f"{checkpoint.path}: its record of the engine is incomplete")
+        raise CheckpointError(f"{checkpoint.path}: its record of the execution is incomplete")
     return ", ".join(f"{key} {then[key]} (now {now[key]})" for key in sorted(now) if then[key] != now[key])

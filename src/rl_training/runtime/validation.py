@@ -7,8 +7,8 @@ import torch
 
 from rl_training.algorithms.learner import Learner, Step
 from rl_training.data.batch import Batch
+from rl_training.data.processing import RunData
 from rl_training.rng import Draws
-from rl_training.runtime.processing import RunData
 
 
 class Validation:

@@ -6,8 +6,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
 
-from rl_training.data.file_guards import open_hdf5
-from rl_training.data.reading import Reading, ReadOptions
+from rl_training.config.blocks import ReadOptions
+from rl_training.data.reading.guards import open_hdf5
+from rl_training.data.reading.reading import Reading
 
 HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 

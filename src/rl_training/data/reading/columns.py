@@ -1,65 +1,12 @@
-"""Which columns of a table are what; importable without torch."""
+"""The columns of a table by name, by pattern, or by a guess."""
 
 import fnmatch
 import re
-from collections.abc import Collection, Mapping, Sequence
-from typing import Annotated, Any
+from collections.abc import Collection, Sequence
+from typing import Any
 
-from pydantic import BeforeValidator, Field, model_validator
-
+from rl_training.config.columns import ColumnMap
 from rl_training.errors import DatasetError, did_you_mean
-from rl_training.knobs import StrictModel
-
-Names = Annotated[tuple[str, ...], Field(strict=False), BeforeValidator(lambda v: (v,) if isinstance(v, str) else v)]
-"""Names or patterns such as `obs_*`, in the order the policy will see them."""
-
-
-class ColumnMap(StrictModel):
-    """The columns of a log, one row per time step."""
-
-    observations: Names
-    """Observation columns; a pattern stands for all matching columns, numbered ones in the order of their numbers."""
-    actions: Names
-    """Action columns."""
-    reward: str
-    """Reward of the row's observation and action."""
-    next_observations: Names = ()
-    """Next observations, where the log has them; the following row otherwise."""
-    next_actions: Names = ()
-    """Next actions, where the log has them."""
-    episode: str | None = None
-    """Anything that changes from one episode to the next."""
-    time: str | None = None
-    """Number or ISO date by which the rows of an episode are ordered; a large gap cuts the episode."""
-    terminal: str | None = None
-    """True end of an episode: nothing follows."""
-    done: str | None = None
-    """End of an episode: a true one, unless `timeout` says otherwise."""
-    timeout: str | None = None
-    """End by a time limit: the future still counts."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _other_names(cls, values: Any) -> Any:
-        if not isinstance(values, Mapping):
-            return values
-        renamed = {OTHER_NAMES.get(name, name): value for name, value in values.items()}
-        if len(renamed) != len(values):
-            raise ValueError("the same column is given twice, under two names")
-        return renamed
-
-
-OTHER_NAMES = {
-    **dict.fromkeys(("observation", "obs"), "observations"),
-    **dict.fromkeys(("action", "acts"), "actions"),
-    **dict.fromkeys(("rewards",), "reward"),
-    **dict.fromkeys(("next_observation", "next_obs"), "next_observations"),
-    **dict.fromkeys(("episode_id", "episodes"), "episode"),
-    **dict.fromkeys(("timestamp",), "time"),
-    **dict.fromkeys(("terminals", "terminated"), "terminal"),
-    **dict.fromkeys(("dones",), "done"),
-    **dict.fromkeys(("timeouts", "truncated"), "timeout"),
-}
 
 _NUMBERED = r"([_.\[ ]?\d+\]?|[_.].+)"
 _GUESSES: dict[str, str] = {
@@ -75,13 +22,6 @@ _GUESSES: dict[str, str] = {
     "timeout": r"(?i:timeout|timeouts|truncated|truncation)",
 }
 """What columns are called; single letters only as they stand here, since `T` may be a temperature."""
-
-
-def column_map(values: ColumnMap | Mapping[str, Any]) -> ColumnMap:
-    """Return a checked column map, or a ConfigError that names every fault."""
-    if isinstance(values, ColumnMap):
-        return values
-    return ColumnMap.checked(values, "columns: ")
 
 
 def guess_columns(found: Sequence[str], source: str) -> ColumnMap:

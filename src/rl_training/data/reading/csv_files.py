@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rl_training.data.file_guards import check_size
-from rl_training.data.readers.base import Candidate, Reader
-from rl_training.data.readers.tables import Columns, table_reading
-from rl_training.data.reading import Reading, ReadOptions
+from rl_training.config.blocks import ReadOptions
+from rl_training.data.reading.base import Candidate, Reader
+from rl_training.data.reading.guards import check_size
+from rl_training.data.reading.reading import Reading
+from rl_training.data.reading.tables import Columns, table_reading
 from rl_training.errors import DatasetError
 
 _SEPARATORS = ",;\t|"

@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from rl_training.data.file_guards import check_size, hdf5_array, hdf5_bytes, open_hdf5
+from rl_training.config.blocks import ReadOptions
 from rl_training.data.offline_dataset import as_flags
-from rl_training.data.readers.base import Candidate, Reader
-from rl_training.data.readers.hdf5 import flat_arrays
-from rl_training.data.reading import Arrays, Reading, ReadOptions
+from rl_training.data.reading.base import Candidate, Reader
+from rl_training.data.reading.guards import check_size, hdf5_array, hdf5_bytes, open_hdf5
+from rl_training.data.reading.hdf5 import flat_arrays
+from rl_training.data.reading.reading import Arrays, Reading
 from rl_training.errors import DatasetError
 
 _OLD = ("observations", "actions", "rewards", "terminals", "episode_terminals")

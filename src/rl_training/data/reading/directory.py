@@ -3,11 +3,12 @@
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rl_training.data.file_guards import check_size
+from rl_training.config.blocks import ReadOptions
 from rl_training.data.offline_dataset import TransitionDataset, checked_bounds
-from rl_training.data.readers.base import Candidate, Reader
-from rl_training.data.reading import Reading, ReadOptions
-from rl_training.data.store import is_store, open_store
+from rl_training.data.reading.base import Candidate, Reader
+from rl_training.data.reading.guards import check_size
+from rl_training.data.reading.reading import Reading
+from rl_training.data.store.directory import is_store, open_store
 
 
 @dataclass

@@ -4,14 +4,14 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from rl_training.data.readers.base import Reader
-from rl_training.data.readers.csv_files import CSVReader
-from rl_training.data.readers.d3rlpy import D3rlpyReader
-from rl_training.data.readers.hdf5 import HDF5Reader
-from rl_training.data.readers.minari import MinariReader
-from rl_training.data.readers.npz import NpzReader
-from rl_training.data.readers.store import StoreReader
-from rl_training.data.readers.tables import ParquetReader
+from rl_training.data.reading.base import Reader
+from rl_training.data.reading.csv_files import CSVReader
+from rl_training.data.reading.d3rlpy import D3rlpyReader
+from rl_training.data.reading.directory import StoreReader
+from rl_training.data.reading.hdf5 import HDF5Reader
+from rl_training.data.reading.minari import MinariReader
+from rl_training.data.reading.npz import NpzReader
+from rl_training.data.reading.tables import ParquetReader
 
 _ALL: tuple[Reader, ...] = (
     StoreReader(),

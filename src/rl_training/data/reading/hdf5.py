@@ -4,9 +4,10 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from rl_training.data.file_guards import check_size, hdf5_array, hdf5_bytes, open_hdf5
-from rl_training.data.readers.base import HDF5_MAGIC, Candidate, Reader
-from rl_training.data.reading import KNOWN_NAMES, Arrays, Reading, ReadOptions, reading_of
+from rl_training.config.blocks import ReadOptions
+from rl_training.data.reading.base import HDF5_MAGIC, Candidate, Reader
+from rl_training.data.reading.guards import check_size, hdf5_array, hdf5_bytes, open_hdf5
+from rl_training.data.reading.reading import KNOWN_NAMES, Arrays, Reading, reading_of
 
 
 class HDF5Reader(Reader):

@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from rl_training.data.file_guards import check_size, hdf5_array, hdf5_bytes, hdf5_group, is_group, open_hdf5
+from rl_training.config.blocks import ReadOptions
 from rl_training.data.offline_dataset import as_flags
-from rl_training.data.readers.base import Candidate, Reader
-from rl_training.data.reading import Arrays, Reading, ReadOptions
+from rl_training.data.reading.base import Candidate, Reader
+from rl_training.data.reading.guards import check_size, hdf5_array, hdf5_bytes, hdf5_group, is_group, open_hdf5
+from rl_training.data.reading.reading import Arrays, Reading
 from rl_training.errors import DatasetError
 
 _PLACES = ("", "main_data.hdf5", "data/main_data.hdf5")

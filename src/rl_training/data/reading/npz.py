@@ -2,9 +2,10 @@
 
 from pathlib import Path
 
-from rl_training.data.file_guards import read_npz
-from rl_training.data.readers.base import Candidate, Reader
-from rl_training.data.reading import KNOWN_NAMES, Reading, ReadOptions, reading_of
+from rl_training.config.blocks import ReadOptions
+from rl_training.data.reading.base import Candidate, Reader
+from rl_training.data.reading.guards import read_npz
+from rl_training.data.reading.reading import KNOWN_NAMES, Reading, reading_of
 
 
 class NpzReader(Reader):

@@ -1,25 +1,22 @@
 """What a reader hands over, and how it is settled: ends, rewards, next observations and drops, in this order.
 
-A reader gives rows as they stand in a file, under our names. `settle` turns them into transitions, with the mends that were
+A reader gives rows as they stand in a file, under our names. `settle` turns them into transitions, with the fixes that were
 asked for; the doctor looks at the result before anything is refused.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rl_training.data.blocks import bad_rows, breaks
-from rl_training.data.columns import ColumnMap
-from rl_training.data.offline_dataset import OPTIONAL, REQUIRED, TransitionDataset, as_flags
-from rl_training.errors import ConfigError, DatasetError, did_you_mean
+from rl_training.config.blocks import ReadOptions
+from rl_training.data.blocks import bad_rows
+from rl_training.data.offline_dataset import OPTIONAL, REQUIRED, TransitionDataset, as_flags, cuts_in, ends_of
+from rl_training.errors import DatasetError, did_you_mean
 
 Arrays = dict[str, NDArray[Any]]
-Ends = Literal["auto", "timeouts"]
-NextObservations = Literal["auto", "following"]
-OnBadRows = Literal["error", "drop"]
 
 ALIASES: dict[str, str] = {
     "obs": "observations",
@@ -38,42 +35,6 @@ ALIASES: dict[str, str] = {
 BOUNDS = ("action_low", "action_high")
 FIELDS = (*REQUIRED, *OPTIONAL, "dones", "masks")
 KNOWN_NAMES = (*FIELDS, *ALIASES, *BOUNDS)
-
-
-@dataclass(frozen=True)
-class ReadOptions:
-    """How a file is to be read where its content alone does not say; each is the mend of some finding of the doctor."""
-
-    columns: ColumnMap | None = None  # of a table
-    ends: Ends = "auto"  # `timeouts`: every marked end is a time limit
-    next_observations: NextObservations = "auto"  # `following`: made from the following row, whatever the file holds
-    reward_lag: int = 0  # the reward of a row is stored this many rows later in its episode
-    reward_lag_across: bool = False  # ... in the file, episodes or not: the whole column is shifted
-    on_bad_rows: OnBadRows = "error"  # `drop`: leave out transitions with NaN or inf, and cut the episode there
-    action_scale: float = 1.0  # factor from the stored unit to the real one
-    action_low: tuple[float, ...] | None = None  # real bounds, where the file has none
-    action_high: tuple[float, ...] | None = None
-    max_bytes: int | None = None  # most memory the arrays may take; by default 80 % of what is free
-
-    def __post_init__(self) -> None:
-        words = {"ends": Ends, "next_observations": NextObservations, "on_bad_rows": OnBadRows}
-        for name, legal in words.items():
-            if (value := getattr(self, name)) not in get_args(legal):
-                raise ConfigError(f"{name} = {value!r} is not legal: must be one of {', '.join(get_args(legal))}")
-        if type(self.reward_lag) is not int:
-            raise ConfigError(f"reward_lag = {self.reward_lag!r} is not legal: must be an integer")
-        if not isinstance(self.action_scale, int | float) or not 0.0 < self.action_scale < np.inf:
-            raise ConfigError(f"action_scale = {self.action_scale!r} is not legal: must be a number above 0")
-        if self.max_bytes is not None and type(self.max_bytes) is not int:
-            raise ConfigError(f"max_bytes = {self.max_bytes!r} is not legal: must be a number of bytes")
-        if (self.action_low is None) != (self.action_high is None):
-            raise ConfigError("give both action_low and action_high, or neither")
-
-    @property
-    def changes_rows(self) -> bool:
-        """Whether anything but the bounds of the actions is to be mended."""
-        mends = (self.ends, self.next_observations, self.on_bad_rows, self.reward_lag, self.action_scale)
-        return mends != ("auto", "auto", "error", 0, 1.0)
 
 
 @dataclass
@@ -96,7 +57,7 @@ class Reading:
         return "; ".join([f"{self.source}: read as {self.format}", *self.notes])
 
     def settled(self, options: ReadOptions) -> "Reading":
-        """Return the transitions of these rows, mended as the options ask."""
+        """Return the transitions of these rows, with the fixes that the options ask for."""
         return settle(self, options)
 
     def dataset(self) -> TransitionDataset:
@@ -145,15 +106,16 @@ def _name_ends(reading: Reading) -> None:
         named |= {"terminals": stop, "timeouts": np.logical_or.reduce([np.zeros_like(stop), *last]) & ~stop}
         notes.append("ends: masks of 0 are true ends, `terminals` the last rows of trajectories")
         return
-    dones = named.pop("dones", None)
-    if "terminals" in named and dones is not None:
-        named["timeouts"] = named.get("timeouts", np.zeros_like(dones)) | (dones & ~named["terminals"])
+    dones, marked_ends = named.pop("dones", None), "terminals" in named
+    if dones is not None:
+        known = {name: named[name] for name in ("terminals", "timeouts") if name in named}
+        named |= ends_of(dones, **known)
+    if dones is not None and marked_ends:
         notes.append("ends: `terminals` are true ends, other `dones` time limits")
         return
-    if "terminals" not in named and dones is not None:
+    if dones is not None:
         if marked_cuts:
             reading.both_ends = np.flatnonzero(dones & named["timeouts"])
-        named["terminals"] = dones & ~named["timeouts"] if marked_cuts else dones
         split = "unless a timeout" if marked_cuts else "every one of them, since no timeouts are marked"
         notes.append(f"ends: `dones` are true ends, {split}")
     elif "terminals" not in named:
@@ -165,7 +127,7 @@ def _name_ends(reading: Reading) -> None:
 
 
 def settle(reading: Reading, options: ReadOptions) -> Reading:
-    """Return transitions: every row with its next observation and flags, mended as the options ask, the unknown left out."""
+    """Return transitions: every row with its next observation and flags; what is unknown is left out."""
     return _Settling(reading, options).reading()
 
 
@@ -199,7 +161,7 @@ class _Settling:
         here, after = arrays["observations"], arrays.get("next_observations")
         search = not self._source.ends_known and not timeouts[:-1].any()
         if search and after is not None and here.ndim == 2 and here.shape == after.shape:
-            self._inferred[:-1] = breaks(here, after) & ~terminals[:-1]
+            self._inferred = cuts_in(here, after, terminals)
             timeouts = timeouts | self._inferred
         timeouts[-1] = not terminals[-1]
         if self._options.ends == "timeouts":

@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rl_training.data.columns import ColumnMap, guess_columns, matching
-from rl_training.data.file_guards import check_size
-from rl_training.data.readers.base import Candidate, Reader
-from rl_training.data.readers.row_order import row_order
-from rl_training.data.reading import Arrays, Reading, ReadOptions, reading_of
+from rl_training.config.blocks import ReadOptions
+from rl_training.config.columns import ColumnMap
+from rl_training.data.reading.base import Candidate, Reader
+from rl_training.data.reading.columns import guess_columns, matching
+from rl_training.data.reading.guards import check_size
+from rl_training.data.reading.reading import Arrays, Reading, reading_of
+from rl_training.data.reading.row_order import row_order
 from rl_training.errors import DatasetError
 
 Columns = Mapping[str, NDArray[Any]]

@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rl_training.data.blocks import BLOCK, bad_rows, blocks
-from rl_training.data.fingerprints import Fingerprints
 from rl_training.data.offline_dataset import OPTIONAL, REQUIRED, TransitionDataset, checked_bounds
-from rl_training.data.records import RecordFile
 from rl_training.data.row_view import RowView
+from rl_training.data.store.fingerprints import Fingerprints
+from rl_training.data.store.records import RecordFile
 from rl_training.errors import ConfigError, DatasetError
 from rl_training.storage import MANIFEST, read_manifest, staged_directory, storage_error, sync_directory, write_manifest
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rl_training.data.file_guards import available_memory
+from rl_training.data.reading.guards import available_memory
 from rl_training.errors import DatasetError
 
 

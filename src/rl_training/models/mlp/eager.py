@@ -139,12 +139,11 @@ class MLPLayout:
         return [views[start : start + count] for start in range(0, len(views), count)]
 
 
-def product(a: Tensor, b: Tensor, out: Tensor | None = None) -> Tensor:
-    """Return a @ b for stacks of matrices, in the precision of the engine."""
+def product(a: Tensor, b: Tensor) -> Tensor:
+    """Return a @ b for stacks of matrices, in the precision of the run."""
     if not _bf16:
-        return torch.bmm(a, b) if out is None else torch.bmm(a, b, out=out)
-    result = torch.bmm(a.to(torch.bfloat16), b.to(torch.bfloat16), out_dtype=torch.float32)
-    return result if out is None else out.copy_(result)
+        return torch.bmm(a, b)
+    return torch.bmm(a.to(torch.bfloat16), b.to(torch.bfloat16), out_dtype=torch.float32)
 
 
 def joined_inputs(parts: Sequence[Tensor], ensemble: int) -> Tensor:
@@ -165,17 +164,16 @@ def forward(
     stacks: Sequence[Tensor],
     inputs: Tensor,
     kept: list[list[Tensor]] | None = None,
-    places: Sequence[Sequence[Tensor]] = (),
 ) -> Tensor:
     """Return the outputs (stack, rows, out); what each hidden layer has for a backward pass is appended to `kept`.
 
-    That is its activation; with LayerNorm also the norm and 1 / std. The products are written to `places` where given.
+    That is its activation; with LayerNorm also the norm and 1 / std.
     """
     hidden, count, last = inputs, layout.parameters_per_layer, len(layout.hidden)
     for layer in range(last):
         weight, bias = stacks[layer * count : layer * count + 2]
         # bias apart: on the CPU baddbmm would first copy it to every row
-        hidden = product(hidden, weight, out=places[layer][0] if places else None)
+        hidden = product(hidden, weight)
         saved = [hidden]
         if layout.layer_norm:
             norm, _, rstd = torch.native_layer_norm(hidden.add_(bias), hidden.shape[-1:], None, None, LAYER_NORM_EPS)
@@ -261,14 +259,10 @@ def slope_below(
     stacks: Sequence[Tensor],
     layer: int,
     above: Tensor,
-    place: Tensor | None = None,
 ) -> list[Tensor]:
-    """Return the slopes at a hidden layer from those above it: before its bias; with LayerNorm also behind the norm.
-
-    The product is written to `place` where one is given.
-    """
+    """Return the slopes at a hidden layer from those above it: before its bias; with LayerNorm also behind the norm."""
     weight = stacks[(layer + 1) * layout.parameters_per_layer]
-    slope = product(above, weight.transpose(1, 2), out=place)
+    slope = product(above, weight.transpose(1, 2))
     torch.ops.aten.threshold_backward.grad_input(slope, kept[0], 0.0, grad_input=slope)
     if not layout.layer_norm:
         return [slope]

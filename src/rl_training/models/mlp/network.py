@@ -15,9 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rl_training.models import mlp_math, mlp_ops
 from rl_training.models.initializers import Initialization, ones, uniform, weight_initializer, zeros
-from rl_training.models.mlp_math import MLPLayout
+from rl_training.models.mlp import eager as mlp_math
+from rl_training.models.mlp import operators as mlp_ops
+from rl_training.models.mlp.eager import MLPLayout
 from rl_training.models.parameters import ParameterSpec, Segment, SegmentValues
 
 

@@ -8,7 +8,7 @@ That of an online run is named by both counters, holds the current episodes, and
 import re
 import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,6 @@ from torch import Tensor
 
 from rl_training.errors import CheckpointError, ConfigError
 from rl_training.faults import fault_point
-from rl_training.runtime.callbacks import EarlyStopping
 from rl_training.storage import (
     MAX_JSON_BYTES,
     canonical_json,
@@ -39,7 +38,7 @@ _ASIDE = re.compile(rf"(?P<name>{_NAME.pattern})\.old-\d+")
 _SHARED = ("transforms/", "online/")  # tensors that are not the learner's
 _REQUIRED = {
     *("algo", "config", "spaces", "seeds", "step", "hooks_pending", "members", "best_mean"),
-    *("callbacks", "metrics_bytes", "dataset_fingerprint", "environment"),
+    *("callbacks", "metrics_bytes", "dataset_fingerprint", "execution"),
 }
 
 
@@ -70,6 +69,12 @@ class Checkpoint:
         return self.step if self.env_step is None else self.env_step
 
     @property
+    def execution(self) -> dict[str, Any]:
+        """How the steps were executed: device, mode, precision, threads, versions."""
+        record: dict[str, Any] = self.state["execution"]
+        return record
+
+    @property
     def learner_tensors(self) -> dict[str, Tensor]:
         """The learner's part of the tensors."""
         return {name: value for name, value in self.tensors.items() if not name.startswith(_SHARED)}
@@ -95,6 +100,8 @@ def load_checkpoint(path: str | Path) -> Checkpoint:
     if len(members["state.json"]) > MAX_JSON_BYTES:
         raise CheckpointError(f"{where / 'state.json'}: is larger than {MAX_JSON_BYTES:,} bytes")
     state = parse_json(members["state.json"], str(where / "state.json"))
+    if "environment" in state:  # the name in the first versions
+        state.setdefault("execution", state.pop("environment"))
     if missing := sorted(_REQUIRED - set(state)):
         raise CheckpointError(f"{where / 'state.json'}: lacks {', '.join(missing)}")
     try:
@@ -111,33 +118,6 @@ def segment_names(state: Mapping[str, Any]) -> set[str]:
     segments = state.get("replay", ())
     named = [s for s in segments if isinstance(s, dict)] if isinstance(segments, list) else []
     return {str(segment.get("name")) for segment in named}
-
-
-def member_of(checkpoint: Checkpoint, member: int) -> Checkpoint:
-    """Return one member of a population as a solo checkpoint, exactly as it stands."""
-    state = checkpoint.state
-    if type(member) is not int or not 0 <= member < len(state["seeds"]):
-        raise ConfigError(f"member {member} is not there: the checkpoint has members 0 to {len(state['seeds']) - 1}")
-    shared = {name: value for name, value in checkpoint.tensors.items() if name.startswith("transforms/")}
-    own = {name: value[member : member + 1].clone() for name, value in checkpoint.learner_tensors.items()}
-    seed, record = state["seeds"][member], state["members"][member]
-    kwargs = {**(state["config"].get("algo_kwargs") or {}), **record.get("knobs", {})}
-    alone = {
-        "config": {**state["config"], "seed": seed, "seeds": None, "sweep": None, "algo_kwargs": kwargs},
-        "seeds": [seed],
-        "members": [{**record, "knobs": {}}],
-        "best_mean": record["best_return"],
-        "recent_metrics": {name: [values[member]] for name, values in state.get("recent_metrics", {}).items()},
-        "callbacks": [EarlyStopping.of_member(entry, member) for entry in state["callbacks"]],
-        "metrics_bytes": 0,
-    }
-    if checkpoint.env_step is not None:
-        alone |= {"episodes": [state["episodes"][member]], "replay_ready": [state["replay_ready"][member]]}
-        for name in ("online/observations", "online/pending"):
-            own[name] = checkpoint.tensors[name][member : member + 1].clone()
-        own["online/actions/0"] = checkpoint.tensors[f"online/actions/{member}"]
-    path = checkpoint.path / f"member-{member}"
-    return Checkpoint(path, {**own, **shared}, {**state, **alone}, checkpoint.source, member)
 
 
 def _order(name: str) -> tuple[int, int]:
@@ -223,18 +203,20 @@ class CheckpointStore:
         except (CheckpointError, KeyError, TypeError):
             return None
 
-    def load(self, name: str = "latest", check: Callable[[Checkpoint], object] = lambda _: None) -> Checkpoint:
-        """Return `latest` or `best`; a damaged one, or one that `check` refuses, is passed over with a warning."""
+    def load(
+        self, which: str = "latest", check: Callable[[Checkpoint], object] = lambda _: None, *, fall_back: bool = False
+    ) -> Checkpoint:
+        """Return `latest`, `best` or the checkpoint of a step; one that is damaged, or that `check` refuses, is an error.
+
+        With `fall_back`, for a run that goes on, the newest good one is taken in its place, with a warning.
+        """
         names = self.names()
-        wanted = self._pointed(name)
         if not names:
             raise CheckpointError(f"{self.directory}: there is no checkpoint; train first, or give another path")
-        if name == "best" and wanted not in names:
-            raise CheckpointError(f"{self.directory / 'best.json'}: names no checkpoint; take the latest, without --best")
-        candidates = [wanted] if wanted in names else []
-        candidates += [other for other in reversed(names) if other != wanted]
+        wanted = self._named(which, names, fall_back=fall_back)
+        others = [name for name in reversed(names) if name != wanted]
         first_fault: CheckpointError | None = None
-        for candidate in candidates:
+        for candidate in [wanted, *(others if fall_back else [])]:
             try:
                 checkpoint = replace(load_checkpoint(self._home(candidate)), path=self.directory / candidate)
                 check(checkpoint)
@@ -244,7 +226,25 @@ class CheckpointStore:
             if first_fault is not None:
                 self.warn(f"{first_fault}; falling back to {candidate}")
             return checkpoint
-        raise first_fault or CheckpointError(f"{self.directory}: there is no checkpoint")
+        listed = f"; name another with --checkpoint: {', '.join(others)}" if others and not fall_back else ""
+        raise CheckpointError(f"{first_fault}{listed}")
+
+    def _named(self, which: str, names: Sequence[str], *, fall_back: bool) -> str:
+        """The name of the checkpoint that is meant by `latest`, `best`, a step, or its name."""
+        if which in ("latest", "best"):
+            pointed = self._pointed(which)
+            if pointed in names:
+                return str(pointed)
+            if which == "latest" and (pointed is None or fall_back):
+                return names[-1]
+            fault = f"{self.directory / which}.json: names no checkpoint that is there"
+            raise CheckpointError(f"{fault}; name one with --checkpoint: {', '.join(names)}")
+        counts = {name: _order(name)[0] if name.startswith("env-") else _order(name)[1] for name in names}
+        found = [name for name, count in counts.items() if which == name or (which.isdecimal() and int(which) == count)]
+        if len(found) != 1:
+            problem = f"{which!r} is both {' and '.join(found)}" if found else f"there is no checkpoint {which!r}"
+            raise ConfigError(f"{self.directory}: {problem}; there are latest, best, {', '.join(names)}")
+        return found[0]
 
     def _point(self, name: str, path: Path) -> None:
         replace_file(self.directory / f"{name}.json", canonical_json({"checkpoint": path.name}))

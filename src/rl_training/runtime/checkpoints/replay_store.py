@@ -19,7 +19,7 @@ from safetensors.numpy import save as encode_arrays
 from rl_training.data.replay_buffer import ReplayBuffer
 from rl_training.errors import CheckpointError, StorageError
 from rl_training.faults import fault_point
-from rl_training.runtime.checkpoint import Checkpoint, write_checkpoint
+from rl_training.runtime.checkpoints.checkpoint import Checkpoint, write_checkpoint
 from rl_training.storage import read_regular_file, replace_file, sha256, storage_error
 
 MAX_SEGMENTS = 64  # more are joined into one

@@ -13,13 +13,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rl_training.algorithms.adam import adam_factors
 from rl_training.algorithms.learner import Learner, Metrics
-from rl_training.rng import DrawKey, DrawnAhead
-from rl_training.runtime.compiler import cpp_compiler_available
-from rl_training.runtime.feeds import RowFeed
+from rl_training.models.adam import adam_factors
+from rl_training.rng import DrawKey, DrawnAhead, bits
+from rl_training.runtime.batches.base import Batches
+from rl_training.runtime.execution.compiler_cache import cpp_compiler_available
+from rl_training.runtime.execution.tracing import TracedStep, Variant, Wanted, trace_step, variant_at
 from rl_training.runtime.signals import stops_held_back
-from rl_training.runtime.tracing import TracedStep, Variant, Wanted, trace_step, variant_at
 
 LONGEST_BLOCK = 20  # divides the usual intervals, and is divided by the usual delays of policies
 _MEMBER_STEPS = 256  # of a block, so that a large population's block is short and small
@@ -48,14 +48,14 @@ class CompiledSteps:
     def __init__(
         self,
         learner: Learner[Any, Any],
-        feed: RowFeed,
+        batches: Batches,
         *,
         precision: str,
         graphs: bool,
         announce: Callable[[], None] = lambda: None,
     ) -> None:
-        """Take rows from a feed; `announce` is called before anything is compiled."""
-        self.learner, self.feed, self.precision, self.graphs = learner, feed, precision, graphs
+        """Take rows from `batches`; `announce` is called before anything is compiled."""
+        self.learner, self.batches, self.precision, self.graphs = learner, batches, precision, graphs
         self._announce = announce
         self.device = learner.model.device
         self.longest = block_length(learner.model.members)
@@ -69,6 +69,8 @@ class CompiledSteps:
         self._ahead = DrawnAhead(learner.model.seed_tensor)
         self._replays: dict[Pattern, Callable[[], Metrics]] = {}
         self._blocks: list[Callable[[], Metrics]] = []
+        if graphs:
+            batches.keep_in_place(self.longest)
 
     def run(self, first: int, count: int, rates: Callable[[int], Rates] | None = None, *, report: bool = True) -> Metrics:
         """Take the gradient steps from number `first` on; return the metrics of the last if it is to report.
@@ -81,7 +83,7 @@ class CompiledSteps:
         while done < count:
             pattern = self._next_pattern(count - done, report=report)
             replay = self._replays.get(pattern) or self._prepare(pattern, first + done)
-            self.feed.load(first + done, len(pattern))
+            self.batches.load(first + done, len(pattern))
             self._set_rates(rates, done, len(pattern))
             metrics = replay()
             self.learner.step += len(pattern)
@@ -117,7 +119,7 @@ class CompiledSteps:
         kept = [buffer.clone() for buffer in [*self.learner.buffers(), self._base]]
         self._announce()
         try:
-            self.feed.load(first, len(pattern))
+            self.batches.load(first, len(pattern))
             with stops_held_back():
                 for wanted in self._wanted_by(pattern):
                     if wanted not in self._steps:
@@ -134,7 +136,7 @@ class CompiledSteps:
     def _wanted(self, variant: Variant) -> list[Wanted]:
         """What a step runs. Metrics are apart, so that gradients never depend on whether a step reports.
 
-        On the CPU they always come with the gradients of a step that trains all it ever does, and so needs no network more.
+        On the CPU they always come with the gradients when every group is due: then metrics need no extra forward pass.
         """
         due, on_cpu = variant.due, self.device.type == "cpu"
         if not on_cpu and variant.targets and not set(self.learner.model.target_groups) <= set(due):
@@ -150,7 +152,7 @@ class CompiledSteps:
     def _compiled(self, wanted: Wanted, first: int) -> tuple[TracedStep, Callable[..., list[Tensor]]]:
         rows, prior = self._rows(torch.full((1,), first, dtype=torch.int64, device=self.device))
         one = None if prior is None else prior[0]
-        traced = trace_step(self.learner, wanted, rows[0], one, self.feed.batch, self.precision)
+        traced = trace_step(self.learner, wanted, rows[0], one, self.batches.batch, self.precision)
         if self.device.type == "cuda":
             return traced, torch.compile(traced.graph, fullgraph=True, dynamic=False)
         if not wanted.gradients:
@@ -158,8 +160,15 @@ class CompiledSteps:
         return traced, compile_for_cpu(traced)
 
     def _rows(self, steps: Tensor) -> tuple[Tensor, Tensor | None]:
-        places, prior = self._once("places", self.feed.places)(steps)
-        return self.feed.gather(places), prior
+        indices, prior = self._once("indices", self._indices)(steps)
+        return self.batches.gather(indices), prior
+
+    def _indices(self, steps: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The rows of some steps; on a GPU the compiler sees the draw itself, on the CPU it is made many steps ahead."""
+        batches, shape = self.batches, (self.batches.batch_size,)
+        if self.device.type == "cpu":
+            return batches.indices(lambda stream: self._ahead((bits, stream, shape), steps), len(steps))
+        return batches.indices(lambda stream: bits(batches.seeds, stream, steps, shape), len(steps))
 
     def _once(self, name: Any, function: Callable[..., Any]) -> Callable[..., Any]:
         """A function of this block's tensors, on a GPU compiled into few kernels when first asked for."""

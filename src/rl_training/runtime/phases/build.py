@@ -1,85 +1,135 @@
-"""Online phases put together from a run's settings: plan, replay buffer, environments."""
+"""The phases of a run, put together from its config."""
 
 from collections.abc import Callable
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rl_training.algorithms.learner import Learner
+from rl_training.config.blocks import CollectionConfig
+from rl_training.config.run import FinetuneConfig, RunConfig
+from rl_training.data.processing import ProcessedDataset, RunData, in_memory
 from rl_training.data.replay_buffer import ReplayBuffer, Returns, replay_layout
 from rl_training.data.returns import compute_returns_to_go
 from rl_training.data.spaces import Spaces
 from rl_training.data.transforms import Transforms
+from rl_training.envs.collector import Collector
 from rl_training.errors import ConfigError
-from rl_training.runtime.collector import Collector
-from rl_training.runtime.online import OnlineEngine, OnlinePlan, PriorShare, UpdateRhythm
-from rl_training.runtime.processing import ProcessedDataset
-from rl_training.runtime.settings import CollectionSettings, FinetuneSettings, RunSettings
-
-Warn = Callable[[str], None]
-
-
-def environment_of(settings: RunSettings) -> str:
-    """Return the environment of a run that needs one."""
-    if settings.env_id is None:
-        raise ConfigError(f"{settings.algo} learns in an environment: set env_id")
-    return settings.env_id
+from rl_training.runtime.batches.prefetch import PrefetchedBatches, dataset_batches
+from rl_training.runtime.execution.steps import GradientSteps
+from rl_training.runtime.phases.base import Phase, in_sequence
+from rl_training.runtime.phases.offline import OfflinePhase
+from rl_training.runtime.phases.online import OnlinePhase, OnlinePlan, PriorShare, UpdateRhythm
+from rl_training.runtime.progress import Reporter
 
 
-def online_engine(
-    learner: Learner[Any, Any],
-    settings: RunSettings,
-    spaces: Spaces,
-    transforms: Transforms,
-    replay_dir: Path,
-    warn: Warn,
-    prior: ProcessedDataset | None = None,
-) -> OnlineEngine:
-    """Return the engine of an algorithm that learns online, on mixed batches where there is prior data."""
-    kwargs = settings.algo_kwargs
+@dataclass(frozen=True)
+class Workplace:
+    """What the phases of a run are built from; phases are closed with `stack`."""
+
+    config: RunConfig[Any]
+    learner: Learner[Any, Any]
+    spaces: Spaces
+    transforms: Transforms
+    data: RunData | None
+    replay_dir: Path
+    reporter: Reporter
+    stack: ExitStack
+
+    def offline(self, schedules: dict[str, str], length: Callable[[int], int], *, prior: bool = False) -> OfflinePhase:
+        """Return gradient steps on the data; `length` gives their number, and what schedules span, from an epoch's steps."""
+        if self.data is None:
+            raise ConfigError(f"{self.config.algo} has no data to learn from")
+        model, batch_size = self.learner.model, self.config.algo_kwargs.batch_size
+        batches = dataset_batches(self.data, model.seed_tensor, batch_size, model.device, prior=prior)
+        if isinstance(batches, PrefetchedBatches):
+            self.reporter.note(f"data: {batches.whereabouts}")
+        steps_per_epoch = -(-len(self.data) // batch_size)
+        phase = OfflinePhase(GradientSteps(self.learner, batches), schedules, length(steps_per_epoch))
+        return self.stack.enter_context(closing(phase))
+
+    def online(
+        self, plan: OnlinePlan, schedules: dict[str, str], capacity: int, prior: ProcessedDataset | None
+    ) -> OnlinePhase:
+        """Return interaction with the environment; `prior` data lies in the replay buffer beside what is collected."""
+        config, model = self.config, self.learner.model
+        if config.env_id is None:
+            raise ConfigError(f"{config.algo} learns in an environment: set env_id")
+        returns = None if prior is None else _returns(prior, config.algo_kwargs)
+        buffer = _buffer(self.learner, min(capacity, plan.env_steps), prior, returns)
+        collector = Collector(config.env_id, model.seeds, self.spaces, self.transforms)
+        phase = OnlinePhase(self.learner, plan, schedules, buffer, collector, self.replay_dir, self.reporter.warn)
+        return self.stack.enter_context(closing(phase))
+
+
+def offline_phases(place: Workplace) -> tuple[list[Phase], int]:
+    """Return gradient steps on the data, then interaction if the config has a `finetune` block; and the steps planned.
+
+    A finetune is not among the steps planned: it may be asked for before the run starts or after it has ended, and must make
+    no difference to how the run is executed.
+    """
+    config, block = place.config, place.config.finetune
+    phase = place.offline(config.schedules, lambda steps_per_epoch: total_steps(config, steps_per_epoch))
+    budget = phase.length
+    if block is None:
+        return [phase], budget
+    switch = block.from_step or budget
+    if switch > budget:
+        raise ConfigError(f"finetune.from_step = {switch} lies beyond the offline budget of {budget} steps")
+    phase.length = switch  # schedules still span the whole budget
+    prior = None if place.data is None else in_memory(place.data, "a finetune")
+    online = place.online(_finetune_plan(config, block, switch), {}, block.buffer_capacity, prior)
+    return in_sequence([phase, online]), budget
+
+
+def online_phases(place: Workplace) -> tuple[list[Phase], int]:
+    """Return interaction, after gradient steps on prior data alone where the config asks for them; and the steps planned."""
+    config, kwargs = place.config, place.config.algo_kwargs
+    prior = None if place.data is None else in_memory(place.data, config.algo)
+    pretraining = 0 if prior is None else kwargs.offline_pretrain_updates
     rhythm = _rhythm(kwargs)
-    env_steps = settings.total_timesteps
-    if settings.max_updates is not None:
-        env_steps = min(env_steps, rhythm.env_steps(settings.max_updates))
+    env_steps = config.total_timesteps
+    if config.max_updates is not None:
+        env_steps = min(env_steps, rhythm.env_steps(config.max_updates))
     plan = OnlinePlan(
         env_steps=env_steps,
         batch_size=kwargs.batch_size,
         rhythm=rhythm,
         random_steps=kwargs.learning_starts,
-        first_gradient_step=kwargs.offline_pretrain_updates if prior else 0,
-        share=PriorShare(kwargs.offline_batch_ratio, kwargs.offline_batch_ratio, 0) if prior else None,
+        first_gradient_step=pretraining,
+        share=None if prior is None else PriorShare(kwargs.offline_batch_ratio, kwargs.offline_batch_ratio, 0),
     )
-    buffer = _buffer(learner, min(kwargs.buffer_capacity, env_steps), prior)
-    collector = Collector(environment_of(settings), learner.model.seeds, spaces, transforms)
-    return OnlineEngine(learner, plan, settings.schedules, buffer, collector, replay_dir, warn)
+    online = place.online(plan, config.schedules, kwargs.buffer_capacity, prior)
+    if not pretraining:
+        return [online], online.gradient_steps
+    offline = place.offline({}, lambda _: pretraining, prior=True)
+    return in_sequence([offline, online]), pretraining + online.gradient_steps
 
 
-def finetune_engine(
-    learner: Learner[Any, Any],
-    settings: RunSettings,
-    block: FinetuneSettings,
-    switch: int,
-    data: ProcessedDataset,
-    replay_dir: Path,
-    warn: Warn,
-) -> OnlineEngine:
-    """Return the online phase of an offline run that has taken `switch` gradient steps."""
+def total_steps(config: RunConfig[Any], steps_per_epoch: int) -> int:
+    """Return the gradient steps of an offline run: the smallest of its budgets."""
+    epochs = None if config.max_epochs is None else config.max_epochs * steps_per_epoch
+    return min(budget for budget in (config.total_timesteps, epochs, config.max_updates) if budget is not None)
+
+
+def _finetune_plan(config: RunConfig[Any], block: FinetuneConfig, switch: int) -> OnlinePlan:
+    """The online phase of an offline run that has taken `switch` gradient steps."""
     end = block.prior_ratio if block.prior_ratio_end is None else block.prior_ratio_end
-    plan = OnlinePlan(
+    return OnlinePlan(
         env_steps=block.env_steps,
-        batch_size=settings.algo_kwargs.batch_size,
+        batch_size=config.algo_kwargs.batch_size,
         rhythm=_rhythm(block),
         random_steps=0,
         first_gradient_step=switch,
         share=PriorShare(block.prior_ratio, end, block.env_steps) if block.replay == "mixed" else None,
+        rate=block.learning_rate_factor,
     )
-    buffer = _buffer(learner, min(block.buffer_capacity, block.env_steps), data, _returns(data, settings.algo_kwargs))
-    collector = Collector(environment_of(settings), learner.model.seeds, data.spaces, data.transforms)
-    return OnlineEngine(learner, plan, {}, buffer, collector, replay_dir, warn, rate=block.learning_rate_factor)
 
 
-def _rhythm(settings: CollectionSettings) -> UpdateRhythm:
-    return UpdateRhythm(settings.learning_starts, settings.train_frequency, settings.gradient_updates_per_step)
+def _rhythm(config: CollectionConfig) -> UpdateRhythm:
+    return UpdateRhythm(config.learning_starts, config.train_frequency, config.gradient_updates_per_step)
 
 
 def _returns(data: ProcessedDataset, kwargs: Any) -> Returns | None:

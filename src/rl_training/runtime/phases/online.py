@@ -1,7 +1,7 @@
-"""Online training: collect a transition per member, then take the gradient steps that are due."""
+"""The online phase: collect a transition per member, then take the gradient steps that are due."""
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +11,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rl_training.algorithms.learner import Learner, Metrics
-from rl_training.data.batch import Batch
 from rl_training.data.replay_buffer import ReplayBuffer
+from rl_training.envs.collector import Collector
 from rl_training.errors import CheckpointError
 from rl_training.rng import Draws
-from rl_training.runtime.checkpoint import Checkpoint
-from rl_training.runtime.collector import Collector
-from rl_training.runtime.engine import CHUNK_LIMIT, Acceleration, Engine, chunk_length
-from rl_training.runtime.feeds import ReplayFeed, RowFeed
-from rl_training.runtime.replay_store import ReplayStore, read_replay
+from rl_training.runtime.batches.replay import ReplayBatches
+from rl_training.runtime.checkpoints.checkpoint import Checkpoint
+from rl_training.runtime.checkpoints.replay_store import ReplayStore, read_replay
+from rl_training.runtime.execution.mode import CHUNK_LIMIT
+from rl_training.runtime.execution.steps import GradientSteps
+from rl_training.runtime.phases.base import Phase
 
 
 @dataclass(frozen=True)
@@ -66,10 +67,11 @@ class OnlinePlan:
     random_steps: int  # environment steps with uniformly random actions at the start
     first_gradient_step: int = 0  # gradient steps taken before the phase
     share: PriorShare | None = None  # None: prior data, where there is any, is one pool with the fresh
+    rate: float = 1.0  # factor of every learning rate
 
 
-class OnlineEngine(Engine):
-    """Interaction and gradient steps in a fixed rhythm; a position is an environment step."""
+class OnlinePhase(Phase):
+    """Interaction and gradient steps in a fixed rhythm; the unit is an environment step."""
 
     unit = "env step"
 
@@ -82,43 +84,37 @@ class OnlineEngine(Engine):
         collector: Collector,
         replay_dir: Path,
         warn: Callable[[str], None],
-        *,
-        rate: float = 1.0,
     ) -> None:
-        updates_per_step = plan.rhythm.updates / plan.rhythm.frequency
-        chunk = max(1, min(CHUNK_LIMIT, int(chunk_length(learner, plan.batch_size) / updates_per_step)))
-        super().__init__(learner, schedules, plan.env_steps, chunk)
+        seeds = learner.model.seed_tensor
+        self.batches = ReplayBatches(buffer, seeds, plan.batch_size, shared=plan.share is not None)
+        super().__init__(GradientSteps(learner, self.batches), schedules, plan.env_steps)
         self.plan, self.buffer, self.collector, self.warn = plan, buffer, collector, warn
         self.store = ReplayStore(replay_dir)
-        self._rate = rate
-        self._replay: ReplayFeed | None = None
-        self._drawn: tuple[int, Draws | None] = (0, None)  # the random numbers of updates from a first one on
-
-    def rates(self, position: int) -> dict[str, float]:
-        """Return the learning-rate factor of each group at an environment step."""
-        return {group: rate * self._rate for group, rate in super().rates(position).items()}
 
     @property
-    def planned_steps(self) -> int:
+    def chunk(self) -> int:
+        """Most environment steps between two checks of the watchdog and the signals."""
+        updates_per_step = self.plan.rhythm.updates / self.plan.rhythm.frequency
+        return max(1, min(CHUNK_LIMIT, int(self.steps.eager_chunk / updates_per_step)))
+
+    def rates(self, done: int) -> dict[str, float]:
+        """Return the learning-rate factor of each group."""
+        return {group: rate * self.plan.rate for group, rate in super().rates(done).items()}
+
+    @property
+    def gradient_steps(self) -> int:
         """The gradient steps of the whole phase."""
-        return self.plan.rhythm.gradient_steps(self.total)
+        return self.plan.rhythm.gradient_steps(self.length)
 
-    def feed(self, acceleration: Acceleration) -> RowFeed:
-        """Return the replay buffer's rows, mixed with prior ones where the plan says so."""
-        del acceleration
-        seeds, share = self.learner.model.seed_tensor, self.plan.share
-        self._replay = ReplayFeed(self.buffer, seeds, self.plan.batch_size, shared=share is not None)
-        return self._replay
-
-    def run(self, first: int, count: int) -> Metrics:
+    def run(self, done: int, count: int) -> Metrics:
         """Take `count` environment steps and the updates that belong to them."""
-        acting = Draws.of_steps(self.learner.model.seed_tensor, first, count)
+        acting = Draws.of_steps(self.steps.learner.model.seed_tensor, done, count)
         rhythm = self.plan.rhythm
-        last = rhythm.gradient_steps(first + count)
+        last = rhythm.gradient_steps(done + count)
         metrics: Metrics = {}
         self.collector.start()
-        for env_step in range(first, first + count):
-            actions = self._actions(env_step, acting.at(env_step - first))
+        for env_step in range(done, done + count):
+            actions = self._actions(env_step, acting.at(env_step - done))
             self.buffer.add(self.collector.step(actions), self.collector.frozen)
             begin, end = rhythm.gradient_steps(env_step), rhythm.gradient_steps(env_step + 1)
             if begin < end:
@@ -127,62 +123,23 @@ class OnlineEngine(Engine):
 
     def _learn(self, env_step: int, done: int, count: int, *, report: bool) -> Metrics:
         """Take a round of updates; with a report, return the metrics of its last."""
-        first, rates, share = self.plan.first_gradient_step + done, self.rates(env_step), self.plan.share
-        if self._replay is not None:
-            self._replay.look(0 if share is None else share.rows(env_step, self.plan.batch_size))
+        share, rates = self.plan.share, self.rates(env_step)
+        self.batches.refresh(0 if share is None else share.rows(env_step, self.plan.batch_size))
         moving = (lambda _offset: rates) if any(rate != 1.0 for rate in rates.values()) else None
-        taken, metrics = self.take_compiled(first, count, moving, report=report)
-        for update in range(taken, count):
-            draws = self._draws_of(first + update)
-            last = report and update == count - 1
-            metrics = self.learner.train_step(self._batch(env_step, draws), draws, rates, report=last)
-        return metrics
-
-    def _draws_of(self, gradient_step: int) -> Draws:
-        """The random numbers of an update; those of the next ones are drawn with them."""
-        first, draws = self._drawn
-        if draws is None or not first <= gradient_step < first + CHUNK_LIMIT:
-            end = self.plan.first_gradient_step + self.planned_steps
-            first, draws = (
-                gradient_step,
-                Draws.of_steps(self.learner.model.seed_tensor, gradient_step, min(CHUNK_LIMIT, end - gradient_step)),
-            )
-            self._drawn = first, draws
-        return draws.at(gradient_step - first)
+        return self.steps.run(self.plan.first_gradient_step + done, count, moving, report=report)
 
     def _actions(self, env_step: int, draws: Draws) -> NDArray[np.float32]:
         """Actions in [-1, 1], (members, action_dim): uniform at the start, then samples of the policy."""
-        model = self.learner.model
+        model = self.steps.learner.model
         if env_step < self.plan.random_steps:
             return (draws.uniforms("collect/uniform", (model.action_dim,)) * 2.0 - 1.0).cpu().numpy()
         observations = torch.from_numpy(self.collector.observations()).to(model.device).unsqueeze(1)
         actions: Tensor = model.act(observations, draws.normals("collect/normal", (1, model.action_dim)))
         return actions[:, 0].cpu().numpy()
 
-    def _batch(self, env_step: int, draws: Draws) -> Batch:
-        """The batch of an update: fresh transitions alone, an exact share of prior ones, or both as one pool."""
-        buffer, size = self.buffer, (self.plan.batch_size,)
-        available = torch.from_numpy(buffer.available).to(self.learner.model.device)
-        if not buffer.prior_rows:
-            return buffer.gather(buffer.places(draws.integers("batches", size, high=available)))
-        if self.plan.share is None:
-            pool = draws.integers("batches", size, high=available + buffer.prior_rows)
-            places = torch.where(pool < buffer.prior_rows, pool, buffer.places(pool - buffer.prior_rows))
-        else:
-            share = self.plan.share.rows(env_step, self.plan.batch_size)
-            places = draws.integers("prior_batches", size, high=buffer.prior_rows)
-            fresh = buffer.places(draws.integers("batches", size, high=available))
-            # a member with nothing fresh to sample yet learns from prior data alone
-            places[:, share:] = torch.where(available.unsqueeze(1) > 0, fresh[:, share:], places[:, share:])
-        return replace(buffer.gather(places), prior=(places < buffer.prior_rows).to(torch.float32))
-
-    def counters(self, position: int) -> dict[str, int]:
+    def counters(self, done: int) -> dict[str, int]:
         """Return environment steps and gradient steps."""
-        return {"env_step": position, "step": self.plan.first_gradient_step + self.plan.rhythm.gradient_steps(position)}
-
-    def position(self, checkpoint: Checkpoint) -> int:
-        """Return the environment steps of a checkpoint."""
-        return checkpoint.env_step or 0
+        return {"env_step": done, "step": self.plan.first_gradient_step + self.plan.rhythm.gradient_steps(done)}
 
     def member_metrics(self, member: int) -> dict[str, float]:
         """Return what the last whole episode of a member gave."""
@@ -192,9 +149,8 @@ class OnlineEngine(Engine):
         """Let the environments of stopped members stand still."""
         self.collector.freeze(members)
 
-    def tensors(self, position: int) -> dict[str, Tensor]:
+    def tensors(self) -> dict[str, Tensor]:
         """Return the current episodes, and the transitions that wait for the end of theirs."""
-        del position
         pending = self.buffer.rows(self._settled(), self.buffer.added)
         return {**self.collector.tensors(), "online/pending": torch.from_numpy(pending)}
 
@@ -202,11 +158,13 @@ class OnlineEngine(Engine):
         """The number of transitions that will not change any more, of every member."""
         return max(int(self.buffer.ready.min()), self.buffer.oldest)
 
-    def state(self, position: int) -> dict[str, Any]:
-        """Write the transitions that are new since the last checkpoint; return them and the episodes by reference."""
-        del position
-        segments = self.store.save(self.buffer, self._settled())
-        return {"episodes": self.collector.state(), "replay": segments, "replay_ready": self.buffer.ready.tolist()}
+    def write_files(self) -> dict[str, Any]:
+        """Write the transitions that are new since the last checkpoint; return the segments of all that the buffer holds."""
+        return {"replay": self.store.save(self.buffer, self._settled())}
+
+    def state(self) -> dict[str, Any]:
+        """Return the episodes, and how many transitions of each member may be sampled."""
+        return {"episodes": self.collector.state(), "replay_ready": self.buffer.ready.tolist()}
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Take back replay and environments."""
@@ -236,7 +194,7 @@ class OnlineEngine(Engine):
             raise CheckpointError(f"{checkpoint.path}: its replay is not described as this version does ({error})") from error
         return rows
 
-    def forget_unless(self, referenced: Callable[[], Collection[str] | None]) -> None:
+    def prune_files(self, referenced: Callable[[], Collection[str] | None]) -> None:
         """Remove the segments that no checkpoint refers to; none, when a checkpoint cannot be read."""
         if (names := referenced()) is not None:
             self.store.prune(names)

@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from rl_training.models.kernels.jobs import pick, pick_pointer, which
+from rl_training.models.mlp.triton.jobs import pick, pick_pointer, which
 
 
 @triton.jit

@@ -8,11 +8,11 @@ import torch
 import triton
 from torch import Tensor
 
-from rl_training.models.kernels.adam import adam_kernel
-from rl_training.models.kernels.mlp_backward import hidden_slopes_kernel, parameter_gradients_kernel
-from rl_training.models.kernels.mlp_forward import forward_kernel
-from rl_training.models.mlp_math import MLPLayout
-from rl_training.models.mlp_ops import empty_outputs, empty_slopes
+from rl_training.models.mlp.eager import MLPLayout
+from rl_training.models.mlp.operators import empty_outputs, empty_slopes
+from rl_training.models.mlp.triton.adam import adam_kernel
+from rl_training.models.mlp.triton.mlp_backward import hidden_slopes_kernel, parameter_gradients_kernel
+from rl_training.models.mlp.triton.mlp_forward import forward_kernel
 from rl_training.models.parameters import ALIGNMENT
 
 PROCESSORS = 132  # of the GPU these sizes were chosen on

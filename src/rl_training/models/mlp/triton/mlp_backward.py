@@ -6,7 +6,7 @@ They follow the forward kernel: a list of jobs per launch, a tile per program, t
 import triton
 import triton.language as tl
 
-from rl_training.models.kernels.jobs import pick, pick_pointer, product, which
+from rl_training.models.mlp.triton.jobs import pick, pick_pointer, product, which
 
 
 @triton.jit

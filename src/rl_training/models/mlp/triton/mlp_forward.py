@@ -11,7 +11,7 @@ a result is summed by one program in one order, so that a launch repeats bit for
 import triton
 import triton.language as tl
 
-from rl_training.models.kernels.jobs import pick, pick_pointer, product, which
+from rl_training.models.mlp.triton.jobs import pick, pick_pointer, product, which
 
 
 @triton.jit

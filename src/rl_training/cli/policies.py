@@ -1,0 +1,158 @@
+"""`rl-training evaluate | predict | export-member`: parsing and printing only."""
+
+import json
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rl_training.cli.options import DebugOption, DeviceOption, JsonOption, MemberOption, RunArgument
+from rl_training.cli.sweeps import combination_table
+from rl_training.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rl_training.api.policy import Policy
+
+CheckpointOption = Annotated[
+    str | None, typer.Option("--checkpoint", help="Of a run directory: latest (the default), best, or a step.")
+]
+BestOption = Annotated[bool, typer.Option("--best", help="The same as --checkpoint best.")]
+
+
+def evaluate(
+    run: RunArgument,
+    episodes: Annotated[int, typer.Option(help="Episodes per member.")] = 10,
+    seed: Annotated[
+        int | None, typer.Option(help="Seed of the episodes; by default each member's own. Never those of training.")
+    ] = None,
+    member: MemberOption = None,
+    checkpoint: CheckpointOption = None,
+    best: BestOption = False,
+    normalize: Annotated[bool, typer.Option("--normalize", help="Also as D4RL or NeoRL-2 score: 0 to 100.")] = False,
+    reference: Annotated[
+        str | None, typer.Option(help="Task or dataset of the score; that of the environment by default.")
+    ] = None,
+    device: DeviceOption = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Measure a policy in its environment, with fixed seeds and the mean action."""
+    del debug
+    from rl_training.api.policy import Policy, evaluation_report
+    from rl_training.envs.reference_scores import normalized_score, reference_of
+
+    policy = Policy.load(run, device=device or "auto", which=_which(run, checkpoint, best))
+    named = reference or (policy.config.env_id if normalize else None)
+    task = reference_of(named) if named else None
+    measured = evaluation_report(policy.evaluate(episodes, seed), policy.members, member)
+    counters = {"step": policy.learner.step, "env_step": policy.checkpoint.env_step if policy.checkpoint else None}
+    report: dict[str, Any] = {"algo": policy.config.algo, "env_id": policy.config.env_id, **counters, **measured}
+    if task is not None:
+        report |= {"normalized_score": normalized_score(report["return_mean"], task[0]), "reference": task[0]}
+    if as_json:
+        print(json.dumps(report))
+        return
+    _print_evaluation(policy, report, task, episodes)
+
+
+def predict(
+    run: RunArgument,
+    obs: Annotated[str, typer.Option(help="One observation '[1.0, 0.0, 0.0]', or a list of them.")],
+    member: MemberOption = None,
+    checkpoint: CheckpointOption = None,
+    best: BestOption = False,
+    stochastic: Annotated[bool, typer.Option("--stochastic", help="Sample instead of taking the mean action.")] = False,
+    device: DeviceOption = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Print the action of a policy for an observation."""
+    del debug
+    from rl_training.api.policy import Policy
+
+    observation = _parse_observation(obs)
+    policy = Policy.load(run, device=device or "cpu", which=_which(run, checkpoint, best))
+    chosen = policy.best_member() if member is None else member
+    action = policy.predict(observation, deterministic=not stochastic, member=chosen).tolist()
+    if as_json:
+        print(json.dumps({"action": action, "member": chosen}))
+        return
+    if member is None and policy.learner.model.members > 1:
+        print(f"member {chosen}, seed {policy.members[chosen].label}, the best by last evaluation", file=sys.stderr)
+    print(json.dumps(action))
+
+
+def export_member(
+    run: RunArgument,
+    out: Annotated[str, typer.Option(help="Where the new run directory goes; it must not exist yet.")],
+    member: MemberOption = None,
+    seed: Annotated[int | None, typer.Option(help="The member by its seed, where only one has it.")] = None,
+    checkpoint: CheckpointOption = None,
+    best: BestOption = False,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Write one member of a population as a solo run of its own, for every other command to go on with."""
+    del debug
+    from rl_training.experiment.export import export_member as export
+    from rl_training.experiment.manager import ExperimentManager
+
+    path = export(run, out, member=member, seed=seed, which=_which(run, checkpoint, best))
+    config = ExperimentManager.open(path).config
+    if as_json:
+        print(json.dumps({"run_dir": str(path), "algo": config.algo, "seed": config.seed}))
+        return
+    print(f"run: {path}")
+    print(f"next: rl-training resume {path}, or evaluate, predict")
+
+
+def _which(run: str, checkpoint: str | None, best: bool) -> str:
+    """The checkpoint that the options name."""
+    from rl_training.experiment.manager import locate
+
+    if best and checkpoint is not None:
+        raise ConfigError("--best and --checkpoint exclude each other")
+    if (best or checkpoint is not None) and locate(run)[1] is not None:
+        option = "--best" if best else "--checkpoint"
+        raise ConfigError(f"{option} chooses a checkpoint of a run, but {run} is one checkpoint")
+    return "best" if best else checkpoint or "latest"
+
+
+def _parse_observation(text: str) -> Any:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, list) or not value:
+        raise ConfigError(f"--obs {text[:60]!r}: must be a JSON list of numbers, such as '[1.0, 0.0, 0.0]'")
+    rows = value if isinstance(value[0], list) else [value]
+    for row in rows:
+        numbers = isinstance(row, list) and all(isinstance(x, int | float) and not isinstance(x, bool) for x in row)
+        if not numbers or len(row) != len(rows[0]):
+            raise ConfigError(f"--obs {text[:60]!r}: must hold numbers only, in rows of one length")
+    return value
+
+
+def _print_evaluation(policy: "Policy", report: dict[str, Any], task: tuple[str, float, float] | None, episodes: int) -> None:
+    from rl_training.envs.reference_scores import reference_source
+    from rl_training.runtime.population import combinations
+
+    low, high = report["return_interval"]
+    taken = f"{report['step']:,} gradient steps"
+    if report["env_step"] is not None:
+        taken = f"{report['env_step']:,} environment steps and {taken}"
+    print(f"{report['algo']} on {report['env_id']} after {taken}, {episodes} episodes per member")
+    print(f"return {report['return_mean']:.1f} +- {report['return_std']:.1f}  (95 % of the mean: {low:.1f} to {high:.1f})")
+    if task is not None:
+        name, lowest, highest = task
+        print(
+            f"score  {report['normalized_score']:.1f}  ({reference_source(name)} {name}: {lowest:g} is 0, {highest:g} is 100)"
+        )
+    if len(report["members"]) > 1:
+        for row in report["members"]:
+            label = policy.members[row["member"]].label
+            lost = f" (diverged at step {row['diverged_at']}, not counted)" if "diverged_at" in row else ""
+            print(f"  member {row['member']} seed {label}: {row['return_mean']:.1f} +- {row['return_std']:.1f}{lost}")
+        means = [row["return_mean"] for row in report["members"]]
+        for line in combination_table(combinations(policy.members, means)):
+            print(line)

@@ -1,0 +1,164 @@
+"""`rl-training train | resume | finetune`: parsing and printing only."""
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rl_training.cli.options import DebugOption, DeviceOption, JsonOption, MemberOption, RunArgument
+from rl_training.cli.sweeps import combination_table, parse_sweep
+from rl_training.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rl_training.config.run import RunConfig
+    from rl_training.experiment.manager import ExperimentManager
+    from rl_training.runtime.checkpoints.checkpoint import Checkpoint
+    from rl_training.runtime.loop import TrainingResult
+
+
+def train(
+    config: Annotated[str, typer.Argument(help="A packaged name such as iql/pendulum, or a YAML file.")],
+    run_dir: Annotated[str | None, typer.Option(help="Where the run goes; runs/<algo>/<env>/<name> by default.")] = None,
+    resume: Annotated[str | None, typer.Option(help="`auto`: go on from the latest checkpoint, or start.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Start over in a used run directory.")] = False,
+    settings: Annotated[list[str] | None, typer.Option("--set", help="key.path=value, as often as needed.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of a solo run.")] = None,
+    seeds: Annotated[str | None, typer.Option(help="A population: 0,1,2 or 0..9.")] = None,
+    sweep: Annotated[
+        list[str] | None, typer.Option(help="knob=0.7,0.8: every value (of several, every combination) with every seed.")
+    ] = None,
+    device: DeviceOption = None,
+    engine: Annotated[str | None, typer.Option(help="auto, eager, compile or graph.")] = None,
+    precision: Annotated[str | None, typer.Option(help="float32, or on a GPU tf32 or bf16.")] = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Train a policy, evaluate it and save it."""
+    del debug
+    from rl_training.config.loading import load_config
+
+    if resume not in (None, "auto"):
+        raise ConfigError(f"--resume {resume!r}: only `auto` is known")
+    if resume and overwrite:
+        raise ConfigError("--resume and --overwrite exclude each other")
+    chosen_engine = {"device": device, "engine": engine, "precision": precision}
+    extra: dict[str, Any] = {key: value for key, value in chosen_engine.items() if value is not None}
+    if seed is not None and seeds is not None:
+        raise ConfigError("--seed and --seeds exclude each other")
+    if seed is not None:
+        extra |= {"seed": seed, "seeds": None}
+    if seeds is not None:
+        extra["seeds"] = parse_seeds(seeds)
+    if sweep:
+        extra["sweep"] = parse_sweep(sweep)
+    chosen = load_config(config, settings or (), extra)
+    if resume and run_dir is None and chosen.run_name is None:
+        raise ConfigError(
+            "--resume auto needs a --run-dir (or a run_name): without one every start has a directory of its own"
+        )
+    from rl_training.experiment.manager import ExperimentManager
+
+    manager = ExperimentManager(chosen, run_dir)
+    _run(manager, as_json, resume=resume == "auto", overwrite=overwrite)
+
+
+def resume(
+    run: RunArgument,
+    run_dir: Annotated[str | None, typer.Option(help="A new run directory, for a lone checkpoint or one member.")] = None,
+    member: MemberOption = None,
+    total_timesteps: Annotated[int | None, typer.Option(help="A larger budget (constant schedules only).")] = None,
+    device: DeviceOption = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Go on with a run exactly where it stopped; with --member, with one member alone in a new run directory."""
+    del debug
+    from rl_training.experiment.manager import ExperimentManager
+
+    manager, checkpoint = ExperimentManager.resuming(run, run_dir, member)
+    changes: dict[str, Any] = {} if total_timesteps is None else {"total_timesteps": total_timesteps}
+    if device is not None:
+        changes["device"] = device
+    manager.config = _changed(manager.config, changes)
+    _run(manager, as_json, resume=True, checkpoint=checkpoint)
+
+
+def finetune(
+    run: RunArgument,
+    env_steps: Annotated[int, typer.Option(help="Environment steps of the online phase.")],
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="key=value of the finetune block, as often as needed.")
+    ] = None,
+    run_dir: Annotated[str | None, typer.Option(help="A new run directory, for a lone checkpoint.")] = None,
+    device: DeviceOption = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Go on with a finished offline run in its environment; `resume` goes on with the finetune itself."""
+    del debug
+    from rl_training.config.loading import apply_override
+    from rl_training.experiment.manager import ExperimentManager
+
+    block: dict[str, Any] = {"env_steps": env_steps}
+    for setting in settings or ():
+        apply_override(block, setting)
+    manager, checkpoint = ExperimentManager.finetuning(run, block, run_dir)
+    manager.config = _changed(manager.config, {} if device is None else {"device": device})
+    _run(manager, as_json, resume=True, checkpoint=checkpoint)
+
+
+def parse_seeds(text: str) -> list[int]:
+    """Return the seeds of `0,1,2` or `0..9`, both ends included."""
+    try:
+        if ".." in text:
+            first, last = (int(part) for part in text.split("..", 1))
+            if not 0 <= last - first < 4096:
+                raise ValueError
+            return list(range(first, last + 1))
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise ConfigError(f"--seeds {text!r}: must look like 0,1,2 or 0..9") from None
+
+
+def _changed(config: "RunConfig[Any]", changes: dict[str, Any]) -> "RunConfig[Any]":
+    from rl_training.config.loading import make_config
+
+    return make_config({**config.record(), **changes}, "resume") if changes else config
+
+
+def _run(
+    manager: "ExperimentManager",
+    as_json: bool,
+    *,
+    resume: bool = False,
+    overwrite: bool = False,
+    checkpoint: "Checkpoint | None" = None,
+) -> None:
+    from rl_training.runtime.progress import QuietReporter, default_reporter
+
+    reporter = QuietReporter() if as_json else default_reporter()
+    result = manager.train(resume=resume, overwrite=overwrite, checkpoint=checkpoint, reporter=reporter)
+    _print_result(manager, result, as_json)
+
+
+def _print_result(manager: "ExperimentManager", result: "TrainingResult", as_json: bool) -> None:
+    members = [{"member": index, **vars(record)} for index, record in enumerate(result.members)]
+    if as_json:
+        counters = {"step": result.step, "env_step": result.env_step}
+        summary = {"run_dir": str(manager.run_dir), **counters, "checkpoint": str(result.checkpoint)}
+        swept = {"combinations": [asdict(one) for one in result.combinations]} if result.combinations else {}
+        print(json.dumps({**summary, "members": members, **swept}))
+        return
+    for row, record in zip(members, result.members, strict=True):
+        score = "not evaluated" if row["last_return"] is None else f"return {row['last_return']:.1f}"
+        best = "" if row["best_return"] is None else f", best {row['best_return']:.1f} at step {row['best_step']:,}"
+        who = f"member {row['member']} seed" if len(members) > 1 else "seed"
+        print(f"{who} {record.label}: {score}{best}" + ("" if row["status"] == "training" else f" ({row['status']})"))
+    for line in combination_table(result.combinations):
+        print(line)
+    print(f"run: {manager.run_dir}")
+    if manager.config.env_id is None:
+        print(f"next: rl-training predict {manager.run_dir} --obs '[...]'")
+    else:
+        print(f"next: rl-training evaluate {manager.run_dir} --episodes 20")

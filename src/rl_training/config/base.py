@@ -1,0 +1,123 @@
+"""Strict models: what every block of settings is made of, and the sentences for what is wrong with one; free of torch."""
+
+import sys
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, ValidationError, model_validator
+from pydantic_core import ErrorDetails
+
+from rl_training.errors import ConfigError, did_you_mean
+
+_LIMITS = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
+
+
+class StrictModel(BaseModel):
+    """A frozen set of named values: no unknown key, no bool for a number, no NaN or inf."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        strict=True,
+        allow_inf_nan=False,
+        use_attribute_docstrings=True,
+        protected_namespaces=(),
+        defer_build=True,  # a run uses few of these classes, and building all takes longer than most commands
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _plain_values(cls, values: Any) -> Any:
+        """Take numpy's numbers and arrays for Python's."""
+        if not isinstance(values, Mapping):
+            return values
+        foreign = {key for key, value in values.items() if type(value).__module__ == "numpy" and hasattr(value, "tolist")}
+        return {key: value.tolist() if key in foreign else value for key, value in values.items()}
+
+    @classmethod
+    def checked(cls, values: Mapping[str, Any], where: str = "") -> Self:
+        """Return the validated object, or raise one ConfigError that names every fault in `values`."""
+        try:
+            return cls.model_validate(dict(values))
+        except ValidationError as error:
+            faults = [fault for _, fault in describe_faults(cls, error)]
+            raise ConfigError("; ".join(f"{where}{fault}" for fault in faults)) from None
+
+
+PositiveRate = Annotated[float, Field(gt=0.0, le=1.0)]
+
+
+def _number_or_auto(value: Any) -> Any:
+    if value == "auto" or (
+        isinstance(value, int | float) and not isinstance(value, bool) and 0.0 <= value <= sys.float_info.max
+    ):
+        return value if value == "auto" else float(value)
+    raise ValueError("must be a number >= 0 or `auto`")
+
+
+Alpha = Annotated[float | Literal["auto"], BeforeValidator(_number_or_auto)]
+Sizes = Annotated[
+    tuple[Annotated[int, Strict(), Field(ge=1, le=65536)], ...], Field(strict=False, min_length=1, max_length=16)
+]
+Seed = Annotated[int, Strict(), Field(ge=0, lt=2**63)]
+
+
+def _find_model(model: type[BaseModel], path: tuple[int | str, ...]) -> type[BaseModel] | None:
+    """The schema class that the key at the end of `path` belongs to, following nested models."""
+    current: type[BaseModel] | None = model
+    for key in path[:-1]:
+        if current is None:
+            return None
+        if isinstance(key, int):  # a place in a list of models
+            continue
+        field = current.model_fields.get(str(key))
+        annotation = field.annotation if field else None
+        options = [annotation, *getattr(annotation, "__args__", ())]
+        current = next((o for o in options if isinstance(o, type) and issubclass(o, BaseModel)), None)
+    return current
+
+
+def describe_faults(model: type[BaseModel], error: ValidationError) -> list[tuple[tuple[int | str, ...], str]]:
+    """Return the path and the sentence of every fault, less those that only follow from another one."""
+    faults = error.errors()
+    deeper = {fault["loc"][:length] for fault in faults for length in range(len(fault["loc"]))}
+    own = [fault for fault in faults if not (fault["type"] == "too_short" and fault["loc"] in deeper)]
+    return [describe_fault(model, fault) for fault in own]
+
+
+def describe_fault(model: type[BaseModel], fault: ErrorDetails) -> tuple[tuple[int | str, ...], str]:
+    """Return the path of a validation fault and one sentence with the name, the value and what is legal."""
+    path = fault["loc"]
+    name = ".".join(str(part) for part in path) or "value"
+    owner = _find_model(model, path)
+    if fault["type"] == "extra_forbidden":
+        hint = did_you_mean(str(path[-1]), owner.model_fields if owner else ())
+        return path, f"unknown key `{name}`.{hint}"
+    if fault["type"] == "missing":
+        return path, f"`{name}` is required"
+    reason = fault["msg"].removeprefix("Value error, ")
+    if fault["type"] == "value_error" and isinstance(fault["input"], Mapping):  # a rule between keys, not one key's value
+        return path, f"{f'in `{name}`: ' if path else ''}{reason}"
+    value = fault["input"]
+    shown = repr(value) if len(repr(value)) <= 60 else f"{repr(value)[:57]}..."
+    return path, f"`{name}` = {shown} is not legal: {_legal_range(owner, path) or reason}"
+
+
+def _legal_range(owner: type[BaseModel] | None, path: tuple[int | str, ...]) -> str:
+    """Words like `a number >= 0.5 and < 1.0` for a bounded field; empty when the field has no bounds."""
+    field = owner.model_fields.get(str(path[-1])) if owner and path else None
+    if field is None:
+        return ""
+    metadata = [*field.metadata, *getattr(field.annotation, "__metadata__", ())]
+    for option in getattr(field.annotation, "__args__", ()):
+        metadata += getattr(option, "__metadata__", ())
+    limits = [
+        f"{sign} {getattr(item, attribute)}"
+        for item in metadata
+        for attribute, sign in _LIMITS.items()
+        if hasattr(item, attribute)
+    ]
+    if not limits:
+        return ""
+    kind = "an integer" if field.annotation is int else "a number"
+    return f"must be {kind} {' and '.join(limits)}"

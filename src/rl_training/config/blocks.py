@@ -1,0 +1,244 @@
+"""Blocks of settings that algorithms share: rewards, files, datasets, collection; free of torch."""
+
+import os
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
+
+from rl_training.config.base import Seed, StrictModel
+from rl_training.config.columns import ColumnMap
+
+VALIDATION_ROWS = 25_600  # held-out rows that one look takes
+
+_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
+
+
+def parse_bytes(value: Any) -> Any:
+    """Return the bytes of a size such as `1.5GiB`; anything but text is left to the schema."""
+    if not isinstance(value, str):
+        return value
+    parts = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?i?B?)\s*", value, re.IGNORECASE)
+    if parts is None or parts[2].upper() not in _UNITS:
+        raise ValueError("must be a number of bytes, such as 500MB or 2GiB")
+    return int(float(parts[1]) * _UNITS[parts[2].upper()])
+
+
+def parse_share(value: Any) -> Any:
+    """Return the share that text such as `10%` stands for; anything but text is left to the schema."""
+    if not isinstance(value, str):
+        return value
+    try:
+        number = float(value.strip().removesuffix("%"))
+    except ValueError:
+        raise ValueError("must be a share, such as 10%") from None
+    return number / 100.0 if value.strip().endswith("%") else number
+
+
+def _as_tuple(value: Any) -> Any:
+    return (value,) if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
+class RewardConfig(StrictModel):
+    """How rewards are transformed: r <- clip(scale * r + shift)."""
+
+    scale: float = 1.0
+    """Factor."""
+    shift: float = 0.0
+    """Summand, after the factor."""
+    clip: Annotated[tuple[float, float], Field(strict=False)] | None = None
+    """Lowest and highest reward afterwards; null clips nothing."""
+    normalize: bool = False
+    """First scale so that the episode returns in the data span 1000."""
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.clip is not None and not self.clip[0] < self.clip[1]:
+            raise ValueError("clip must be [lowest, highest]")
+        return self
+
+
+FileFormat = Literal["auto", "rl_training", "npz", "minari", "d3rlpy", "hdf5", "parquet", "csv"]
+Bound = Annotated[tuple[float, ...], Field(strict=False, min_length=1), BeforeValidator(_as_tuple)]
+Bytes = Annotated[int, Field(ge=0), BeforeValidator(parse_bytes)]
+
+
+class ReadConfig(StrictModel):
+    """How a file is to be read where its content alone does not say; each is the fix of some finding of the doctor."""
+
+    columns: ColumnMap | None = None
+    """Which columns of a table are what, such as {observations: 'obs_*', actions: [u], reward: r}; in the shell or a file."""
+    ends: Literal["auto", "timeouts"] = "auto"
+    """`timeouts`: every marked end is a time limit."""
+    next_observations: Literal["auto", "following"] = "auto"
+    """`following`: next observations are made from the following row, whatever the file holds."""
+    reward_lag: int = Field(0, ge=-100, le=100)
+    """The reward of a row is stored this many rows later in its episode; rows without one are left out."""
+    reward_lag_across: bool = False
+    """The whole column of rewards is shifted by `reward_lag`, across episodes too."""
+    on_bad_rows: Literal["error", "drop"] = "error"
+    """`drop`: leave out transitions with NaN or inf, and cut the episode there."""
+    action_scale: float = Field(1.0, gt=0.0)
+    """Factor from the stored unit of the actions to the real one."""
+    action_low: Bound | None = None
+    """Real lower bounds of the actions, such as -1,-1, where file and environment do not say."""
+    action_high: Bound | None = None
+    """Real upper bounds of the actions."""
+
+    @model_validator(mode="after")
+    def _both_bounds(self) -> Self:
+        if (self.action_low is None) != (self.action_high is None):
+            raise ValueError("give both `action_low` and `action_high`, or neither")
+        return self
+
+    @property
+    def changes_rows(self) -> bool:
+        """Whether anything but the bounds of the actions is to be fixed."""
+        fixes = (self.ends, self.next_observations, self.on_bad_rows, self.reward_lag, self.action_scale)
+        return fixes != ("auto", "auto", "error", 0, 1.0)
+
+
+class ReadOptions(ReadConfig):
+    """What a reader is told: how to read, and how much memory the arrays may take."""
+
+    max_bytes: Bytes | None = None
+    """Most memory for arrays, such as 2GiB; by default 80 % of what is free."""
+
+
+class FileConfig(ReadConfig):
+    """A file of logged data, and how it is to be read where its content alone does not say."""
+
+    path: str | None = None
+    """File or directory to read, or `minari:ID`."""
+    format: FileFormat = "auto"
+    """Layout of the file."""
+
+    @field_validator("path")
+    @classmethod
+    def _absolute(cls, path: str | None) -> str | None:
+        """A resume may start from another directory."""
+        return path if path is None or path.startswith("minari:") else os.path.abspath(path)
+
+    def read_options(self, max_bytes: int | None) -> ReadOptions:
+        """Return what the readers are told of this file."""
+        return ReadOptions(**{name: getattr(self, name) for name in ReadConfig.model_fields}, max_bytes=max_bytes)
+
+
+class DatasetConfig(FileConfig):
+    """One source of data: a recipe (`kind`) made from the environment, or a file (`path`)."""
+
+    kind: Literal["random", "scripted"] | None = None
+    """Behaviour of the recipe."""
+    size: int = Field(100_000, ge=1, le=1_000_000_000)
+    """Rows of the recipe."""
+    seed: Seed = 0
+    """Seed of the recipe, independent of the training seeds."""
+    noise: float = Field(0.0, ge=0.0)
+    """Action noise of a scripted behaviour, in units of half the action range."""
+    weight: float | None = Field(None, ge=0.0)
+    """Share of the rows in a mixture; without weights every row is kept."""
+    top: Annotated[float, Field(gt=0.0, le=1.0), BeforeValidator(parse_share)] | None = None
+    """Keep the episodes with the highest returns alone: this share of them, such as `10%`; null keeps all."""
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        if (self.kind is None) == (self.path is None):
+            raise ValueError("give either `kind` (a recipe) or `path` (a file)")
+        return self
+
+
+class ValidationConfig(FileConfig):
+    """Held-out data: a share of the episodes, or a file of its own (`path`)."""
+
+    fraction: float | None = Field(None, ge=0.0, lt=1.0)
+    """Share of the episodes that is never trained on; 0 holds out nothing."""
+    seed: Seed = 0
+    """Seed of the choice of episodes, independent of the training seeds."""
+    max_rows: int = Field(VALIDATION_ROWS, ge=1, le=10_000_000)
+    """Most rows that are scored at a time, spread evenly over the held-out data."""
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        if (self.fraction is None) == (self.path is None):
+            raise ValueError("give either `fraction` (a share of the episodes) or `path` (a file)")
+        return self
+
+
+def _as_list(value: Any) -> Any:
+    return [value] if isinstance(value, Mapping | DatasetConfig) else value if value is not None else []
+
+
+class AlgorithmKwargs(StrictModel):
+    """What every algorithm has under `algo_kwargs`."""
+
+    batch_size: int = Field(256, ge=1, le=1_000_000)
+    """Transitions per gradient step and member."""
+
+    @property
+    def reward_transform(self) -> RewardConfig:
+        """How rewards are transformed; an algorithm that learns without them leaves them as they are."""
+        return RewardConfig()
+
+
+class RewardKwargs(AlgorithmKwargs):
+    """What every algorithm that learns from rewards has."""
+
+    reward: RewardConfig = RewardConfig()
+    """Reward transform."""
+
+    @property
+    def reward_transform(self) -> RewardConfig:
+        """How rewards are transformed."""
+        return self.reward
+
+
+class OfflineKwargs(AlgorithmKwargs):
+    """Data settings of the offline algorithms."""
+
+    normalize_observations: bool = False
+    """Whiten observations by the mean and standard deviation of the data."""
+    dataset: Annotated[tuple[DatasetConfig, ...], Field(strict=False), BeforeValidator(_as_list)] = ()
+    """A recipe or a file, or a list of them."""
+    max_dataset_bytes: Annotated[int, Field(ge=2**20), BeforeValidator(parse_bytes)] | None = None
+    """Most memory for data, such as `2GiB`; null is 80 % of what is free. A dataset directory beyond it is streamed."""
+
+    @field_validator("dataset")
+    @classmethod
+    def _all_weights_or_none(cls, parts: tuple[DatasetConfig, ...]) -> tuple[DatasetConfig, ...]:
+        if len({part.weight is None for part in parts}) > 1:
+            raise ValueError("give every part of a mixture a `weight`, or none of them")
+        return parts
+
+
+class PurelyOfflineKwargs(OfflineKwargs):
+    """Settings of the algorithms that learn from a fixed dataset."""
+
+    validation: ValidationConfig | None = None
+    """Held-out data; null holds out a tenth of the episodes where there is no environment, and nothing otherwise."""
+
+
+class CollectionConfig(StrictModel):
+    """How fresh transitions are collected and learned from; steps are environment steps."""
+
+    buffer_capacity: int = Field(1_000_000, ge=1, le=1_000_000_000)
+    """Transitions kept per member; the oldest are forgotten."""
+    learning_starts: int = Field(1_000, ge=0)
+    """Environment steps with uniformly random actions, before the first update."""
+    train_frequency: int = Field(1, ge=1)
+    """Environment steps between two rounds of updates."""
+    gradient_updates_per_step: int = Field(1, ge=1, le=10_000)
+    """Gradient steps of one round."""
+
+
+class OnlineKwargs(CollectionConfig, RewardKwargs):
+    """Settings of the algorithms that learn in an environment."""
+
+
+def _without_data(reward: RewardConfig) -> RewardConfig:
+    if reward.normalize:
+        raise ValueError("`normalize` is fitted on a dataset, and an online run has none; use `scale`")
+    return reward
+
+
+UnfittedReward = Annotated[RewardConfig, AfterValidator(_without_data)]

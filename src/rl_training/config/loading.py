@@ -1,0 +1,96 @@
+"""Configurations from values, packaged names and YAML files, checked whole; free of torch."""
+
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from rl_training.config.base import describe_faults
+from rl_training.config.run import RunConfig
+from rl_training.config.yaml_loader import parse_scalar, parse_yaml
+from rl_training.errors import ConfigError, did_you_mean
+from rl_training.registry import get_spec
+
+
+def make_config(values: Mapping[str, Any], where: str = "config", lines: Mapping[Any, int] | None = None) -> RunConfig[Any]:
+    """Return the checked configuration, or one ConfigError with a line for every fault."""
+    if not isinstance(values, Mapping):
+        raise ConfigError(f"{where}: must be a mapping of settings")
+    raw = dict(values)
+    if not isinstance(raw.get("algo"), str):
+        raise ConfigError(f"{where}: `algo` is required: the id of an algorithm, such as iql")
+    try:
+        spec = get_spec(raw["algo"])
+    except ConfigError as error:
+        raise ConfigError(f"{_place(where, lines, ('algo',))}: {error}") from None
+    raw.setdefault("algo_kwargs", {})
+    if raw["algo_kwargs"] is None:
+        raw["algo_kwargs"] = {}
+    if not spec.takes_data and isinstance(raw["algo_kwargs"], Mapping) and raw["algo_kwargs"].get("dataset"):
+        place = _place(where, lines, ("algo_kwargs", "dataset"))
+        raise ConfigError(f"{place}: `algo_kwargs.dataset`: {spec.id} learns online and takes no dataset; try rlpd")
+    schema = RunConfig[spec.config]  # type: ignore[name-defined]
+    try:
+        return schema.model_validate(raw)
+    except ValidationError as error:
+        faults = describe_faults(schema, error)
+        text = dict.fromkeys(f"{_place(where, lines, path)}: {fault}" for path, fault in faults)
+        raise ConfigError("\n".join(text)) from None
+
+
+def _place(where: str, lines: Mapping[Any, int] | None, path: Sequence[int | str]) -> str:
+    """`file:line` of a key path, or of the nearest path above it that the file has."""
+    for length in range(len(path), 0, -1):
+        if lines and tuple(path[:length]) in lines:
+            return f"{where}:{lines[tuple(path[:length])]}"
+    return where
+
+
+def packaged_configs() -> dict[str, str]:
+    """Return the texts of the configs that come with the package, by name such as `iql/pendulum`."""
+    root = resources.files("rl_training") / "assets" / "configs"
+    found: dict[str, str] = {}
+    for folder in sorted(root.iterdir(), key=lambda entry: entry.name):
+        texts = {file.name.removesuffix(".yaml"): file for file in folder.iterdir() if file.name.endswith(".yaml")}
+        found |= {f"{folder.name}/{name}": texts[name].read_text() for name in sorted(texts)}
+    return found
+
+
+def load_config(name: str, overrides: Sequence[str] = (), extra: Mapping[str, Any] | None = None) -> RunConfig[Any]:
+    """Return the config of a packaged name or a YAML file, with `key.path=value` overrides applied in order."""
+    packaged = packaged_configs()
+    if name in packaged:
+        text, where = packaged[name], f"{name} (packaged)"
+    else:
+        path = Path(name)
+        if not path.is_file():
+            hint = did_you_mean(name, packaged)
+            raise ConfigError(f"{name}: neither a packaged config nor a file.{hint} `rl-training list` shows what there is")
+        try:
+            text, where = path.read_text(), name
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{name}: cannot be read: {error}") from error
+    values, lines = parse_yaml(text, where)
+    if not isinstance(values, dict):
+        raise ConfigError(f"{where}: must be a mapping of settings")
+    for override in overrides:
+        apply_override(values, override)
+    values.update(extra or {})
+    return make_config(values, where, lines)
+
+
+def apply_override(values: dict[str, Any], override: str) -> None:
+    """Set `key.path=value` in nested settings, the value read like YAML."""
+    key, sign, text = override.partition("=")
+    if not sign or not all(key.split(".")):
+        raise ConfigError(f"--set {override!r}: must look like key.path=value")
+    *parents, last = key.split(".")
+    place = values
+    for parent in parents:
+        child = place.setdefault(parent, {})
+        if not isinstance(child, dict):
+            raise ConfigError(f"--set {override!r}: `{parent}` is {child!r}, not a group of settings")
+        place = child
+    place[last] = parse_scalar(text)

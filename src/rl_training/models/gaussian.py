@@ -1,0 +1,55 @@
+"""The plain Gaussian policy that IQL, XQL and behaviour cloning share."""
+
+from math import log, pi
+
+import torch
+from torch import Tensor
+
+from rl_training.config.knobs import NetworkKnobs
+from rl_training.models.base import Parameters, StackedModel
+from rl_training.models.initializers import zeros
+from rl_training.models.mlp.network import StackedMLP
+from rl_training.models.parameters import ParameterSpec, Segment
+
+LOG_STD_RANGE = (-5.0, 2.0)
+
+
+class GaussianPolicyModel(StackedModel):
+    """A model whose policy is a plain Gaussian with mean tanh(net(s)).
+
+    The log standard deviation does not depend on the state, starts at 0 and is clipped to [-5, 2]. The distribution is not
+    squashed: a sample is clipped to [-1, 1], the bounds of normalised actions.
+    """
+
+    _actor: StackedMLP  # made by `build_networks`, as every network is
+
+    def _make_gaussian(self, shape: NetworkKnobs) -> list[Segment]:
+        """The mean's network and the log standard deviation, side by side."""
+        self._actor = self._make_actor(shape, self.action_dim)
+        log_std = ParameterSpec("actor/log_std", (self.action_dim,), zeros)
+        return [self._actor.parameters, Segment("log_std", "actor", (log_std,))]
+
+    def mean_actions(self, parameters: Parameters, observations: Tensor) -> Tensor:
+        """Return the mean of the policy, (members, batch, actions), inside (-1, 1)."""
+        return self._actor(parameters["actor"], observations).tanh()
+
+    def log_std(self, parameters: Parameters) -> Tensor:
+        """Return the clipped log standard deviation, (members, 1, actions)."""
+        columns = parameters["log_std"].columns[:, : self.action_dim]
+        return columns.clamp(*LOG_STD_RANGE).unsqueeze(1)
+
+    def log_prob(self, parameters: Parameters, observations: Tensor, actions: Tensor) -> Tensor:
+        """Return log pi(a | s) of the plain Gaussian, (members, batch)."""
+        return self.log_density(parameters, self.mean_actions(parameters, observations), actions)
+
+    def log_density(self, parameters: Parameters, mean: Tensor, actions: Tensor) -> Tensor:
+        """Return the log density of actions around means that are known, (members, batch)."""
+        log_std = self.log_std(parameters)
+        deviation = (actions - mean) / log_std.exp()
+        return -0.5 * deviation.square().sum(-1) - (log_std.sum(-1) + 0.5 * self.action_dim * log(2.0 * pi))
+
+    def act(self, observations: Tensor, noise: Tensor | None = None) -> Tensor:
+        """Return actions in [-1, 1]: the mean, or a sample clipped to the bounds."""
+        with torch.no_grad():
+            mean = self.mean_actions(self.frozen, observations)
+            return mean if noise is None else (mean + self.log_std(self.frozen).exp() * noise).clamp(-1.0, 1.0)

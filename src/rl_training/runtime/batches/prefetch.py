@@ -1,0 +1,168 @@
+"""Batches of a dataset that lies elsewhere: the next rows are fetched while the last ones are learned.
+
+Elsewhere is the disk, for data larger than memory, or the host's memory, for data larger than the device's. A batch holds the
+same rows as if they lay on the device.
+"""
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rl_training import rng
+from rl_training.data.processing import RunData, StreamedDataset
+from rl_training.runtime.batches.base import Batches, Bits
+from rl_training.runtime.batches.dataset import DatasetBatches
+
+_READERS = 16  # threads that wait for the disk at once
+DEVICE_SHARE = 0.6  # of a GPU's free memory that rows may take; networks, graphs and batches need the rest
+
+
+@dataclass
+class _Ahead:
+    """Rows of some steps that are being fetched."""
+
+    first: int
+    count: int
+    rows: "Future[Tensor]"
+
+
+class PrefetchedBatches(Batches):
+    """Rows of the next steps are fetched and sent to the device in the background."""
+
+    def __init__(self, data: RunData, seeds: Tensor, batch_size: int, device: torch.device, *, prior: bool = False) -> None:
+        super().__init__(data.layout, seeds, batch_size)
+        self.data, self.device, self._prior = data, device, prior
+        if isinstance(data, StreamedDataset):
+            data.records.expect_random_access()
+        self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="rows")
+        self._packer = ThreadPoolExecutor(1, thread_name_prefix="pack")
+        self._ahead: _Ahead | None = None
+        self._stage = _PinnedStage(device) if device.type == "cuda" else None
+        self._first, self._fetched = 0, torch.empty(len(seeds), 0, device=device)  # rows of steps from the first on
+        self._fixed: Tensor | None = None
+        self._loaded = self._fetched
+
+    @property
+    def resident(self) -> bool:
+        """Rows are fetched chunk by chunk."""
+        return False
+
+    @property
+    def whereabouts(self) -> str:
+        """A line that says where the rows stay, and why."""
+        rows, bytes_needed = f"{len(self.data):,} rows", len(self.data) * self.layout.width * 4
+        if isinstance(self.data, StreamedDataset):
+            return f"{rows} stay on disk, since they would take {bytes_needed:,} bytes of memory"
+        return f"{rows} stay in the host's memory, since they would take {bytes_needed:,} bytes of {self.device}"
+
+    def prepare(self, first_step: int, count: int) -> None:
+        """Wait for the rows of the next steps; those of as many steps after them are fetched in the background."""
+        ahead = self._ahead
+        if ahead is None or ahead.first != first_step or ahead.count < count:
+            ahead = self._start(first_step, count)
+        self._ahead = None
+        rows = ahead.rows.result()
+        if self._stage is not None:
+            self._stage.hand_over(rows)
+        self._ahead = self._start(first_step + count, count)
+        self._first, self._fetched = first_step, rows
+
+    def load(self, first_step: int, count: int) -> None:
+        """Have the rows of the next steps at hand, fetched now if `prepare` was not called for them."""
+        start = first_step - self._first
+        if not 0 <= start <= self._fetched.shape[1] - count:
+            self.prepare(first_step, count)
+            start = 0
+        rows = self._fetched[:, start : start + count].transpose(0, 1)
+        self._loaded = rows if self._fixed is None else self._fixed[:count].copy_(rows)
+
+    def keep_in_place(self, most_steps: int) -> None:
+        """Copy rows into one buffer from now on."""
+        shape = (most_steps, len(self.seeds), self.batch_size, self.layout.width)
+        self._fixed = torch.zeros(shape, device=self.device)
+
+    def indices(self, bits: Bits, steps: int) -> tuple[Tensor, Tensor | None]:
+        """Return the number of each step among those loaded; their rows were chosen when they were fetched."""
+        del bits
+        numbers = torch.arange(steps, device=self.device)
+        shape = (steps, len(self.seeds), self.batch_size)
+        return numbers, torch.ones(shape, device=self.device) if self._prior else None
+
+    def gather(self, indices: Tensor) -> Tensor:
+        """Return the rows that were loaded."""
+        return self._loaded.index_select(0, indices)
+
+    def _start(self, first_step: int, count: int) -> _Ahead:
+        steps = torch.arange(first_step, first_step + count, device=self.seeds.device)
+        rows = rng.integers(self.seeds, "batches", steps, (self.batch_size,), high=len(self.data))
+        return _Ahead(first_step, count, self._packer.submit(self._fetch, rows.cpu().numpy()))
+
+    def _fetch(self, indices: NDArray[np.int64]) -> Tensor:
+        parts = np.array_split(indices.reshape(-1), _READERS)
+        packed = np.concatenate(list(self._readers.map(self.data.fetch, parts)))
+        rows = torch.from_numpy(packed).view(*indices.shape, -1)
+        return rows if self._stage is None else self._stage.send(rows)
+
+    def close(self) -> None:
+        """Stop the threads."""
+        for pool in (self._packer, self._readers):
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+class _PinnedStage:
+    """Two pinned buffers in turn: one is filled while the other is on its way to the device, on a stream of its own."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self._buffers: list[Tensor | None] = [None, None]
+        self._sent = [torch.cuda.Event(), torch.cuda.Event()]  # type: ignore[no-untyped-call]
+        self._turn = 0
+
+    def send(self, rows: Tensor) -> Tensor:
+        """Return the rows on the device; the copy may still be under way."""
+        self._turn = 1 - self._turn
+        buffer = self._buffers[self._turn]
+        if buffer is None or buffer.numel() < rows.numel():
+            buffer = self._buffers[self._turn] = torch.empty(rows.numel(), dtype=rows.dtype, pin_memory=True)
+        self._sent[self._turn].synchronize()
+        pinned = buffer[: rows.numel()].view(rows.shape)
+        pinned.copy_(rows)
+        with torch.cuda.stream(self._stream):
+            result = pinned.to(self._device, non_blocking=True)
+            self._sent[self._turn].record(self._stream)
+        return result
+
+    def hand_over(self, rows: Tensor) -> None:
+        """Let the training stream wait for what was sent, and keep its memory until that stream has used it."""
+        training = torch.cuda.current_stream(self._device)
+        training.wait_stream(self._stream)
+        rows.record_stream(training)
+
+
+def dataset_batches(
+    data: RunData,
+    seeds: Tensor,
+    batch_size: int,
+    device: torch.device,
+    *,
+    prior: bool = False,
+    device_bytes: int | None = None,
+) -> Batches:
+    """Return the batches that fit where the data lies: rows in memory go to the device if they take at most `device_bytes`.
+
+    Without `device_bytes` that is a share of what a GPU has free, and no limit on the CPU, where rows are not copied.
+    """
+    if isinstance(data, StreamedDataset) or data.rows.nbytes > _room(device, device_bytes):
+        return PrefetchedBatches(data, seeds, batch_size, device, prior=prior)
+    return DatasetBatches(data, seeds, batch_size, device, prior=prior)
+
+
+def _room(device: torch.device, device_bytes: int | None) -> float:
+    if device_bytes is not None:
+        return device_bytes
+    return DEVICE_SHARE * torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else float("inf")

@@ -1,0 +1,32 @@
+"""One member of a population's checkpoint as a checkpoint of its own."""
+
+from rl_training.errors import ConfigError
+from rl_training.runtime.callbacks import EarlyStopping
+from rl_training.runtime.checkpoints.checkpoint import Checkpoint
+
+
+def member_of(checkpoint: Checkpoint, member: int) -> Checkpoint:
+    """Return one member of a population as a solo checkpoint, exactly as it stands."""
+    state = checkpoint.state
+    if type(member) is not int or not 0 <= member < len(state["seeds"]):
+        raise ConfigError(f"member {member} is not there: the checkpoint has members 0 to {len(state['seeds']) - 1}")
+    shared = {name: value for name, value in checkpoint.tensors.items() if name.startswith("transforms/")}
+    own = {name: value[member : member + 1].clone() for name, value in checkpoint.learner_tensors.items()}
+    seed, record = state["seeds"][member], state["members"][member]
+    kwargs = {**(state["config"].get("algo_kwargs") or {}), **record.get("knobs", {})}
+    alone = {
+        "config": {**state["config"], "seed": seed, "seeds": None, "sweep": None, "algo_kwargs": kwargs},
+        "seeds": [seed],
+        "members": [{**record, "knobs": {}}],
+        "best_mean": record["best_return"],
+        "recent_metrics": {name: [values[member]] for name, values in state.get("recent_metrics", {}).items()},
+        "callbacks": [EarlyStopping.of_member(entry, member) for entry in state["callbacks"]],
+        "metrics_bytes": 0,
+    }
+    if checkpoint.env_step is not None:
+        alone |= {"episodes": [state["episodes"][member]], "replay_ready": [state["replay_ready"][member]]}
+        for name in ("online/observations", "online/pending"):
+            own[name] = checkpoint.tensors[name][member : member + 1].clone()
+        own["online/actions/0"] = checkpoint.tensors[f"online/actions/{member}"]
+    path = checkpoint.path / f"member-{member}"
+    return Checkpoint(path, {**own, **shared}, {**state, **alone}, checkpoint.source, member)

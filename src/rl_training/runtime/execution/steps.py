@@ -1,0 +1,118 @@
+"""Gradient steps on batches: compiled where that was resolved, eagerly otherwise or once compiling has failed."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from rl_training.algorithms.learner import Learner, Metrics
+from rl_training.rng import Draws
+from rl_training.runtime.batches.base import Batches
+from rl_training.runtime.execution.compiled import CompilationFailedError, CompiledSteps, block_length
+from rl_training.runtime.execution.compiler_cache import use_private_cache
+from rl_training.runtime.execution.mode import Execution, chunk_length
+
+Rates = Callable[[int], Mapping[str, float]]
+"""The learning-rate factors of each group by a step's offset from the first."""
+
+
+class Executor:
+    """How the steps of a run are executed now: as resolved at the start, or eagerly once compiling has failed."""
+
+    def __init__(
+        self, execution: Execution, warn: Callable[[str], None], note: Callable[[str], None] = lambda _: None
+    ) -> None:
+        self.execution, self._warn, self._note = execution, warn, note
+        self._announced = False
+
+    @property
+    def compiles(self) -> bool:
+        """Whether steps go through compiled code."""
+        return self.execution.mode != "eager"
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether compiled steps run on a GPU."""
+        return self.compiles and self.execution.device == "cuda"
+
+    def compiled(self, learner: Learner[Any, Any], batches: Batches) -> CompiledSteps:
+        """Return compiled steps of a learner on batches."""
+        use_private_cache()
+        graphs = self.execution.mode == "graph"
+        return CompiledSteps(learner, batches, precision=self.execution.precision, graphs=graphs, announce=self._announce)
+
+    def _announce(self) -> None:
+        """Say, once, that compiling begins."""
+        if not self._announced:
+            self._note(
+                f"engine `{self.execution.mode}`: compiling the first steps, up to some minutes; a signal waits for it"
+            )
+        self._announced = True
+
+    def give_up(self, error: CompilationFailedError) -> None:
+        """Go on eagerly, and say so once."""
+        reason = str(error).strip().splitlines()[0][:300]
+        self._warn(
+            f"engine `{self.execution.mode}` failed, going on with `eager`, whose last digits differ ({reason}); "
+            "`--engine eager` does not try"
+        )
+        self.execution = replace(self.execution, mode="eager")
+
+
+class GradientSteps:
+    """Takes the gradient steps of a learner on batches; what a step gives never depends on what is taken with it."""
+
+    def __init__(self, learner: Learner[Any, Any], batches: Batches) -> None:
+        self.learner, self.batches = learner, batches
+        self.eager_chunk = chunk_length(learner, batches.batch_size)
+        self.compiled: CompiledSteps | None = None
+        self._executor: Executor | None = None
+        self._drawn: tuple[int, int, Draws] | None = None  # first step, number of steps, their random numbers
+
+    def execute_with(self, executor: Executor) -> None:
+        """Run steps as resolved; called once, before the first."""
+        self._executor = executor
+        if executor.compiles:
+            self.compiled = executor.compiled(self.learner, self.batches)
+
+    @property
+    def chunk(self) -> int:
+        """Steps to take at once: a function of shapes and mode alone; on a GPU whole blocks of compiled steps."""
+        if self.compiled is None or self._executor is None or not self._executor.on_gpu:
+            return self.eager_chunk
+        block = block_length(self.learner.model.members)
+        resident = self.batches.resident  # otherwise a chunk's rows need room of their own
+        chunk = chunk_length(self.learner, self.batches.batch_size, compiled=True) if resident else self.eager_chunk
+        return max(block, chunk - chunk % block)
+
+    def run(self, first: int, count: int, rates: Rates | None = None, *, report: bool = True) -> Metrics:
+        """Take the gradient steps from number `first` on; return the metrics of the last if it is to report.
+
+        `rates` gives learning-rate factors where they are not 1.
+        """
+        done = 0
+        if self.compiled is not None and self._executor is not None and self._executor.compiles:
+            before = self.learner.step
+            try:
+                return self.compiled.run(first, count, rates, report=report)
+            except CompilationFailedError as error:
+                self._executor.give_up(error)
+                self.compiled, done = None, self.learner.step - before
+        metrics: Metrics = {}
+        batches, (draws, start) = self.batches, self._draws(first + done, count - done)
+        shape = (batches.batch_size,)
+        batches.load(first + done, count - done)
+        indices, prior = batches.indices(lambda stream: draws.bits(stream, shape, start, count - done), count - done)
+        for offset in range(count - done):
+            rows = batches.gather(indices[offset : offset + 1])[0]
+            batch = batches.batch(rows, None if prior is None else prior[offset])
+            factors = None if rates is None else rates(done + offset)
+            last = report and offset == count - done - 1
+            metrics = self.learner.train_step(batch, draws.at(start + offset), factors, report=last)
+        return metrics
+
+    def _draws(self, first: int, count: int) -> tuple[Draws, int]:
+        """The random numbers of steps, and the place of the first among them; those of the next steps are drawn with them."""
+        if self._drawn is None or not self._drawn[0] <= first <= first + count <= self._drawn[0] + self._drawn[1]:
+            together = max(count, self.eager_chunk)
+            self._drawn = first, together, Draws.of_steps(self.learner.model.seed_tensor, first, together)
+        return self._drawn[2], first - self._drawn[0]

@@ -1,0 +1,28 @@
+"""A learner on its networks, made as the registry says."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from rl_training.algorithms.learner import Learner
+from rl_training.config.blocks import AlgorithmKwargs
+from rl_training.data.spaces import Spaces
+from rl_training.registry import get_spec
+
+
+def build_learner(
+    algo: str,
+    spaces: Spaces,
+    seeds: Sequence[int],
+    device: torch.device,
+    kwargs: AlgorithmKwargs,
+    member_knobs: Sequence[Mapping[str, float]] = (),
+) -> Learner[Any, Any]:
+    """Return a learner with a member per seed; it and its networks each take their own knobs from `algo_kwargs`."""
+    spec = get_spec(algo)
+    shape = {name: getattr(kwargs, name) for name in spec.model_type.knobs_type.model_fields}
+    knobs = {name: getattr(kwargs, name) for name in spec.learner.knobs_type.model_fields}
+    model = spec.model_type(spaces.observation_dim, spaces.action_dim, seeds=seeds, device=device, **shape)
+    learner: Learner[Any, Any] = spec.learner(model, member_knobs=member_knobs, **knobs)
+    return learner

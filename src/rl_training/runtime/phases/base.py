@@ -1,0 +1,116 @@
+"""What a phase is: a stretch of a run in one unit, and what the loop asks of it."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+from torch import Tensor
+
+from rl_training.algorithms.learner import Metrics
+from rl_training.errors import ConfigError
+from rl_training.runtime.checkpoints.checkpoint import Checkpoint
+from rl_training.runtime.execution.steps import GradientSteps
+from rl_training.runtime.schedules import schedule_factor
+
+
+class Phase(ABC):
+    """Advances a learner by gradient steps or by environment steps; methods count in that unit from the phase's beginning.
+
+    A run is one phase after another on one axis of positions, from `first` to `last`. Intervals count from a phase's
+    beginning, and its end is always evaluated and saved.
+    """
+
+    unit = "step"  # what is counted
+
+    def __init__(self, steps: GradientSteps, schedules: Mapping[str, str], length: int) -> None:
+        self.steps, self.length, self.first = steps, length, 0
+        self._span = length  # of the schedules, also where the phase is cut short
+        self._schedules = {group: schedules.get(group, "constant") for group in steps.learner.model.trained.groups}
+
+    @property
+    def last(self) -> int:
+        """The position of the run at which the phase ends."""
+        return self.first + self.length
+
+    @property
+    @abstractmethod
+    def chunk(self) -> int:
+        """Most units between two checks of the watchdog and the signals."""
+
+    @property
+    def gradient_steps(self) -> int:
+        """The gradient steps of the whole phase."""
+        return self.length
+
+    def rates(self, done: int) -> dict[str, float]:
+        """Return the learning-rate factor of each group."""
+        return {group: schedule_factor(name, done, self._span) for group, name in self._schedules.items()}
+
+    def prepare(self, done: int, count: int) -> None:
+        """Do what can fail outside the learner before `run` is called with the same units."""
+        del done, count
+
+    @abstractmethod
+    def run(self, done: int, count: int) -> Metrics:
+        """Advance by `count` units; return the metrics of the last gradient step, none if there was none."""
+
+    @abstractmethod
+    def counters(self, done: int) -> dict[str, int]:
+        """Return the counters, as metric rows and the names of checkpoints show them."""
+
+    def label(self, done: int) -> str:
+        """Return words such as `step 120`."""
+        return f"{self.unit} {done}"
+
+    def member_metrics(self, member: int) -> dict[str, float]:
+        """Return what a log row shows of a member beside the learner's metrics."""
+        del member
+        return {}
+
+    def freeze(self, members: Collection[int]) -> None:
+        """Learn which members have stopped."""
+        del members
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return what a checkpoint holds beside the learner, under names that begin with `online/`."""
+        return {}
+
+    def write_files(self) -> dict[str, Any]:
+        """Write what a checkpoint only refers to, and return the references."""
+        return {}
+
+    def state(self) -> dict[str, Any]:
+        """Return plain values for a checkpoint."""
+        return {}
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Take back what `tensors`, `write_files` and `state` gave."""
+        del checkpoint
+
+    def prune_files(self, referenced: Callable[[], Collection[str] | None]) -> None:
+        """Remove files that no checkpoint refers to by name; `referenced` is None when a checkpoint cannot be read."""
+        del referenced
+
+    def close(self) -> None:
+        """Let go of whatever is held."""
+        self.steps.batches.close()
+
+
+def in_sequence(phases: list[Phase]) -> list[Phase]:
+    """Return the phases, each beginning where the one before it ends."""
+    for before, after in pairwise(phases):
+        after.first = before.last
+    return phases
+
+
+def position_of(phases: Sequence[Phase], checkpoint: Checkpoint) -> int:
+    """Return the position of a run at which a checkpoint stands; one that does not fit the phases is refused."""
+    phase = phases[0] if checkpoint.env_step is None else phases[-1]
+    if phase is not phases[-1] and checkpoint.position > phase.length:
+        raise ConfigError(
+            f"the online phase begins at step {phase.length}, before the {checkpoint.position} of {checkpoint.path}"
+        )
+    if phase.counters(checkpoint.position)["step"] != checkpoint.step:
+        raise ConfigError(f"{checkpoint.path}: was written with an online phase that begins at another step")
+    return phase.first + checkpoint.position
