@@ -68,6 +68,7 @@ def _load(module: str, name: str) -> Any:
 
 
 _ROWS = (
+    AlgorithmSpec("bc", "BC", "Behaviour cloning", "policy regressed on the logged actions", "bc:MLPBCModel"),
     AlgorithmSpec("iql", "IQL", "Implicit Q-learning", "expectile value, advantage-weighted policy", "iql:MLPIQLModel"),
     AlgorithmSpec(
         *("xql", "XQL", "Extreme Q-learning", "IQL with a Gumbel value regression", "iql:MLPIQLModel"),

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack
 
 from rl_training.algorithms import (
+    BCAlgorithm,
     CalQLAlgorithm,
     CQLAlgorithm,
     IQLAlgorithm,
@@ -16,8 +17,9 @@ from rl_training.algorithms import (
 from rl_training.api.managed import DatasetLike, ManagedAlgorithm
 from rl_training.runtime.progress import Reporter
 
-__all__ = ["CQL", "IQL", "REDQ", "RLPD", "SAC", "TD3BC", "XQL", "CQLAlgorithm", "CalQL", "CalQLAlgorithm", "IQLAlgorithm"]
-__all__ += ["REDQAlgorithm", "RLPDAlgorithm", "SACAlgorithm", "TD3BCAlgorithm", "XQLAlgorithm"]
+__all__ = ["BC", "CQL", "IQL", "REDQ", "RLPD", "SAC", "TD3BC", "XQL", "BCAlgorithm", "CQLAlgorithm", "CalQL"]
+__all__ += ["CalQLAlgorithm", "IQLAlgorithm", "REDQAlgorithm", "RLPDAlgorithm", "SACAlgorithm", "TD3BCAlgorithm"]
+__all__ += ["XQLAlgorithm"]
 
 class _RunConfig(TypedDict, total=False):
     engine: Literal["auto", "eager", "compile", "graph"]
@@ -41,6 +43,25 @@ class _LearnerKnobs(TypedDict, total=False):
     actor_learning_rate: float
     max_grad_norm: float | None
 
+class _NetworkKnobs(TypedDict, total=False):
+    hidden_sizes: Sequence[int]
+    initialization: Literal["orthogonal", "xavier", "uniform"]
+
+class _BCNetworkKnobs(_NetworkKnobs, total=False):
+    policy: Literal["gaussian", "deterministic"]
+
+class _AlgorithmKwargs(TypedDict, total=False):
+    batch_size: int
+
+class _OfflineKwargs(_AlgorithmKwargs, total=False):
+    normalize_observations: bool
+    max_dataset_bytes: int | str | None
+
+class _PurelyOfflineKwargs(_OfflineKwargs, total=False):
+    validation: Mapping[str, Any] | None
+
+class _BCSettings(_LearnerKnobs, _BCNetworkKnobs, _PurelyOfflineKwargs, _RunConfig, total=False): ...
+
 class _CriticKnobs(_LearnerKnobs, total=False):
     gamma: float
     tau: float
@@ -53,26 +74,12 @@ class _IQLKnobs(_CriticKnobs, total=False):
     max_advantage_weight: float
     critic_loss: Literal["mse", "huber"]
 
-class _NetworkKnobs(TypedDict, total=False):
-    hidden_sizes: Sequence[int]
-    initialization: Literal["orthogonal", "xavier", "uniform"]
-
 class _CriticNetworkKnobs(_NetworkKnobs, total=False):
     num_critics: int
     critic_layer_norm: bool
 
 class _IQLNetworkKnobs(_CriticNetworkKnobs, total=False):
     value_layer_norm: bool
-
-class _AlgorithmKwargs(TypedDict, total=False):
-    batch_size: int
-
-class _OfflineKwargs(_AlgorithmKwargs, total=False):
-    normalize_observations: bool
-    max_dataset_bytes: int | str | None
-
-class _PurelyOfflineKwargs(_OfflineKwargs, total=False):
-    validation: Mapping[str, Any] | None
 
 class _RewardKwargs(_AlgorithmKwargs, total=False):
     reward: Mapping[str, Any]
@@ -138,6 +145,12 @@ class _RLPDKwargs(_REDQKnobs, _CriticNetworkKnobs, _CollectionConfig, _RewardKwa
 class _RLPDSettings(_RLPDKwargs, _RunConfig, total=False): ...
 
 # fmt: off
+class BC(ManagedAlgorithm):
+    def __init__(
+        self, env_id: str | None = None, *, dataset: DatasetLike | None = None, seed: int = 0,
+        seeds: Sequence[int] | None = None, device: str = "auto", run_dir: str | Path | None = None,
+        reporter: Reporter | None = None, **settings: Unpack[_BCSettings]
+    ) -> None: ...
 class IQL(ManagedAlgorithm):
     def __init__(
         self, env_id: str | None = None, *, dataset: DatasetLike | None = None, seed: int = 0,

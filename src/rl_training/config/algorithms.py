@@ -21,10 +21,27 @@ from rl_training.config.knobs import (
     CriticKnobs,
     CriticNetworkKnobs,
     Initialization,
+    LearnerKnobs,
+    NetworkKnobs,
     check_subset,
 )
 
 HUBER_DELTA = 20.0
+
+
+class BCKnobs(LearnerKnobs):
+    """Behaviour cloning (Pomerleau, 1991)."""
+
+
+class BCNetworkKnobs(NetworkKnobs):
+    """Shape of the cloned policy."""
+
+    policy: Literal["gaussian", "deterministic"] = "gaussian"
+    """`gaussian`: maximum likelihood, with a standard deviation per action; `deterministic`: squared error."""
+
+
+class BCKwargs(BCKnobs, BCNetworkKnobs, PurelyOfflineKwargs):
+    """Everything under `algo_kwargs` of behaviour cloning."""
 
 
 class IQLKnobs(CriticKnobs):
