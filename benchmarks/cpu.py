@@ -1,11 +1,11 @@
 """`make bench`: speed on the CPU as ratios measured side by side in one run.
 
 * Every algorithm at obs 11, act 3, two layers of 256, batch 256, 1,000,000 rows, sampling included, against the ceilings of
-  the machine, as `rl-training bench` has them, with one thread and with two.
+  the machine that `rl-training bench` measures, with one thread and with two.
 * A population of four against four solo runs one after another, with two layers of 64 and of 256.
 
 Both sides of a ratio are timed alternately in short rounds and the best round of each counts, because the machine may be
-busy with other things. `--algo ID` measures one algorithm alone, `--json` prints the figures as one object.
+busy otherwise. `--algo ID` measures one algorithm only, `--json` prints the figures as one object.
 """
 
 import argparse
@@ -36,7 +36,7 @@ def shares(data: ProcessedDataset, algo: str, seconds: float) -> dict[str, float
 
 
 def stepping(data: ProcessedDataset, hidden: int, seeds: list[list[int]]) -> Callable[[], None]:
-    """Return a function that takes ten steps of IQL with a run of each list of seeds, one run after another."""
+    """Return a function that takes ten IQL steps in a run per list of seeds, one run after another."""
     settings = BenchSettings.checked({"algo": "iql", "hidden": [hidden, hidden], "device": "cpu"}).configs()[0]
     taken = [bench_steps(settings.model_copy(update={"seeds": tuple(one)}), data, CPU)[0] for one in seeds]
 
@@ -48,7 +48,7 @@ def stepping(data: ProcessedDataset, hidden: int, seeds: list[list[int]]) -> Cal
 
 
 def populations(data: ProcessedDataset, rounds: int) -> dict[str, float]:
-    """Return the time of four members together over that of four solo runs."""
+    """Return the time of a population of four divided by that of four solo runs."""
     torch.set_num_threads(1)
     results: dict[str, float] = {}
     for hidden in (64, 256):

@@ -1,10 +1,10 @@
 """`python -m benchmarks.data`: what reading data costs, as ratios measured side by side in one run.
 
 * Reading D4RL-style HDF5 of 1,000,000 transitions (observations of 17, actions of 6) against reading the raw arrays with
-  h5py: without, and with the fingerprint and the cheap part of the doctor. Contiguous and gzip-compressed files.
+  h5py, with and without the fingerprint and the doctor's cheap checks; contiguous and gzip-compressed files.
 * Training from a dataset directory that is ten times the memory limit against training from memory: updates per second,
   the time to open it, and the anonymous resident memory of the process (RssAnon of /proc/self/status). `--rows 20000000`
-  is the full size; the page cache is emptied of the file (`posix_fadvise`) for the figures called cold.
+  is the full size; for the figures called cold the file is dropped from the page cache (`posix_fadvise`).
 
 Both sides of a ratio are timed in turn, and the best round of each counts. `--json` prints the figures as one object.
 """
@@ -55,7 +55,7 @@ def arrays(rows: int, seed: int, observations: int = OBSERVATIONS, actions: int 
 
 
 def reading(rows: int, rounds: int) -> dict[str, float]:
-    """Return how many times the raw read loading takes, plain and with fingerprint and doctor."""
+    """Return the time of loading divided by that of the raw read, plain and with fingerprint and doctor."""
     figures: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as folder:
         for name, options in (("contiguous", {}), ("gzip", {"compression": "gzip", "chunks": True})):
@@ -75,7 +75,7 @@ def reading(rows: int, rounds: int) -> dict[str, float]:
             def checked(path: Path = path) -> None:
                 data = load_dataset(path)
                 quick_findings(data)
-                data.fingerprint  # noqa: B018 - computed when it is asked for
+                data.fingerprint  # noqa: B018 - computed on access
 
             times = best_times((raw, plain, checked), 1 if name == "gzip" else rounds)
             figures |= {f"{name}/load": times[1] / times[0], f"{name}/checked": times[2] / times[0]}
@@ -83,7 +83,7 @@ def reading(rows: int, rounds: int) -> dict[str, float]:
 
 
 class Memory:
-    """The largest RssAnon seen while it watches."""
+    """The largest RssAnon observed inside the block."""
 
     def __init__(self) -> None:
         self.peak, self._stop = 0, threading.Event()
@@ -119,7 +119,7 @@ def write_store(path: Path, rows: int) -> None:
 
 
 def forget_pages(path: Path, data: TransitionDataset | None = None) -> None:
-    """Drop the file from the page cache; mapped pages stay there, so they are let go first."""
+    """Drop the file from the page cache; mapped pages would stay there, so they are released first."""
     if data is not None and data.records is not None:
         mapped: Any = data.records.rows
         mapped._mmap.madvise(mmap.MADV_DONTNEED)
@@ -130,7 +130,7 @@ def forget_pages(path: Path, data: TransitionDataset | None = None) -> None:
 
 
 def streaming(rows: int, hidden: int, rounds: int, folder: Path, device: torch.device) -> dict[str, float]:
-    """Return speeds, times and memory of training from a store of ten times the memory limit, beside from memory."""
+    """Return speeds, times and memory of training from a store of ten times the memory limit, and from memory."""
     store = folder / f"store-{rows}"
     if not store.exists():
         write_store(store, rows)
@@ -174,7 +174,7 @@ def timed(function: Callable[[], None]) -> float:
 
 
 def prepared(data: TransitionDataset, hidden: int, limit: int) -> tuple[RunConfig[Any], RunData]:
-    """Return IQL's settings and the data as it sees it."""
+    """Return an IQL config and the data processed for it."""
     kwargs = {"hidden_sizes": [hidden, hidden], "max_dataset_bytes": limit, "batch_size": BATCH}
     config = make_config({"algo": "iql", "algo_kwargs": kwargs})
     return config, process_offline_dataset(data, config)

@@ -1,7 +1,7 @@
-"""Offline algorithms on Pendulum data made by others: `python -m benchmarks.pendulum_files FOLDER`.
+"""Offline algorithms on third-party Pendulum data: `python -m benchmarks.pendulum_files FOLDER`.
 
 FOLDER holds `pendulum_random.h5` and `pendulum_replay.h5` of d3rlpy (old layout, dynamics of Pendulum-v0). Each cell is the
-packaged `<id>/pendulum` config with the file in place of its recipe and the changes below, four seeds as one population;
+packaged `<id>/pendulum` config with the file instead of its recipe and the changes below, four seeds as one population;
 the last checkpoint is evaluated on `Pendulum-v1`, 20 fixed episodes per seed.
 """
 
@@ -17,7 +17,7 @@ from rl_training.runtime.progress import default_reporter
 
 FILES = {"random": "pendulum_random.h5", "replay": "pendulum_replay.h5"}
 ALGORITHMS = ("iql", "td3_bc", "cql", "cal_ql")
-# the replay of a trained agent shows few actions per state: the penalty needs longer to let go, and cloning is worth more
+# the replay of a trained agent has few actions per state: the penalty takes longer to relax, and cloning is worth more
 SLOWER: dict[str, Any] = {"total_timesteps": 12_000, "algo_kwargs": {"actor_learning_rate": 3e-4}}
 CHANGES: dict[tuple[str, str], dict[str, Any]] = {
     ("td3_bc", "replay"): {"algo_kwargs": {"alpha": 40.0}},

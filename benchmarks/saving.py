@@ -1,9 +1,9 @@
 """`python -m benchmarks.saving`: the share of a run's time that goes into checkpoints, at the intervals of the config.
 
-Each packaged config named (`iql/pendulum` and `sac/pendulum` by default) is trained to `--steps` of its budget in a temporary
-directory on the CPU, with evaluations and logs as they are. Counted as saving is all of the loop's `_save`: copying the
-state, encoding, hashing, syncing, verifying, replay segments and the removal of old checkpoints. `--folder` says on which
-file system; `--json` prints the figures as one object.
+Each named packaged config (`iql/pendulum` and `sac/pendulum` by default) is trained for `--steps` steps in a temporary
+directory on the CPU, with its own evaluations and logs. All of the loop's `_save` counts as saving: copying the state,
+encoding, hashing, syncing, verifying, replay segments and the removal of old checkpoints. `--folder` chooses the file
+system; `--json` prints the figures as one object.
 """
 
 import argparse
@@ -29,7 +29,7 @@ class Saves:
         self.bytes = 0
 
     def timed(self, loop: TrainingLoop, *, best: bool) -> Path:
-        """Save as the loop does, with a watch in hand."""
+        """Save as the loop does, and record the time."""
         start = time.perf_counter()
         path = _SAVE(loop, best=best)
         self.seconds.append(time.perf_counter() - start)

@@ -1,4 +1,4 @@
-"""Behaviour cloning on Pendulum-v1, of the best tenth of a noisy controller's episodes: train, evaluate, predict, save, load.
+"""Behaviour cloning on Pendulum-v1, of a noisy swing-up controller: train, evaluate, predict, save and load again.
 
 Run it with `python examples/bc_pendulum_reference.py`; `--steps 200` makes it a matter of seconds.
 """
@@ -12,7 +12,7 @@ def main() -> None:
     given = arguments(__doc__, steps=10_000, rows=50_000)
     model = BC(
         "Pendulum-v1",
-        dataset={"kind": "scripted", "size": given.rows, "noise": 0.5, "top": "10%"},
+        dataset={"kind": "scripted", "size": given.rows, "noise": 0.5},
         seed=given.seed,
         hidden_sizes=[64, 64],
         learning_rate_schedule={"actor": "cosine"},

@@ -9,6 +9,16 @@ import torch
 from tests import helpers
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Keep the tests of a file in one process, so that the runs they share are trained once; `--dist` still chooses."""
+    if config.getoption("dist") != "load":  # what `-n` alone asks for
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    return LoadFileScheduling(config, log)
+
+
 @pytest.fixture(autouse=True)
 def _one_thread():
     torch.set_num_threads(1)
@@ -32,3 +42,11 @@ def _nothing_waits_for_the_disk(monkeypatch):
 @pytest.fixture
 def dataset():
     return helpers.small_dataset()
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory):
+    """Finished tiny runs by algorithm and seeds, to look at and not to change."""
+    runs = helpers.FinishedRuns(tmp_path_factory.mktemp("finished"))
+    yield runs
+    runs.check_unchanged()

@@ -1,16 +1,20 @@
 """What every algorithm promises; called by name from each algorithm's tests, and over the registry by test_contract."""
 
 import math
+import runpy
 import subprocess
 import sys
 
 import pytest
 import torch
 
+from rl_training.algorithms.learner import Step, summarize
 from rl_training.config.loading import make_config
 from rl_training.errors import ConfigError
 from rl_training.experiment.registry import get_spec
+from rl_training.rng import Draws
 from rl_training.runtime.checkpoints.checkpoint import load_checkpoint
+from rl_training.runtime.execution.tracing import Wanted, trace_step, variant_at
 from rl_training.runtime.learners import build_learner
 from tests.helpers import ROOT, environment, generator, is_online, metric_rows, run_values, small_batch
 
@@ -147,6 +151,28 @@ def check_acting(algo):
     assert torch.allclose(population.act(rows.expand(2, -1, -1))[0], learner.act(rows), atol=1e-6)
 
 
+def wanted_at(learner, step, **results):
+    return Wanted(variant_at(learner, step, report=False).due, **results)
+
+
+def check_traced(learner, rows, make_batch, wanted, same):
+    """Compare a traced step with the learner's own, on other random numbers than it was traced with; return it."""
+    traced = trace_step(learner, wanted, rows, None, make_batch, "float32")
+    model, draws = learner.model, Draws.of_steps(learner.model.seed_tensor, 7)
+    got = traced.graph(model.trained.flat, model.targets.flat, rows, None, *draws.values_of_step(traced.streams))
+    loss, metrics = learner.loss(make_batch(rows, None), Step(draws, wanted.due, wanted.metrics))
+    gradients = learner.gradients(loss, wanted.due) if wanted.gradients else {}
+    reported = summarize(metrics) if wanted.metrics else {}
+    assert (traced.segments, traced.metrics) == (tuple(gradients), tuple(reported))
+    for name, value, expected in zip([*gradients, *reported], got, [*gradients.values(), *reported.values()], strict=True):
+        assert same(value, expected), name
+    return traced
+
+
+def nearly(value, expected):
+    return torch.allclose(value, expected, rtol=1e-4, atol=1e-6)
+
+
 def check_short_run(algo, run_dir):
     """A run of the trainer leaves checkpoints, metrics and an evaluation; returns its log rows."""
     result = get_spec(algo).train()(make_config(run_values(algo)), run_dir)
@@ -170,11 +196,24 @@ def check_short_run(algo, run_dir):
     return train
 
 
-def check_reference_script(algo):
-    """The example runs from the shell, and predicts the same from its saved checkpoint."""
-    arguments = ["--steps", "60"] if is_online(algo) else ["--steps", "60", "--rows", "400"]
+def script_arguments(algo):
+    return ["--steps", "60"] if is_online(algo) else ["--steps", "60", "--rows", "400"]
+
+
+def check_reference_script(algo, capsys, monkeypatch):
+    """The example runs as a program, inside this process, and predicts the same from its saved checkpoint."""
+    path = ROOT / "examples" / f"{algo}_pendulum_reference.py"
+    monkeypatch.syspath_prepend(str(path.parent))  # what Python does for a program that is named by its path
+    monkeypatch.setattr(sys, "argv", [str(path), *script_arguments(algo)])
+    capsys.readouterr()
+    runpy.run_path(str(path), run_name="__main__")
+    check_script_output(capsys.readouterr().out)
+
+
+def check_reference_script_from_the_shell(algo):
+    """The same in an interpreter of its own: one example is enough to show that the scripts need nothing else."""
     done = subprocess.run(
-        [sys.executable, f"examples/{algo}_pendulum_reference.py", *arguments],
+        [sys.executable, f"examples/{algo}_pendulum_reference.py", *script_arguments(algo)],
         cwd=ROOT,
         env=environment(),
         capture_output=True,
@@ -182,6 +221,10 @@ def check_reference_script(algo):
         check=True,
         timeout=120,
     )
-    lines = done.stdout.splitlines()
+    check_script_output(done.stdout)
+
+
+def check_script_output(text):
+    lines = text.splitlines()
     assert lines[0].startswith("mean return over 10 episodes: -")
     assert lines[1].split(": ")[1] == lines[2].split(": ")[1]

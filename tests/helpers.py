@@ -1,9 +1,12 @@
 """What many tests need: small data, small configs, and the command line as a subprocess."""
 
+import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -100,13 +103,14 @@ def is_online(algo):
 
 
 def run_values(algo="iql", **changes):
-    """A run of a second: 120 steps, logged, evaluated and saved several times; offline ones on 600 rows."""
+    """A run of a fraction of a second on the CPU: 120 steps, logged, evaluated and saved; offline ones on 600 rows."""
     supply = {"learning_starts": 9} if is_online(algo) else {}
     supply |= {"dataset": {"kind": "random", "size": 600, "seed": 3}} if get_spec(algo).takes_data else {}
     kwargs = {"batch_size": 32, **supply, **knobs_of(algo)}
     values = {
         "algo": algo,
         "env_id": "Pendulum-v1",
+        "device": "cpu",  # also where there is a GPU
         "total_timesteps": 120,
         "log_interval": 10,
         "eval_interval": 40,
@@ -125,6 +129,46 @@ def tiny_run(run_dir, algo="iql", *, resume=False, callbacks=(), overwrite=False
     config = make_config(run_values(algo, **changes))
     manager = ExperimentManager(config, run_dir)
     return manager.train(resume=resume, callbacks=callbacks, overwrite=overwrite, reporter=reporter, dataset=dataset)
+
+
+class FinishedRuns:
+    """Tiny runs that many tests look at, each trained once in a process; a test that changes one works on a copy."""
+
+    def __init__(self, folder):
+        self.folder, self._results, self._hashes = Path(folder), {}, {}
+
+    def __call__(self, algo="iql", seeds=None):
+        """The result of the run; its directory is `run_dir`."""
+        name = "-".join([algo, *map(str, seeds or ())])
+        if name not in self._results:
+            result = tiny_run(self.folder / name, algo, seeds=seeds)
+            self._results[name] = SimpleNamespace(run_dir=self.folder / name, **vars(result))
+            self._hashes[name] = contents(self.folder / name)
+        return self._results[name]
+
+    def copy(self, target, algo="iql", seeds=None):
+        """A copy of the run in a directory that may be there already; returns the directory."""
+        return shutil.copytree(self(algo, seeds).run_dir, target, dirs_exist_ok=True)
+
+    def check_unchanged(self):
+        for name, hashes in self._hashes.items():
+            assert contents(self.folder / name) == hashes, f"a test has changed the shared run {name}"
+
+
+def contents(folder):
+    """The hash of every file under a folder."""
+    files = sorted(path for path in Path(folder).rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+@contextmanager
+def out_of_reach(folder):
+    """Take a folder away for a while."""
+    away = folder.rename(folder.with_name(f"{folder.name}-away"))
+    try:
+        yield
+    finally:
+        away.rename(folder)
 
 
 def checkpoints(run_dir):
@@ -227,4 +271,5 @@ def call_cli(capsys, *arguments, code=0):
     got = run([str(argument) for argument in arguments])
     done = capsys.readouterr()
     assert got == code, f"exit {got}, not {code}\n{done.out}\n{done.err}"
+    assert "Traceback" not in done.err
     return SimpleNamespace(stdout=done.out, stderr=done.err)

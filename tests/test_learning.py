@@ -25,6 +25,7 @@ BARS = {
     "redq/pendulum": -180.0,
     "rlpd/pendulum": -180.0,
 }
+CONTROLLER = "algo_kwargs.dataset={kind: scripted, size: 50000, seed: 1, noise: 0.5}"
 RANDOM_POLICY = -1230.0  # mean return of uniformly random actions
 
 
@@ -53,6 +54,18 @@ def assert_learned(name, run_dir):
     print(f"\n{name}: mean {report['return_mean']:.1f}, seeds {means}, 95 % {report['return_interval']}")
     assert report["return_mean"] >= BARS[name]
     assert min(means) >= BARS[name] - 100.0
+
+
+@pytest.mark.learning
+def test_behaviour_cloning_does_what_the_data_does(tmp_path):
+    """Cloning a controller gives the controller; cloning it mixed with noise, something between the two."""
+    train("bc/pendulum-mixture", tmp_path / "controller", CONTROLLER)
+    train("bc/pendulum-mixture", tmp_path / "mixture")
+    reports = [call("evaluate", tmp_path / run, "--episodes", "20", "--json") for run in ("controller", "mixture")]
+    means = [report["return_mean"] for report in reports]
+    print(f"\nbc of a controller: {means[0]:.1f}, of a mixture: {means[1]:.1f}")
+    assert means[0] >= -220.0
+    assert means[0] - 300.0 > means[1] > RANDOM_POLICY
 
 
 @pytest.mark.learning

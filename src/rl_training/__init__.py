@@ -8,4 +8,4 @@ from rl_training._exports import lazy_exports
 __version__ = "0.1.0"
 
 __getattr__, __dir__, _names = lazy_exports(__name__)
-__all__ = ["__version__", *_names]  # noqa: PLE0604 - names of a literal table
+__all__ = ["__version__", *_names]  # noqa: PLE0604 - names from a literal table

@@ -1,6 +1,6 @@
 """Every public name of the package and the module it lives in; the names of algorithms follow from the registry.
 
-Packages serve these names lazily, so that `import rl_training` costs no torch. Type checkers read the stubs that
+Packages serve these names lazily, so that `import rl_training` does not import torch. Type checkers read the stubs that
 `make stubs` writes from this table.
 """
 
@@ -64,10 +64,10 @@ _TABLE: dict[str, dict[str, str]] = {
 
 
 def _resolved(modules: Mapping[str, str]) -> dict[str, str]:
-    """From `module[:attribute]` with its names to `name -> module:attribute`."""
+    """Return `name -> module:attribute` for a table `module[:attribute] -> names`."""
     found: dict[str, str] = {}
-    for place, listed in modules.items():
-        module, _, attribute = place.partition(":")
+    for source, listed in modules.items():
+        module, _, attribute = source.partition(":")
         found |= {name: f"rl_training.{module}:{attribute or name}" for name in listed.split()}
     return found
 
@@ -75,7 +75,7 @@ def _resolved(modules: Mapping[str, str]) -> dict[str, str]:
 EXPORTS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
     {package: MappingProxyType(_resolved(modules)) for package, modules in _TABLE.items()}
 )
-"""For each package its public names, each with the `module:attribute` it stands for."""
+"""For each package its public names, each with the `module:attribute` that defines it."""
 
 
 def lazy_exports(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:

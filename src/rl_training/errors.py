@@ -1,11 +1,11 @@
-"""Named errors: what a user can meet, each with the exit code the command line returns for it."""
+"""The errors that users see, each with the exit code that the command line returns for it."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
 
 
 class RLTrainingError(Exception):
-    """A fault the user can mend; its text is one line that says what, where and what to do."""
+    """An error that the user can fix; its text is one line: what is wrong, where, and what to do."""
 
     exit_code = 1
 
@@ -23,19 +23,19 @@ class DatasetError(RLTrainingError, ValueError):
 
 
 class CheckpointError(RLTrainingError):
-    """A checkpoint that is missing, damaged or of another run."""
+    """A checkpoint that is missing, damaged or from another run."""
 
     exit_code = 4
 
 
 class DivergedError(RLTrainingError):
-    """Training met NaN or inf in every member."""
+    """Training produced NaN or inf in every member."""
 
     exit_code = 5
 
 
 class StorageError(RLTrainingError):
-    """The disk, the file system or the device memory gave out."""
+    """The disk, the file system or the device memory is full or failed."""
 
     exit_code = 6
 
@@ -46,7 +46,7 @@ class RunBusyError(RLTrainingError):
     exit_code = 7
 
 
-class StoppedBySignal(RLTrainingError):  # noqa: N818 - it reports a wish, not a fault
+class StoppedBySignal(RLTrainingError):  # noqa: N818 - it reports a request, not an error
     """The run was asked to stop; it saved its state first."""
 
     def __init__(self, signal_number: int, message: str) -> None:
@@ -55,6 +55,6 @@ class StoppedBySignal(RLTrainingError):  # noqa: N818 - it reports a wish, not a
 
 
 def did_you_mean(word: str, candidates: Iterable[str]) -> str:
-    """Return ` Did you mean `x`?` for the nearest candidate, or an empty string when none is near."""
-    near = get_close_matches(word, list(candidates), n=1, cutoff=0.6)
-    return f" Did you mean `{near[0]}`?" if near else ""
+    """Return ` Did you mean `x`?` for the closest candidate, or an empty string when none is close."""
+    close = get_close_matches(word, list(candidates), n=1, cutoff=0.6)
+    return f" Did you mean `{close[0]}`?" if close else ""

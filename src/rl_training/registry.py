@@ -1,7 +1,7 @@
 """The table of algorithms: one row says what an algorithm is; names, trainers, exports and listings follow from it.
 
-A literal table without imports: classes are looked up by convention when they are first asked for, so that reading the table
-loads neither torch nor the config schema.
+A literal table without imports: classes are looked up by convention on first use, so that reading the table loads neither
+torch nor the config schema.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,7 +15,7 @@ from rl_training.errors import ConfigError, did_you_mean
 
 @dataclass(frozen=True)
 class AlgorithmSpec:
-    """One row of the table."""
+    """One algorithm: a row of the table."""
 
     id: str  # in configs and on the command line; the learner is in `algorithms/<id>.py`, the trainer in `<id>_trainer.py`
     name: str  # of the learner and of the managed class; the settings are `<name>Kwargs` in `config/algorithms.py`
@@ -24,7 +24,7 @@ class AlgorithmSpec:
     model: str  # `module:class` of its networks in `models/`
     kind: Literal["offline", "online", "online, from data"] = "offline"
     needs: tuple[str, ...] = ()  # optional fields of a batch that its loss reads
-    helpers: tuple[str, ...] = ()  # public functions beside `<id>_loss`
+    helpers: tuple[str, ...] = ()  # public functions besides `<id>_loss`
 
     @property
     def online(self) -> bool:
@@ -33,7 +33,7 @@ class AlgorithmSpec:
 
     @property
     def takes_data(self) -> bool:
-        """Whether it learns from a dataset, alone or beside an environment."""
+        """Whether it learns from a dataset, alone or together with an environment."""
         return self.kind != "online"
 
     @property

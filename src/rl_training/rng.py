@@ -7,7 +7,7 @@ The generator is Threefry-2x64 with 20 rounds (Salmon, Moraes, Dror, Shaw: "Para
 * member k of a population draws what a solo run with its seed draws;
 * CPU and GPU draw the same integers and uniforms bit for bit.
 
-In eager mode a draw costs a hundred small operations whatever its size: draw the steps of a whole chunk at once by giving
+In eager mode a draw costs a hundred small operations whatever its size: draw the steps of a whole chunk at once by passing
 `step` as a tensor of steps, or through `Draws`. A longer draw begins with the shorter one of the same stream and step.
 """
 
@@ -38,7 +38,7 @@ def stream_key(name: str) -> int:
     return _hashed(name)
 
 
-# The mark of `torch.compiler.assume_constant_result`, which would import the compiler, a second of every command.
+# What `torch.compiler.assume_constant_result` sets; calling it would import the compiler, a second on every command.
 stream_key._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
@@ -61,7 +61,7 @@ def threefry2x64(key: tuple[Tensor, Tensor], counter: tuple[Tensor, Tensor]) -> 
 
 
 def _int64(value: Tensor | Sequence[int] | int, device: torch.device | None) -> Tensor:
-    """A number or numbers as int64; a number is filled in on the device, since a graph capture allows no copy to it."""
+    """Convert to int64; a single number is filled in on the device, since graph capture allows no copy from the host."""
     if isinstance(value, int):
         return torch.full((), value, dtype=torch.int64, device=device)
     return torch.as_tensor(value, dtype=torch.int64, device=device)
@@ -76,14 +76,14 @@ def _words(seeds: Seeds, stream: str, step: Steps, count: int, device: torch.dev
     step_shape = (1, 1) if steps.ndim == 0 else (1, -1, 1)
     position = torch.arange((count + 1) // 2, dtype=torch.int64, device=device)
     seed = seed.reshape(member_shape)
-    # the stream's key as a value made from loaded data: a compiler that folded it into the index of `position` would
+    # derive the stream's key from loaded data: a compiler that folded a constant into the index of `position` would
     # narrow both to 32 bits
     stream_word = seed.bitwise_and(0).bitwise_or(stream_key(stream))
     return threefry2x64((seed, stream_word), (steps.reshape(step_shape), position))
 
 
 def _interleave(first: Tensor, second: Tensor, shape: Sequence[int]) -> Tensor:
-    """Join the two words of each block and cut to `shape` behind the leading (members[, steps]) axes."""
+    """Join the two words of each block and cut to `shape` after the leading (members[, steps]) axes."""
     flat = torch.stack((first, second), dim=-1).flatten(-2)[..., : prod(shape)]
     return flat.reshape(*first.shape[:-1], *shape)
 
@@ -113,14 +113,14 @@ def integers(
 ) -> Tensor:
     """Return int64 integers in [0, high), uniform to within high / 2^64.
 
-    `high` is a number or a tensor that broadcasts over the leading axes: `()`, `(members,)` beside one step, `(steps,)` or
-    `(members, steps)` beside a range of steps (a replay buffer that grows).
+    `high` is a number or a tensor that broadcasts over the leading axes: `()`, `(members,)` with one step, `(steps,)` or
+    `(members, steps)` with a range of steps (a replay buffer that grows).
     """
     return bounded(bits(seeds, stream, step, shape, device=device), high, len(shape))
 
 
 def bounded(words: Tensor, high: Tensor | int, axes: int) -> Tensor:
-    """Return the integers in [0, high) that bits (..., *shape) stand for; `axes` is the length of shape."""
+    """Map random bits (..., *shape) to integers in [0, high); `axes` is the length of shape."""
     bound = _int64(high, words.device)
     if bound.ndim > 0:
         bound = bound.reshape(*bound.shape, *(1 for _ in range(axes)))
@@ -145,13 +145,13 @@ def normals(
 
 
 DrawKey = tuple[Callable[..., Tensor], str, tuple[int, ...]]
-"""A kind of numbers, the name of their stream, and the shape for one member and step."""
+"""The function that draws, the name of the stream, and the shape for one member and step."""
 
 
 class Draws:
-    """The random numbers of one step inside a chunk: each stream is drawn for the whole chunk when first asked for.
+    """The random numbers of one step inside a chunk: each stream is drawn for the whole chunk on first use.
 
-    What a step receives is a function of (seed, stream, step) alone; the chunk only decides what is drawn together.
+    What a step receives is a function of (seed, stream, step) alone; the chunk only sets what is drawn together.
     """
 
     def __init__(self, seeds: Tensor, steps: Tensor, *, offset: int = 0, drawn: dict[DrawKey, Tensor] | None = None) -> None:
@@ -165,13 +165,13 @@ class Draws:
 
     @classmethod
     def given(cls, seeds: Tensor, streams: Sequence[DrawKey], values: Sequence[Tensor]) -> Self:
-        """Return draws of one step whose numbers, (members, *shape) for each stream, are given; no other can be asked for."""
+        """Return draws of one step with these numbers, (members, *shape) per stream; other streams are not available."""
         drawn = {key: value.unsqueeze(1) for key, value in zip(streams, values, strict=True)}
         return cls(seeds, torch.empty(0), drawn=drawn)
 
     @property
     def streams(self) -> tuple[DrawKey, ...]:
-        """What has been drawn so far, in the order of the first asking."""
+        """The streams drawn so far, in order of first use."""
         return tuple(self._drawn)
 
     def values_of_step(self, streams: Sequence[DrawKey]) -> list[Tensor]:
@@ -207,12 +207,12 @@ class Draws:
 
 
 class DrawnAhead:
-    """Draws of consecutive steps, (members, steps, *shape); on the CPU those of many steps are made at once.
+    """Draws of consecutive steps, (members, steps, *shape); on the CPU many steps are drawn at once.
 
-    A compiler on a GPU sees the draw itself.
+    On a GPU each call draws directly, so that a compiler sees the draw.
     """
 
-    STEPS, NUMBERS = 100, 2**20  # drawn at once at most, of one stream
+    STEPS, NUMBERS = 100, 2**20  # the most that is drawn at once, per stream
 
     def __init__(self, seeds: Tensor) -> None:
         self._seeds = seeds

@@ -1,4 +1,4 @@
-"""Files that exist only when they are whole: written beside, synced, hashed, renamed into place."""
+"""Atomic files and directories: written to a sibling, synced, hashed, then renamed to their final path."""
 
 import contextlib
 import hashlib
@@ -19,7 +19,7 @@ CHECKPOINT = "rl_training checkpoint"
 
 
 def sync_directory(path: Path) -> None:
-    """Make the names in a directory durable."""
+    """Flush the entries of a directory to disk."""
     handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)
@@ -28,7 +28,7 @@ def sync_directory(path: Path) -> None:
 
 
 def write_file(path: Path, data: bytes) -> None:
-    """Write and sync a new file; places for faults at its start, middle and end."""
+    """Write and sync a new file, with fault points at its start, middle and end."""
     with path.open("xb") as stream:
         fault_point(f"save:{path.name}:start")
         half = len(data) // 2
@@ -42,7 +42,7 @@ def write_file(path: Path, data: bytes) -> None:
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Replace a small file atomically: readers see the old content or the new, never a part."""
+    """Replace a small file atomically: readers see the old content or the new, never a mix."""
     stage = path.with_name(f".{path.name}.tmp-{os.getpid()}")
     try:
         with stage.open("wb") as stream:
@@ -57,11 +57,11 @@ def replace_file(path: Path, data: bytes) -> None:
 
 
 def canonical_json(value: Mapping[str, Any]) -> bytes:
-    """Return the one byte string that stands for a JSON object here; NaN and inf are refused."""
+    """Return the canonical bytes of a JSON object; NaN and inf are refused."""
     return (json.dumps(value, indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
 
 
-def parse_json(data: bytes, where: str, fault: type[RLTrainingError] = CheckpointError) -> dict[str, Any]:
+def parse_json(data: bytes, where: str, error_type: type[RLTrainingError] = CheckpointError) -> dict[str, Any]:
     """Return a JSON object, refusing duplicate keys, NaN, deep nesting and anything that is not an object."""
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -76,30 +76,30 @@ def parse_json(data: bytes, where: str, fault: type[RLTrainingError] = Checkpoin
     try:
         value = json.loads(data.decode(), object_pairs_hook=unique, parse_constant=refuse)
     except (ValueError, RecursionError) as error:
-        raise fault(f"{where}: is not valid JSON ({str(error)[:80]})") from None
+        raise error_type(f"{where}: is not valid JSON ({str(error)[:80]})") from None
     if not isinstance(value, dict):
-        raise fault(f"{where}: is not a JSON object")
+        raise error_type(f"{where}: is not a JSON object")
     return value
 
 
-def read_regular_file(path: Path, limit: int | None = None, fault: type[RLTrainingError] = CheckpointError) -> bytes:
+def read_regular_file(path: Path, limit: int | None = None, error_type: type[RLTrainingError] = CheckpointError) -> bytes:
     """Return the bytes of a plain file; links, pipes, devices and files over the limit are refused unread."""
     try:
         status = path.lstat()
         if not stat.S_ISREG(status.st_mode):
-            raise fault(f"{path}: is not a plain file")
+            raise error_type(f"{path}: is not a plain file")
         if limit is not None and status.st_size > limit:
-            raise fault(f"{path}: has {status.st_size:,} bytes, at most {limit:,} are allowed")
+            raise error_type(f"{path}: has {status.st_size:,} bytes, at most {limit:,} are allowed")
         return path.read_bytes()
     except FileNotFoundError:
-        raise fault(f"{path}: is missing") from None
+        raise error_type(f"{path}: is missing") from None
     except OSError as error:
-        raise fault(f"{path}: cannot be read: {error.strerror}") from error
+        raise error_type(f"{path}: cannot be read: {error.strerror}") from error
 
 
 @contextlib.contextmanager
 def staged_directory(path: Path) -> Iterator[Path]:
-    """Give a sibling directory to fill; rename it to `path` when the block ends, remove it when the block fails."""
+    """Yield a sibling directory to fill; rename it to `path` when the block ends, remove it when the block fails."""
     stage = path.with_name(f"{path.name}.tmp-{os.getpid()}")
     try:
         stage.mkdir()
@@ -108,7 +108,7 @@ def staged_directory(path: Path) -> Iterator[Path]:
         sync_directory(stage)
         fault_point("save:before-rename")
         aside = path.with_name(f"{path.name}.old-{os.getpid()}")
-        if path.exists():  # an earlier save of the same step: it must not be lost before the new one stands
+        if path.exists():  # an earlier save of the same step: keep it until the new one is in place
             path.rename(aside)
             fault_point("save:between-renames")
         stage.rename(path)
@@ -125,7 +125,7 @@ def staged_directory(path: Path) -> Iterator[Path]:
 
 
 def storage_error(path: Path, needed: int, error: OSError) -> StorageError:
-    """Return the error that names the path, the cause, and the room that was needed and left."""
+    """Return an error with the path, the cause, and the bytes needed and free."""
     with contextlib.suppress(OSError):
         if not needed:
             return StorageError(f"{path}: cannot be written: {error.strerror}")
@@ -134,13 +134,13 @@ def storage_error(path: Path, needed: int, error: OSError) -> StorageError:
     return StorageError(f"{path}: cannot be written: {error.strerror}")
 
 
-def write_members(stage: Path, members: Mapping[str, bytes], format_version: int) -> None:
+def write_files(stage: Path, files: Mapping[str, bytes], format_version: int) -> None:
     """Write the files of a checkpoint and, last, the manifest that lists and hashes them and itself."""
-    for name, data in members.items():
+    for name, data in files.items():
         write_file(stage / name, data)
-    files = {name: {"bytes": len(data), "sha256": sha256(data)} for name, data in members.items()}
+    listed = {name: {"bytes": len(data), "sha256": sha256(data)} for name, data in files.items()}
     fault_point("save:before-manifest")
-    write_manifest(stage, {"files": files, "format": format_version, "kind": CHECKPOINT})
+    write_manifest(stage, {"files": listed, "format": format_version, "kind": CHECKPOINT})
 
 
 def write_manifest(stage: Path, manifest: Mapping[str, Any]) -> None:
@@ -149,36 +149,36 @@ def write_manifest(stage: Path, manifest: Mapping[str, Any]) -> None:
 
 
 def read_manifest(
-    path: Path, kind: str, format_version: int, fault: type[RLTrainingError] = CheckpointError
+    path: Path, kind: str, format_version: int, error_type: type[RLTrainingError] = CheckpointError
 ) -> dict[str, Any]:
     """Return the verified manifest of a directory, without its own hash."""
     where = path / MANIFEST
-    data = read_regular_file(where, MAX_JSON_BYTES, fault)
-    manifest = parse_json(data, str(where), fault)
+    data = read_regular_file(where, MAX_JSON_BYTES, error_type)
+    manifest = parse_json(data, str(where), error_type)
     claimed = manifest.pop("sha256", None)
     if claimed != sha256(canonical_json(manifest)) or data != canonical_json({**manifest, "sha256": claimed}):
-        raise fault(f"{where}: is damaged (its hash does not match)")
+        raise error_type(f"{where}: is damaged (its hash does not match)")
     if manifest.get("kind") != kind or manifest.get("format") != format_version:
         found = f"{manifest.get('kind')!r}, format {manifest.get('format')!r}"
-        raise fault(f"{where}: is {found}, not {kind!r}, format {format_version}; use the version that wrote it")
+        raise error_type(f"{where}: is {found}, not {kind!r}, format {format_version}; use the version that wrote it")
     return manifest
 
 
-def read_members(path: Path, format_version: int) -> dict[str, bytes]:
-    """Return the verified files of a checkpoint; any missing, added, cut or flipped byte is refused by file name."""
+def read_files(path: Path, format_version: int) -> dict[str, bytes]:
+    """Return the verified files of a checkpoint; a missing, added, truncated or corrupted file is refused by name."""
     if not path.is_dir() or path.is_symlink():
         raise CheckpointError(f"{path}: there is no checkpoint here")
     manifest = read_manifest(path, CHECKPOINT, format_version)
-    files: dict[str, dict[str, Any]] = manifest["files"]
+    listed: dict[str, dict[str, Any]] = manifest["files"]
     found = {entry.name for entry in path.iterdir()} - {MANIFEST}
-    if found != set(files):
-        raise CheckpointError(f"{path}: holds {sorted(found)} where its manifest lists {sorted(files)}")
-    members = {}
-    for name, entry in files.items():
-        members[name] = read_regular_file(path / name, entry["bytes"])
-        if len(members[name]) != entry["bytes"] or sha256(members[name]) != entry["sha256"]:
+    if found != set(listed):
+        raise CheckpointError(f"{path}: holds {sorted(found)}, but its manifest lists {sorted(listed)}")
+    files = {}
+    for name, entry in listed.items():
+        files[name] = read_regular_file(path / name, entry["bytes"])
+        if len(files[name]) != entry["bytes"] or sha256(files[name]) != entry["sha256"]:
             raise CheckpointError(f"{path / name}: is damaged (its hash does not match the manifest)")
-    return members
+    return files
 
 
 def sha256(data: bytes) -> str:

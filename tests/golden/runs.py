@@ -22,7 +22,8 @@ import rl_training
 from rl_training.data import TransitionDataset, save_dataset
 
 VALUES = Path(__file__).parent / "values.json"
-OFFLINE = ("IQL", "XQL", "TD3BC", "CQL", "CalQL")
+OFFLINE = ("IQL", "XQL", "TD3BC", "CQL", "CalQL", "BC")
+WITHOUT_CRITICS = ("BC",)  # nothing to finetune, and rewards that are not transformed
 ONLINE = ("SAC", "REDQ", "RLPD")
 ENGINES = ("eager", "compile")
 STEPS = 200
@@ -49,8 +50,21 @@ OWN = {
         "offline_pretrain_updates": 60,
     },
 }
-SWEPT = {"IQL": "expectile", "XQL": "loss_temperature", "TD3BC": "alpha", "CQL": "cql_alpha", "CalQL": "cql_alpha"}
-SWEPT_VALUES = {"expectile": [0.6, 0.9], "loss_temperature": [1.0, 2.0], "alpha": [1.0, 2.5], "cql_alpha": [1.0, 5.0]}
+SWEPT = {
+    "BC": "max_grad_norm",
+    "IQL": "expectile",
+    "XQL": "loss_temperature",
+    "TD3BC": "alpha",
+    "CQL": "cql_alpha",
+    "CalQL": "cql_alpha",
+}
+SWEPT_VALUES = {
+    "max_grad_norm": [0.1, 1.0],
+    "expectile": [0.6, 0.9],
+    "loss_temperature": [1.0, 2.0],
+    "alpha": [1.0, 2.5],
+    "cql_alpha": [1.0, 5.0],
+}
 RECIPE = {"kind": "random", "size": 1000, "seed": 3}
 
 
@@ -85,8 +99,7 @@ def solo(name: str, run_dir: Path, engine: str, _data: Path) -> None:
 
 
 def population(name: str, run_dir: Path, engine: str, _data: Path) -> None:
-    knob = SWEPT.get(name, "critic_learning_rate")
-    values = SWEPT_VALUES.get(knob, [1e-3, 3e-4])
+    knob, values = SWEPT.get(name, ("critic_learning_rate", [1e-3, 3e-4]))
     train(name, run_dir, engine, seeds=[0, 7], sweep={knob: values, "actor_learning_rate": [1e-3, 3e-4]})
 
 
@@ -97,7 +110,8 @@ def finetune(name: str, run_dir: Path, engine: str, _data: Path) -> None:
 
 def streamed(name: str, run_dir: Path, engine: str, data: Path) -> None:
     block = {"dataset": {"path": str(data / "streamed")}, "max_dataset_bytes": 2**20}
-    train(name, run_dir, engine, normalize_observations=True, reward={"normalize": True}, **block)
+    reward = {} if name in WITHOUT_CRITICS else {"reward": {"normalize": True}}
+    train(name, run_dir, engine, normalize_observations=True, **reward, **block)
 
 
 def held_out(name: str, run_dir: Path, engine: str, data: Path) -> None:
@@ -110,7 +124,8 @@ Case = tuple[str, Callable[[str, Path, str, Path], None], str, str]
 def cases() -> list[Case]:
     """Every run: name, how it is made, algorithm and engine."""
     kinds = [(solo, (*OFFLINE, *ONLINE)), (population, (*OFFLINE, *ONLINE))]
-    kinds += [(finetune, OFFLINE), (streamed, OFFLINE), (held_out, OFFLINE)]
+    with_critics = [name for name in OFFLINE if name not in WITHOUT_CRITICS]
+    kinds += [(finetune, with_critics), (streamed, OFFLINE), (held_out, OFFLINE)]
     return [
         (f"{algorithm}/{make.__name__}/{engine}", make, algorithm, engine)
         for make, algorithms in kinds

@@ -1,7 +1,7 @@
 """Behaviour cloning (Pomerleau: "Efficient training of artificial neural networks for autonomous navigation", 1991).
 
-The policy regresses the logged actions, by maximum likelihood or by squared error; rewards play no part. On the best episodes
-alone (`dataset: {..., top: 10%}`) it is the 10 % BC of the papers.
+The policy regresses on the logged actions, by maximum likelihood or by squared error; rewards are not used. Trained on the
+best episodes only (`dataset: {..., top: 10%}`) it is the 10 % BC of the papers.
 """
 
 from typing import Any
@@ -25,19 +25,19 @@ def regression_loss(predicted: Tensor, actions: Tensor) -> Tensor:
 
 
 def bc_loss(model: MLPBCModel, batch: Batch, **knobs: Any) -> tuple[Tensor, Metrics]:
-    """Return the loss and metrics of behaviour cloning for a batch, changing nothing; `knobs` as of `BC`."""
+    """Return the loss and metrics of behaviour cloning for a batch, without side effects; `knobs` as for `BC`."""
     return BC(model, **knobs).pure_loss(batch)
 
 
 class BC(Learner[MLPBCModel, BCKnobs]):
-    """Behaviour cloning on a model of stacked members; `bc_loss` is the squared distance whatever the policy is."""
+    """Behaviour cloning on a model of stacked members; the metric `bc_loss` is the squared error for either policy."""
 
     knobs_type = BCKnobs
     metric_names = ("actor_loss", "bc_loss")
 
     def loss(self, batch: Batch, step: Step) -> tuple[Tensor, Metrics]:
         """Return the sum of the losses over members, and metrics (members,)."""
-        del step  # nothing is drawn and the policy is always due
+        del step  # no random numbers, and the policy is always due
         model = self.model
         mean = model.mean_actions(model.online, batch.observations)
         actor = distance = regression_loss(mean, batch.actions)

@@ -1,4 +1,4 @@
-"""What every critic here shares: the one-step target and the squared error to it."""
+"""The one-step target and the loss to it, which all critics share."""
 
 import torch
 from torch import Tensor
@@ -9,7 +9,7 @@ from rl_training.data.batch import Batch
 
 
 def td_target(batch: Batch, next_values: Tensor, gamma: Knob) -> Tensor:
-    """Return r + gamma (1 - d) V(s'), (members, batch); a timeout is no end and still counts V(s')."""
+    """Return r + gamma (1 - d) V(s'), (members, batch); d is 0 at a timeout, which still bootstraps from V(s')."""
     return torch.addcmul(batch.rewards, (1.0 - batch.terminals).mul_(gamma), next_values)
 
 

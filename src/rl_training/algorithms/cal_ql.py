@@ -1,8 +1,8 @@
 """Calibrated Q-learning (Nakamoto and others: "Cal-QL: calibrated offline RL pre-training for efficient fine-tuning", 2023).
 
-CQL whose penalty does not push the value of a policy action below what the data is known to reach from that state: the
-sampled value is floored by the Monte-Carlo return of s before it enters the log-sum-exp. Where the floor binds no gradient
-flows. Uniform actions and the actions in the data are left alone.
+CQL whose penalty does not push the value of a policy action below the return that the data reached from that state: the
+sampled value is floored at the Monte-Carlo return of s before it enters the log-sum-exp. No gradient flows where the floor
+applies. Uniform actions and the actions in the data are not floored.
 """
 
 from typing import Any
@@ -19,12 +19,12 @@ from rl_training.models.sac import MLPSACModel
 
 
 def cal_ql_loss(model: MLPSACModel, batch: Batch, *, step: int = 0, **knobs: Any) -> tuple[Tensor, Metrics]:
-    """Return Cal-QL's loss and metrics with the random numbers of `step`, changing nothing; `knobs` as of `CalQL`."""
+    """Return Cal-QL's loss and metrics with the random numbers of `step`, without side effects; `knobs` as for `CalQL`."""
     return CalQL(model, **knobs).pure_loss(batch, step)
 
 
 class CalQL(CQL):
-    """CQL with policy-sampled values floored by `returns_to_go`; `calibrated_fraction` is the share that was floored."""
+    """CQL with policy-sampled values floored at `returns_to_go`; `calibrated_fraction` is the share that was floored."""
 
     knobs_type = CalQLKnobs
     knobs: CalQLKnobs

@@ -1,9 +1,9 @@
 """Conservative Q-learning (Kumar, Zhou, Tucker, Levine: "Conservative Q-learning for offline RL", 2020), variant CQL(H).
 
-SAC whose critics are pushed down on actions that the data does not show and up on those it does. The log-sum-exp over all
-actions is estimated by importance sampling (appendix F) from three sources: uniform actions, the policy at s, and the policy
-at s'. All are scored at s; scoring the third at s' is a known mistake. The sum is not divided by the number of samples, as in
-the authors' code. The target leaves the entropy out unless `backup_entropy` asks for it.
+SAC whose critics are pushed down on actions outside the data and up on those in it. The log-sum-exp over all actions is
+estimated by importance sampling (appendix F) from three sources: uniform actions, the policy at s, and the policy at s'. All
+are evaluated at s; evaluating the third at s' is a common bug. As in the authors' code, the sum is not divided by the number
+of samples. The target leaves out the entropy unless `backup_entropy` is set.
 """
 
 from math import log
@@ -30,7 +30,7 @@ def importance_log_sum_exp(q: Tensor, log_density: Tensor, temperature: Knob = 1
 
 
 def clipped(difference: Tensor, lowest: Knob | None, highest: Knob | None) -> Tensor:
-    """Return each row's difference inside its limits, where there are any; beyond them no gradient flows."""
+    """Return each row's difference clamped to the limits that are given; no gradient flows where it is clamped."""
     if lowest is not None:
         difference = difference.clamp(min=per_member(lowest, difference))
     if highest is not None:
@@ -39,19 +39,19 @@ def clipped(difference: Tensor, lowest: Knob | None, highest: Knob | None) -> Te
 
 
 def cql_loss(model: MLPSACModel, batch: Batch, *, step: int = 0, **knobs: Any) -> tuple[Tensor, Metrics]:
-    """Return CQL's loss and metrics with the random numbers of `step`, changing nothing; `knobs` as of `CQL`."""
+    """Return CQL's loss and metrics with the random numbers of `step`, without side effects; `knobs` as for `CQL`."""
     return CQL(model, **knobs).pure_loss(batch, step)
 
 
 class CQL(SAC):
-    """SAC with a conservative penalty on the critics; `critic_loss` reports both, `conservative_loss` the penalty."""
+    """SAC with a conservative penalty on the critics; `critic_loss` includes it, and `conservative_loss` reports it alone."""
 
     knobs_type: ClassVar[type[CQLKnobs]] = CQLKnobs
     knobs: CQLKnobs
     metric_names: ClassVar[tuple[str, ...]] = (*SAC.metric_names, "conservative_loss")
 
     def critic_loss(self, batch: Batch, target: Tensor, next_policy: TanhGaussian, step: Step) -> tuple[Tensor, Metrics]:
-        """Return squared error plus penalty, (members,); data and sampled actions are scored in one product."""
+        """Return squared error plus penalty, (members,); data and sampled actions are evaluated in one product."""
         samples = self.knobs.num_cql_samples
         actions, log_density = self.sampled_actions(batch, next_policy, step)
         scored = torch.cat((batch.actions.unsqueeze(1), actions), dim=1)
@@ -78,17 +78,17 @@ class CQL(SAC):
         return torch.cat((uniform, here, there), dim=1), torch.cat((uniform_density, here_density, there_density), dim=1)
 
     def policy_values(self, q: Tensor, batch: Batch) -> tuple[Tensor, Metrics]:
-        """Return the values of policy-sampled actions as the penalty sees them: here, as they are."""
+        """Return the values of policy-sampled actions for the penalty, unchanged in CQL, and extra metrics."""
         del batch
         return q, {}
 
     def weighted_penalty(self, difference: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the penalty, and the loss of an automatic weight, (members,), from each critic's mean difference."""
+        """Return the penalty and the loss of an automatic weight, (members,), given each critic's mean difference."""
         knobs = self.knobs
         if knobs.lagrange_gap is None:
             total = difference.sum(1)
             return per_member(knobs.cql_alpha, total) * total, torch.zeros_like(total)
         excess = knobs.cql_alpha * (difference - knobs.lagrange_gap)
         multiplier = self.model.log_multiplier(self.model.online).exp().clamp(max=MAX_MULTIPLIER)
-        # the weight grows while the critics' mean gap is above its aim; both critics count
+        # the weight grows while the gap, averaged over all critics, exceeds `lagrange_gap`
         return multiplier.detach() * excess.sum(1), -multiplier * excess.detach().mean(1)

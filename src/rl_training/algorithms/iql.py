@@ -1,8 +1,8 @@
 """Implicit Q-learning (Kostrikov, Nair, Levine: "Offline reinforcement learning with implicit Q-learning", 2021).
 
-The value network regresses an upper expectile of the target critics over the actions in the data, the critics regress on
-that value, and the policy clones the data weighted by exp(advantage): no action outside the data is ever scored.
-All three losses are taken at the parameters from before the step, as in CORL; the official code updates V first.
+The value network regresses on an upper expectile of the target critics over the actions in the data, the critics regress on
+that value, and the policy clones the data weighted by exp(advantage): no action outside the data is ever evaluated.
+All three losses use the parameters from before the step, as in CORL; the official code updates V first.
 """
 
 from typing import Any, ClassVar
@@ -35,19 +35,19 @@ def actor_loss(weights: Tensor, log_prob: Tensor) -> Tensor:
 
 
 def iql_loss(model: MLPIQLModel, batch: Batch, **knobs: Any) -> tuple[Tensor, Metrics]:
-    """Return IQL's loss and metrics for a batch, changing nothing; `knobs` as of `IQL`."""
+    """Return IQL's loss and metrics for a batch, without side effects; `knobs` as for `IQL`."""
     return IQL(model, **knobs).pure_loss(batch)
 
 
 class IQL(Learner[MLPIQLModel, IQLKnobs]):
-    """Implicit Q-learning on a model of stacked members; `value_loss` is the seam for variants."""
+    """Implicit Q-learning on a model of stacked members; variants override `value_loss`."""
 
     knobs_type: ClassVar[type[IQLKnobs]] = IQLKnobs
     metric_names = ("value_loss", "critic_loss", "actor_loss", "q_mean", "v_mean", "advantage_mean", "weight_mean")
 
     def loss(self, batch: Batch, step: Step) -> tuple[Tensor, Metrics]:
         """Return the sum of value, critic and actor losses over members, and metrics (members, ...)."""
-        del step  # nothing is drawn and every group is always due
+        del step  # no random numbers, and every group is always due
         model, knobs, online = self.model, self.knobs, self.model.online
         with torch.no_grad():
             target_q = model.q_values(model.target, batch.observations, batch.actions).amin(1)

@@ -1,4 +1,4 @@
-"""What the loop knows of an algorithm: it can update, act, and give or take its state."""
+"""The interface between the loop and an algorithm: it can update, act, and save or load its state."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
@@ -19,14 +19,14 @@ from rl_training.models.base import StackedModel
 from rl_training.rng import Draws, normals
 
 Metrics = dict[str, Tensor]
-"""Detached tensors by name, (members, ...); their mean over all but the first axis is taken when somebody reads them."""
+"""Detached tensors by name, (members, ...); the mean over all axes but the first is taken when they are reported."""
 KnobsT = TypeVar("KnobsT", bound=LearnerKnobs)
 ModelT = TypeVar("ModelT", bound=StackedModel)
 
 
 @dataclass(frozen=True, slots=True)
 class UpdateResult:
-    """What one call of `update` did."""
+    """The outcome of one call of `update`."""
 
     gradient_steps: int
     metrics: Metrics
@@ -34,15 +34,15 @@ class UpdateResult:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What a loss knows of the gradient step it is taken for."""
+    """What a loss needs to know about the gradient step it is computed for."""
 
     draws: Draws  # the random numbers of the step
-    due: Collection[str]  # the groups that will be trained; no other needs a gradient
-    report: bool = True  # whether somebody will read the metrics
+    due: Collection[str]  # the groups that will be trained; the others need no gradient
+    report: bool = True  # whether the metrics will be read
 
 
 def gradients_if(wanted: bool) -> AbstractContextManager[object]:
-    """Return a block that builds no graph unless it is wanted; inside `no_grad` none is built either way."""
+    """Return a context that disables gradients unless they are wanted; inside `no_grad` they stay disabled either way."""
     return nullcontext() if wanted else torch.no_grad()
 
 
@@ -57,10 +57,10 @@ def solo_shapes(metrics: Metrics) -> Metrics:
 
 
 class Learner(ABC, Generic[ModelT, KnobsT]):
-    """One gradient step at a time: every loss at the parameters from before the step, one backward, Adam, then polyak.
+    """Takes gradient steps: all losses at the parameters from before the step, one backward pass, Adam, then target updates.
 
-    A subclass names its knobs and metrics and gives `loss`. Bad knobs are refused here, by name and range. `member_knobs`
-    holds what members differ in, a mapping for each; such a knob is then a column (members, 1) in `knobs`.
+    A subclass defines its knobs, its metrics and `loss`. Invalid knobs are rejected here, by name and range. `member_knobs`
+    holds a mapping per member with the knobs in which members differ; such a knob is a column (members, 1) in `knobs`.
     """
 
     knobs_type: ClassVar[type[Any]]
@@ -74,21 +74,21 @@ class Learner(ABC, Generic[ModelT, KnobsT]):
 
     @cached_property
     def optimizer(self) -> GroupedAdam:
-        """Adam over the groups of the model; its moments are allocated when first used."""
+        """Adam over the groups of the model; its moments are allocated on first use."""
         return GroupedAdam(self.model.trained, {name: self._options(name) for name in self.model.trained.groups})
 
     @cached_property
     def tau(self) -> Tensor:
-        """The share of the online networks that targets take over, (members,), on the model's device."""
+        """The polyak factor of the targets, (members,), on the model's device."""
         tau = torch.as_tensor(self._tau, dtype=torch.float32, device=self.model.device)
         return tau.reshape(-1).expand(self.model.members).contiguous()
 
     @property
     def _tau(self) -> Any:
-        return self.knobs.tau if isinstance(self.knobs, CriticKnobs) else 1.0  # nothing follows where there are no critics
+        return self.knobs.tau if isinstance(self.knobs, CriticKnobs) else 1.0  # without critics there are no targets
 
     def _options(self, group: str) -> GroupOptions:
-        """How a group is trained: its learning rate is the knob of its name."""
+        """How a group is trained; its learning rate is the knob `<group>_learning_rate`."""
         rate: float = getattr(self.knobs, f"{group}_learning_rate")
         return GroupOptions(rate, max_grad_norm=self.knobs.max_grad_norm)
 
@@ -96,7 +96,7 @@ class Learner(ABC, Generic[ModelT, KnobsT]):
     def loss(self, batch: Batch, step: Step) -> tuple[Tensor, Metrics]:
         """Return the scalar to minimise and detached metrics (members, ...).
 
-        Where a group is not due its loss is not part of the scalar, and is computed only for a report.
+        The loss of a group that is not due is not part of the scalar, and is computed only if the step reports metrics.
         """
 
     def due_groups(self, step: int) -> Collection[str]:
@@ -105,7 +105,7 @@ class Learner(ABC, Generic[ModelT, KnobsT]):
         return self.model.trained.groups
 
     def targets_due(self, step: int) -> bool:
-        """Return whether the targets follow at a step; always, where there are any, unless an algorithm delays them."""
+        """Return whether the targets are updated at a step; always, if there are any, unless an algorithm delays them."""
         del step
         return bool(self.model.target_groups)
 
@@ -119,39 +119,39 @@ class Learner(ABC, Generic[ModelT, KnobsT]):
         return metrics
 
     def gradients(self, loss: Tensor, due: Collection[str]) -> dict[str, Tensor]:
-        """Return the gradient of each segment of the due groups, (members, segment size), clipped where asked for."""
+        """Return the gradient of each segment of the due groups, (members, segment size), clipped to `max_grad_norm`."""
         return self.optimizer.clipped(self.model.gradients(loss, due), due)
 
     def apply(self, gradients: Mapping[str, Tensor], due: Collection[str], rates: Mapping[str, float]) -> None:
-        """Move the due groups by their gradients, and the targets where they are due, and count the step."""
+        """Update the due groups by their gradients, and the targets if they are due, and count the step."""
         self.move(gradients, due, rates, targets=self.targets_due(self.step))
         self.step += 1
 
     def move(
         self, gradients: Mapping[str, Tensor], due: Collection[str], rates: Mapping[str, float], *, targets: bool
     ) -> None:
-        """Move the due groups by their gradients, and the targets if asked to; the step is not counted."""
+        """Update the due groups by their gradients, and the targets if `targets`; the step is not counted."""
         self.optimizer.step(gradients, due, rates)
         if targets:
             self.model.update_targets(self._tau)
 
     def update(self, batch: Batch) -> UpdateResult:
-        """Take one gradient step; a solo learner takes and gives shapes without the members axis."""
+        """Take one gradient step; with one member, batch and metrics have no members axis."""
         draws = Draws.of_steps(self.model.seed_tensor, self.step)
         metrics = self.train_step(batch.with_members(self.model.members), draws)
         return UpdateResult(gradient_steps=1, metrics=solo_shapes(metrics))
 
     def pure_loss(self, batch: Batch, step: int = 0) -> tuple[Tensor, Metrics]:
-        """Return the loss with every group due, and its metrics, for the random numbers of a step; nothing changes."""
+        """Return the loss with every group due, and its metrics, with the random numbers of a step; without side effects."""
         draws = Draws.of_steps(self.model.seed_tensor, step)
         groups = self.model.trained.groups
         loss, metrics = self.loss(batch.with_members(self.model.members), Step(draws, groups))
         return loss, solo_shapes(metrics)
 
     def act(self, observations: Tensor, *, deterministic: bool = True, step: int = 0) -> Tensor:
-        """Return actions in [-1, 1] for observations (members, batch, dim); solo also (batch, dim) or (dim,).
+        """Return actions in [-1, 1] for observations (members, batch, dim), with one member also (batch, dim) or (dim,).
 
-        They are the mean of the policy, or a sample of the stream `act` at `step`.
+        They are the mean of the policy, or a sample with the random numbers of the stream `act` at `step`.
         """
         solo_rank = observations.ndim if self.model.members == 1 and observations.ndim < 3 else 0
         stacked = observations.reshape(1, -1, observations.shape[-1]) if solo_rank else observations
@@ -162,7 +162,7 @@ class Learner(ABC, Generic[ModelT, KnobsT]):
         return actions.reshape(*observations.shape[:-1], -1) if solo_rank else actions
 
     def buffers(self) -> list[Tensor]:
-        """Return every tensor that training changes, each with a leading members axis, without copying."""
+        """Return every tensor that training modifies, each with a leading members axis, without copying."""
         return [self.model.trained.flat, self.model.targets.flat, *self.optimizer.buffers()]
 
     def state_dict(self) -> dict[str, Tensor]:

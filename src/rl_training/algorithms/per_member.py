@@ -1,4 +1,4 @@
-"""Knobs that members of one model may differ in: one column per knob, which the losses take in the place of a number."""
+"""Knobs that may differ between the members of one model: one column per knob, which losses use like a number."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
@@ -15,9 +15,9 @@ KnobsT = TypeVar("KnobsT", bound=LearnerKnobs)
 
 
 def per_member(knob: Knob, values: Tensor) -> Knob:
-    """Return a knob as it meets values (members, ...): a number as it is, a column with just as many axes as they have.
+    """Return a knob reshaped to broadcast against values (members, ...); a number is returned unchanged.
 
-    Two axes need no help: a column meets (members, batch) as it is. With any other rank it would meet the wrong axis.
+    A column (members, 1) broadcasts against (members, batch) without help. With any other rank it would match the wrong axis.
     """
     return knob.reshape(-1, *(1 for _ in values.shape[1:])) if isinstance(knob, Tensor) else knob
 
@@ -29,7 +29,7 @@ def swept_knobs(
     members: int,
     device: torch.device,
 ) -> KnobsT:
-    """Return checked knobs, with a column (members, 1) for each that `member_knobs` names; every member's are legal."""
+    """Return checked knobs, with a column (members, 1) for each that `member_knobs` names; every member's are checked."""
     checked = knobs_type.checked(knobs)
     if not any(member_knobs):
         return checked
@@ -39,7 +39,7 @@ def swept_knobs(
     every = [knobs_type.checked({**knobs, **own}) for own in member_knobs]
 
     def column(name: str) -> Tensor:
-        # the optimizer scales a rate in float64, as it does a number; what meets a batch has the batch's precision
+        # the optimizer computes with rates in float64, as it does with a plain number; losses compute in the batch's float32
         precision = torch.float64 if name.endswith("_learning_rate") else torch.float32
         return torch.tensor([[getattr(own, name)] for own in every], dtype=precision, device=device)
 

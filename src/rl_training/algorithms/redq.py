@@ -1,8 +1,8 @@
 """Randomized ensembled double Q-learning (Chen, Wang, Zhou, Ross: "Randomized ensembled double Q-learning", 2021).
 
 SAC with N critics: the target is the minimum over a random subset of M of them, drawn anew for every update, and the policy
-climbs the mean of all N. That keeps the bias small enough for many updates per environment step; the policy itself moves
-once per `actor_interval` updates. How many updates an environment step gets is the trainer's affair.
+maximises the mean of all N. That keeps the bias small enough for many updates per environment step; the policy is updated
+once per `actor_interval` updates. The number of updates per environment step is handled by the trainer.
 """
 
 from typing import Any, ClassVar, Literal
@@ -19,7 +19,7 @@ from rl_training.models.sac import MLPSACModel
 
 
 def random_subsets(uniforms: Tensor, size: int) -> Tensor:
-    """Return `size` different critics per member, (members, size), from one uniform per critic (members, critics)."""
+    """Return `size` distinct critics per member, (members, size), given one uniform per critic (members, critics)."""
     return uniforms.argsort(dim=1)[:, :size]
 
 
@@ -30,7 +30,7 @@ def subset_minimum(q: Tensor, subset: Tensor) -> Tensor:
 
 
 def redq_loss(model: MLPSACModel, batch: Batch, *, step: int = 0, **knobs: Any) -> tuple[Tensor, Metrics]:
-    """Return REDQ's loss and metrics with the random numbers of `step`, changing nothing; `knobs` as of `REDQ`."""
+    """Return REDQ's loss and metrics with the random numbers of `step`, without side effects; `knobs` as for `REDQ`."""
     return REDQ(model, **knobs).pure_loss(batch, step)
 
 
@@ -51,5 +51,5 @@ class REDQ(SAC):
         """Return the minimum of a random subset of critics for the target, the mean of all for the policy."""
         if purpose == "actor":
             return q.mean(1)
-        chances = step.draws.uniforms("critic_subset", (self.model.num_critics,))
-        return subset_minimum(q, random_subsets(chances, self.knobs.subset_size))
+        uniforms = step.draws.uniforms("critic_subset", (self.model.num_critics,))
+        return subset_minimum(q, random_subsets(uniforms, self.knobs.subset_size))

@@ -1,8 +1,8 @@
 """Soft actor-critic (Haarnoja, Zhou, Abbeel, Levine: "Soft actor-critic", 2018; "... algorithms and applications", 2018).
 
-The critics regress on the reward and the soft value of the next state, the policy climbs the smaller critic with a bonus for
-its entropy, and the temperature of that bonus is learned so that the entropy stays at its target. The temperature's loss is
--log(alpha) (log pi + H), the form of rlkit and CORL. All losses are taken at the parameters from before the step.
+The critics regress on the reward plus the soft value of the next state, the policy maximises the smaller critic with a bonus
+for its entropy, and the temperature of that bonus is learned so that the entropy stays at its target. The temperature's loss
+is -log(alpha) (log pi + H), as in rlkit and CORL. All losses use the parameters from before the step.
 """
 
 from collections.abc import Collection
@@ -25,19 +25,19 @@ def actor_loss(alpha: Tensor, log_prob: Tensor, q: Tensor) -> Tensor:
 
 
 def temperature_loss(log_alpha: Tensor, log_prob: Tensor, target_entropy: Knob) -> Tensor:
-    """Equation 18 on the log: batch mean of -log(alpha) (log pi(a | s) + H); its gradient stops at log pi."""
+    """Equation 18 with log(alpha) for alpha: batch mean of -log(alpha) (log pi(a | s) + H), without gradient for log pi."""
     return -log_alpha * (log_prob.detach() + target_entropy).mean(-1)
 
 
 def sac_loss(model: MLPSACModel, batch: Batch, *, step: int = 0, **knobs: Any) -> tuple[Tensor, Metrics]:
-    """Return SAC's loss and metrics with the random numbers of `step`, changing nothing; `knobs` as of `SAC`."""
+    """Return SAC's loss and metrics with the random numbers of `step`, without side effects; `knobs` as for `SAC`."""
     return SAC(model, **knobs).pure_loss(batch, step)
 
 
 class SAC(Learner[MLPSACModel, SACKnobs]):
     """Soft actor-critic on a model of stacked members, with any number of critics.
 
-    Two seams carry the variants: `aggregate` (how an ensemble becomes one value) and `critic_loss`.
+    Variants override `aggregate` (how the values of an ensemble become one) and `critic_loss`.
     """
 
     knobs_type: ClassVar[type[SACKnobs]] = SACKnobs
@@ -71,7 +71,7 @@ class SAC(Learner[MLPSACModel, SACKnobs]):
         return log_alpha.exp() if isinstance(alpha, str) else torch.ones_like(log_alpha) * alpha
 
     def next_values(self, batch: Batch, next_policy: TanhGaussian, alpha: Tensor, step: Step) -> Tensor:
-        """Return V(s') = Q(s', a') - alpha log pi(a' | s') for a' ~ pi, of `backup_actions` draws the one with the best Q."""
+        """Return V(s') = Q(s', a') - alpha log pi(a' | s'), where a' is the best by Q of `backup_actions` draws from pi."""
         shape = (self.knobs.backup_actions, *next_policy.mean.shape[1:])
         actions, log_prob = next_policy.sample(step.draws.normals("next_actions", shape))
         q = self.model.q_values(self.model.target, batch.next_observations, actions)
@@ -86,14 +86,14 @@ class SAC(Learner[MLPSACModel, SACKnobs]):
         return q.amin(1)
 
     def critic_loss(self, batch: Batch, target: Tensor, next_policy: TanhGaussian, step: Step) -> tuple[Tensor, Metrics]:
-        """Return the squared error of every critic to the target, (members,)."""
+        """Return the squared error to the target, summed over critics, (members,), and metrics."""
         del next_policy, step
         q = self.model.q_values(self.model.online, batch.observations, batch.actions)
         loss = td_loss(q, target)
         return loss, {"critic_loss": loss.detach(), "q_mean": q.detach()}
 
     def actor_and_temperature_loss(self, batch: Batch, alpha: Tensor, step: Step) -> tuple[Tensor, Metrics]:
-        """Return the loss of the policy plus that of an automatic temperature, (members,)."""
+        """Return the loss of the policy plus that of a learned temperature, (members,), and metrics."""
         model = self.model
         policy = model.policy(model.online, batch.observations)
         actions, log_prob = policy.sample(step.draws.normals("actions", policy.mean.shape[1:]))

@@ -1,8 +1,8 @@
 """TD3+BC (Fujimoto and Gu: "A minimalist approach to offline reinforcement learning", 2021).
 
 TD3 whose policy also clones the data. The weight of the critic, alpha / mean |Q|, makes the balance independent of the scale
-of the rewards; it is a number per member, not a path for gradients. The published alpha of 2.5 suits data worth cloning:
-on random data it clones noise, so choose it for the data. Policy and targets move every `actor_interval` steps.
+of the rewards; it is a constant per member, without gradient. The published alpha of 2.5 suits data that is worth cloning;
+on random data it clones noise, so choose alpha for the data. Policy and targets are updated every `actor_interval` steps.
 """
 
 from collections.abc import Collection
@@ -18,13 +18,13 @@ from rl_training.config.algorithms import TD3BCKnobs
 from rl_training.data.batch import Batch
 from rl_training.models.td3 import MLPTD3Model
 
-_SMALLEST_SCALE = 1e-8  # of mean |Q|, so that critics that are exactly zero give a finite weight
+_SMALLEST_SCALE = 1e-8  # lower bound of mean |Q|, so that critics that are exactly zero give a finite weight
 
 
 def smoothed_actions(actions: Tensor, noise: Tensor, std: Knob, limit: Knob) -> Tensor:
-    """Return the target policy's actions with clipped Gaussian noise, inside [-1, 1]."""
+    """Return the target policy's actions plus clipped Gaussian noise, clamped to [-1, 1]."""
     limit = per_member(limit, noise)
-    clipped = (noise * per_member(std, noise)).clamp(-limit, limit)  # type: ignore[arg-type] # of a kind, both limits
+    clipped = (noise * per_member(std, noise)).clamp(-limit, limit)  # type: ignore[arg-type] # both limits have the same type
     return (actions + clipped).clamp(-1.0, 1.0)
 
 
@@ -35,7 +35,7 @@ def q_weight(q: Tensor, alpha: Knob) -> Tensor:
 
 
 def td3_bc_loss(model: MLPTD3Model, batch: Batch, *, step: int = 0, **knobs: Any) -> tuple[Tensor, Metrics]:
-    """Return the loss and metrics of TD3+BC with the random numbers of `step`, changing nothing; `knobs` as of `TD3BC`."""
+    """Return TD3+BC's loss and metrics with the random numbers of `step`, without side effects; `knobs` as for `TD3BC`."""
     return TD3BC(model, **knobs).pure_loss(batch, step)
 
 
@@ -50,7 +50,7 @@ class TD3BC(Learner[MLPTD3Model, TD3BCKnobs]):
         return ("critic", "actor") if self.targets_due(step) else ("critic",)
 
     def targets_due(self, step: int) -> bool:
-        """Return whether policy and targets move at a step."""
+        """Return whether policy and targets are updated at a step."""
         return (step + 1) % self.knobs.actor_interval == 0
 
     def loss(self, batch: Batch, step: Step) -> tuple[Tensor, Metrics]:
@@ -70,7 +70,7 @@ class TD3BC(Learner[MLPTD3Model, TD3BCKnobs]):
         return loss.sum(), metrics
 
     def next_values(self, batch: Batch, step: Step) -> Tensor:
-        """Return the smaller target critic at the smoothed action of the target policy."""
+        """Return the minimum of the target critics at the smoothed action of the target policy."""
         model, knobs = self.model, self.knobs
         actions = model.actions(model.target, batch.next_observations)
         noise = step.draws.normals("target_noise", actions.shape[1:])
@@ -78,7 +78,7 @@ class TD3BC(Learner[MLPTD3Model, TD3BCKnobs]):
         return model.q_values(model.target, batch.next_observations, actions).amin(1)
 
     def actor_loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Return -lambda mean Q1(s, pi(s)) + mean (pi(s) - a)^2, and its second part, (members,)."""
+        """Return -lambda mean Q1(s, pi(s)) + mean (pi(s) - a)^2, and its second term, (members,)."""
         actions = self.model.actions(self.model.online, batch.observations)
         q = self.model.frozen_first_q(batch.observations, actions)
         cloning = (actions - batch.actions).square().mean((-2, -1))

@@ -2,10 +2,10 @@
 
 IQL whose value network is fitted by Gumbel regression instead of an expectile: errors of a maximum follow a Gumbel
 distribution, and the maximum-likelihood location under it is V = T log E exp(Q / T), a soft maximum over the actions in the
-data, so no action outside them is ever scored. Critics and policy are IQL's, all losses at the parameters from before the
-step (the official code updates V first). The official defaults of a Huber critic and LayerNorm in the value network are the
-options `critic_loss: huber` and `value_layer_norm`. Left out: the log form of the loss, action noise and random actions in
-the value batch, several value updates per step, and the gradient penalty.
+data, so no action outside the data is ever evaluated. Critics and policy are IQL's, and all losses use the parameters from
+before the step (the official code updates V first). The official defaults, a Huber critic and LayerNorm in the value network,
+are the options `critic_loss: huber` and `value_layer_norm`. Left out: the log form of the loss, action noise and random
+actions in the value batch, several value updates per step, and the gradient penalty.
 """
 
 from typing import Any, ClassVar
@@ -23,8 +23,8 @@ from rl_training.models.iql import MLPIQLModel
 def gumbel_rescale_loss(residual: Tensor, loss_temperature: Knob = 1.0, max_value_diff_exp: Knob | None = None) -> Tensor:
     """Return e^-m E[e^z - z - 1] for z = residual / T, (members,): the Gumbel loss scaled down by its largest term.
 
-    z is clipped above at `max_value_diff_exp`. m = max(largest z of the member's batch, -1), without gradient, keeps every
-    exponential at or below e, so nothing overflows; it only changes the size of the step.
+    z is clipped at `max_value_diff_exp` from above. m = max(largest z of the member's batch, -1), without gradient, keeps
+    every exponential at or below e, so nothing overflows; it only changes the size of the step.
     """
     z = residual / loss_temperature
     if max_value_diff_exp is not None:
@@ -34,7 +34,7 @@ def gumbel_rescale_loss(residual: Tensor, loss_temperature: Knob = 1.0, max_valu
 
 
 def xql_value_loss(residual: Tensor, **knobs: Any) -> Tensor:
-    """Return the value loss from Q - V, (members,): Gumbel regression, or the expectile for `vanilla_value_loss`."""
+    """Return the value loss for residuals Q - V, (members,): Gumbel regression, or for `vanilla_value_loss` the expectile."""
     return _value_loss(residual, XQLKnobs.checked(knobs))
 
 
@@ -45,7 +45,7 @@ def _value_loss(residual: Tensor, knobs: XQLKnobs) -> Tensor:
 
 
 def xql_loss(model: MLPIQLModel, batch: Batch, **knobs: Any) -> tuple[Tensor, Metrics]:
-    """Return XQL's loss and metrics for a batch, changing nothing; `knobs` as of `XQL`."""
+    """Return XQL's loss and metrics for a batch, without side effects; `knobs` as for `XQL`."""
     return XQL(model, **knobs).pure_loss(batch)
 
 

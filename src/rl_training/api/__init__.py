@@ -1,4 +1,4 @@
-"""The stable surface: managed algorithms in the shape people know."""
+"""The stable API: managed algorithms with a familiar interface."""
 
 from rl_training._exports import lazy_exports
 

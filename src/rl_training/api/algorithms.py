@@ -1,6 +1,6 @@
 """The managed classes, one per row of the registry, and the learners under the names `<X>Algorithm`.
 
-Editors and type checkers read the stub beside this file, with every setting by name and type; `make stubs` writes it.
+Editors and type checkers read the stub next to this file, with every setting by name and type; `make stubs` writes it.
 """
 
 from typing import Any

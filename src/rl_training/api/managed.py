@@ -1,4 +1,4 @@
-"""Managed algorithms: construct, learn, evaluate, predict, save, load; the run directory is taken care of."""
+"""Managed algorithms: construct, learn, evaluate, predict, save, load; the run directory is managed for you."""
 
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -74,7 +74,7 @@ class ManagedAlgorithm:
             type(self).__name__,
         )
         if run_dir is not None and not str(run_dir):
-            raise ConfigError("run_dir is empty; give a path, or None for a temporary directory")
+            raise ConfigError("run_dir is empty; pass a path, or None for a temporary directory")
         self._run_dir = Path(run_dir) if run_dir is not None else None
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         self._reporter = reporter
@@ -84,7 +84,7 @@ class ManagedAlgorithm:
 
     @property
     def run_dir(self) -> Path:
-        """The directory of the run; a temporary one is made when none was given."""
+        """The directory of the run; a temporary one is created if none was passed."""
         if self._run_dir is None:
             self._temporary = tempfile.TemporaryDirectory(prefix="rl-training-")
             self._run_dir = Path(self._temporary.name)
@@ -103,19 +103,19 @@ class ManagedAlgorithm:
         return self._start.position if self._start else 0
 
     def learn(self, total_timesteps: int, callback: Callback | Sequence[Callback] | None = None) -> Self:
-        """Train until `total_timesteps` steps have been taken in all; called again, or after `load`, it goes on."""
+        """Train until `total_timesteps` steps have been taken in total; called again, or after `load`, it continues."""
         if self.config.finetune is not None:
-            raise ConfigError("this run is in its online phase: go on with finetune(env_steps)")
+            raise ConfigError("this run is in its online phase: continue with finetune(env_steps)")
         config = make_config({**self.config.record(), "total_timesteps": total_timesteps}, type(self).__name__)
         return self._train(config, callback)
 
     def finetune(self, env_steps: int, callback: Callback | Sequence[Callback] | None = None, **settings: Any) -> Self:
-        """Go on in the environment until `env_steps` steps have been taken there; called again, it goes on.
+        """Continue in the environment until `env_steps` steps have been taken there; called again, it continues.
 
         `settings` are those of the config's `finetune` block: replay, prior_ratio, prior_ratio_end, learning_rate_factor, ...
         """
         if self._start is None:
-            raise ConfigError("there is nothing to go on from: call learn() or load() first")
+            raise ConfigError("there is nothing to continue from: call learn() or load() first")
         block = {**settings, "env_steps": env_steps}
         return self._train(finetune_config(self._start, block, type(self).__name__), callback)
 
@@ -133,7 +133,7 @@ class ManagedAlgorithm:
                 dataset=self._dataset,
                 reporter=self._reporter,
             )
-        finally:  # also after an interruption: what was saved is where `learn` goes on
+        finally:  # also after an interruption: `learn` continues from what was saved
             store = CheckpointStore(self.run_dir / "checkpoints", 2)
             if manager.started:
                 self.config = config
@@ -144,7 +144,7 @@ class ManagedAlgorithm:
 
     @property
     def combinations(self) -> list[Combination]:
-        """What each combination of a sweep has reached over its seeds by the last evaluation; empty without a sweep."""
+        """The result of each combination of a sweep over its seeds at the last evaluation; empty without a sweep."""
         return self.policy.combinations
 
     def evaluate(self, episodes: int = 10, seed: int | None = None) -> EvaluationReport:
@@ -155,7 +155,7 @@ class ManagedAlgorithm:
     def predict(
         self, observation: ArrayLike, deterministic: bool = True, member: int | None = None
     ) -> tuple[NDArray[np.float32], None]:
-        """Return (action, None) for one observation or a batch; of a population, the best member's by default."""
+        """Return (action, None) for one observation or a batch; for a population, the best member's by default."""
         self._predictions += 1
         action = self.policy.predict(observation, deterministic=deterministic, member=member, step=self._predictions - 1)
         return action, None
@@ -185,9 +185,9 @@ class ManagedAlgorithm:
         member: int | None = None,
         checkpoint: str | int = "latest",
     ) -> Self:
-        """Return the trained algorithm of a run directory or a checkpoint, or one member of it; `learn` goes on exactly.
+        """Return the trained algorithm of a run directory or a checkpoint, or one member of it; `learn` continues exactly.
 
-        Of a run directory `checkpoint` chooses `latest`, `best` or the one of a step.
+        For a run directory `checkpoint` selects `latest`, `best` or the one of a step.
         """
         found = find_checkpoint(path, str(checkpoint))
         if member is not None:
@@ -212,7 +212,7 @@ class ManagedAlgorithm:
 
 
 def _dataset_and_setting(dataset: DatasetLike | None) -> tuple[TransitionDataset | None, dict[str, Any]]:
-    """The dataset in memory, or the config's `dataset`, for what was passed."""
+    """The dataset in memory, or the config's `dataset` setting, for the argument passed."""
     if dataset is None or isinstance(dataset, TransitionDataset):
         return dataset, {}
     if isinstance(dataset, str | Path):

@@ -26,7 +26,7 @@ from rl_training.runtime.population import Combination, MemberRecord, combinatio
 
 @dataclass
 class Policy:
-    """A learner with everything between raw observations and real actions."""
+    """A learner with the maps from raw observations and to real actions."""
 
     config: RunConfig[Any]
     learner: Learner[Any, Any]
@@ -44,12 +44,12 @@ class Policy:
     def from_checkpoint(cls, checkpoint: Checkpoint, *, device: str = "auto") -> "Policy":
         """Return the policy of a checkpoint in memory."""
         where, state = str(checkpoint.path), checkpoint.state
-        place = resolve_device(device)
+        target = resolve_device(device)
         try:
             config = make_config(state["config"], where)
             spaces = Spaces.from_json(state["spaces"])
             seeds = [int(seed) for seed in state["seeds"]]
-            learner = build_learner(state["algo"], spaces, seeds, place, config.algo_kwargs, config.member_knobs)
+            learner = build_learner(state["algo"], spaces, seeds, target, config.algo_kwargs, config.member_knobs)
             learner.load_state_dict(checkpoint.learner_tensors)
             learner.step = checkpoint.step
             transforms = Transforms.from_tensors(checkpoint.tensors)
@@ -60,11 +60,11 @@ class Policy:
 
     @property
     def combinations(self) -> list[Combination]:
-        """What each combination of a sweep has reached over its seeds by the last evaluation; empty without a sweep."""
+        """The result of each combination of a sweep over its seeds at the last evaluation; empty without a sweep."""
         return combinations(self.members)
 
     def best_member(self) -> int:
-        """Return the member with the highest last evaluation; 0 where none was evaluated."""
+        """Return the member with the highest last evaluation; 0 if none was evaluated."""
         scores = [-np.inf if member.last_return is None else member.last_return for member in self.members]
         return int(np.argmax(scores))
 
@@ -90,7 +90,7 @@ class Policy:
         return self.spaces.denormalize_actions(actions).reshape(*values.shape[:-1], self.spaces.action_dim)
 
     def evaluate(self, episodes: int = 10, seed: int | None = None, env_id: str | None = None) -> Evaluation:
-        """Return seeded evaluation episodes of every member; never those that training chose its checkpoints by."""
+        """Return seeded evaluation episodes of every member; never those by which training selected checkpoints."""
         environment = env_id or self.config.env_id
         if environment is None:
             raise ConfigError("the run has no environment (env_id is null), so there is nothing to evaluate in")
@@ -110,7 +110,7 @@ def whole_number(name: str, value: Any, low: int, high: int) -> int:
 
 
 class MemberNotes(TypedDict, total=False):
-    """What the row of some members says beside their returns."""
+    """Optional entries in the row of a member."""
 
     knobs: dict[str, float]  # of a sweep's members
     diverged_at: int | None  # the step, for diverged members
@@ -140,12 +140,12 @@ class EvaluationReport(TypedDict):
 def evaluation_report(evaluation: Evaluation, members: Sequence[MemberRecord], member: int | None = None) -> EvaluationReport:
     """Return the plain values of an evaluation: over all episodes, for each member, and a 95 % interval of the mean.
 
-    Diverged members say so and count in no mean, unless there is no other. The members of a sweep have `knobs`, and there are
-    `combinations` of them where more than one member is asked for.
+    Diverged members are marked and excluded from the means, unless all have diverged. The members of a sweep have `knobs`,
+    and there are `combinations` of them if more than one member is requested.
     """
     chosen = range(len(members)) if member is None else [member]
     if member is not None and not 0 <= member < len(members):
-        raise ConfigError(f"member {member} is not there: the checkpoint has members 0 to {len(members) - 1}")
+        raise ConfigError(f"member {member} not found: the checkpoint has members 0 to {len(members) - 1}")
     counted = [index for index in chosen if members[index].status != "diverged"] or list(chosen)
     returns, lengths = evaluation.returns[counted], evaluation.lengths[counted]
     spread = returns.mean(axis=1) if len(returns) > 1 else returns[0]

@@ -1,1 +1,1 @@
-"""Speed: what a training run executes, timed beside the ceilings of the machine and beside other libraries."""
+"""Speed of training runs, compared with the ceilings of the machine and with other libraries."""

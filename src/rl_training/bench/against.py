@@ -1,10 +1,10 @@
-"""Another library at the same shapes, threads and device, in its own environment, round by round in turn with ours."""
+"""Times another library with the same shapes, threads and device, in its own environment, in turns with ours."""
 
 import contextlib
 import json
 import os
 import select
-import subprocess  # the one place that starts a program: the Python that the user named
+import subprocess  # used only here, to start the Python that the user named
 import tempfile
 import time
 from collections.abc import Collection, Iterator, Mapping
@@ -21,19 +21,19 @@ from rl_training.runtime.execution.mode import Execution
 TWINS: Final[Mapping[str, str]] = MappingProxyType(
     {"iql": "IQL", "td3_bc": "TD3PlusBC", "sac": "SAC", "cql": "CQL", "cal_ql": "CalQL"}
 )
-"""Our algorithms that d3rlpy has too, by its name for them."""
+"""Our algorithms that d3rlpy also has, with its names for them."""
 
 PYTHON_VARIABLE = "RL_TRAINING_D3RLPY_PYTHON"
 LOCAL_PYTHON = Path(".venv-d3rlpy") / "bin" / "python"
 
 _WORKER = Path(__file__).with_name("d3rlpy_worker.py")
-_SAME_WORK = {"hidden_sizes", "batch_size", "num_critics", "num_cql_samples"}  # what both sides can be told
-_START_SECONDS, _ROUND_SECONDS = 600.0, 600.0  # after which a silent worker is given up
+_SAME_WORK = {"hidden_sizes", "batch_size", "num_critics", "num_cql_samples"}  # knobs that both libraries have
+_START_SECONDS, _ROUND_SECONDS = 600.0, 600.0  # timeouts for the worker's answers
 _NO_PYTHON = "does --against-python name a Python?"
 
 
 def check_comparable(algo: str, settings: Collection[str], precision: str) -> None:
-    """Raise a ConfigError where d3rlpy has no twin, or cannot be given the same work."""
+    """Raise a ConfigError if d3rlpy does not have the algorithm, or cannot be given the same work."""
     if algo not in TWINS:
         raise ConfigError(f"d3rlpy has no twin of {algo}; --against d3rlpy compares {', '.join(TWINS)}")
     unknown = sorted(set(settings) - _SAME_WORK)
@@ -46,14 +46,14 @@ def check_comparable(algo: str, settings: Collection[str], precision: str) -> No
 
 
 def find_python(given: str | None) -> Path:
-    """Return the Python that has d3rlpy: the one given, that of the environment variable, or the one in `.venv-d3rlpy`."""
+    """Return the Python that has d3rlpy: the one given, else of the environment variable, else of `.venv-d3rlpy`."""
     named = given or os.environ.get(PYTHON_VARIABLE)
     path = Path(named).absolute() if named else LOCAL_PYTHON.absolute()
     if path.is_file() and os.access(path, os.X_OK):
         return path
     where = ("--against-python" if given else PYTHON_VARIABLE) if named else str(LOCAL_PYTHON)
     raise ConfigError(
-        f"{where}: {f'{named} is no program' if named else 'is not there'}; d3rlpy needs an environment of its own: "
+        f"{where}: {f'{named} is not a program' if named else 'not found'}; d3rlpy needs an environment of its own: "
         "`python3 -m venv .venv-d3rlpy && .venv-d3rlpy/bin/pip install torch d3rlpy`, or name a Python with --against-python"
     )
 
@@ -68,7 +68,7 @@ class Rival:
     def opponent(
         self, config: RunConfig[Any], rows: int, sizes: tuple[int, int], resolved: Execution, device: str
     ) -> Iterator["Opponent"]:
-        """Start d3rlpy with the work of a config; it is ended with the block."""
+        """Start d3rlpy with the work of a config; it is stopped when the block ends."""
         kwargs = config.algo_kwargs
         settings = {
             "algorithm": TWINS[config.algo],
@@ -94,7 +94,7 @@ class Rival:
 
     def _start(self, errors: IO[bytes], environment: dict[str, str]) -> "subprocess.Popen[bytes]":
         try:
-            return subprocess.Popen(  # noqa: S603 - a program that the user named, without a shell
+            return subprocess.Popen(  # noqa: S603 - the user named the program, and no shell is used
                 [self.python, "-I", _WORKER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, env=environment
             )
         except OSError as error:
@@ -102,7 +102,7 @@ class Rival:
 
 
 class Opponent:
-    """A running d3rlpy that answers requests; whatever goes wrong with it is one line."""
+    """A running d3rlpy worker that answers requests; any failure is raised as a one-line ConfigError."""
 
     name = "d3rlpy"
 
@@ -113,7 +113,7 @@ class Opponent:
         self.versions = self._ask(json.dumps(settings), _START_SECONDS)
 
     def round_of(self, seconds: float) -> Clocked:
-        """Return a round of about so many seconds, an even number of updates."""
+        """Return a round of about `seconds` seconds, with an even number of updates."""
         self._round()
         self._steps = 2 * max(1, round(seconds / self._round()))
         self._updating.clear()
@@ -129,7 +129,7 @@ class Opponent:
         return seconds
 
     def report(self, timing: Timing, ours: float) -> dict[str, Any]:
-        """Return d3rlpy's figures, and ours (member-updates per second) over theirs, with and without their sampling."""
+        """Return d3rlpy's figures, and the ratio of `ours` (member-updates per second), with and without its sampling."""
         without_sampling = self._steps / min(self._updating)
         rates = timing.rates(self._steps)
         return {
@@ -178,4 +178,4 @@ class Opponent:
         code = self._process.wait()
         self._errors.seek(0)
         lines = self._errors.read().decode(errors="replace").strip().splitlines()
-        return ConfigError(f"d3rlpy stopped (exit code {code}): {lines[-1][:300] if lines else 'it said nothing'}")
+        return ConfigError(f"d3rlpy stopped (exit code {code}): {lines[-1][:300] if lines else 'no output'}")

@@ -1,4 +1,4 @@
-"""Two measured ceilings of a machine at the shapes of an update: its matrix products, and its optimizer's memory traffic."""
+"""Two measured ceilings for the updates of an algorithm: their matrix products, and the optimizer's memory traffic."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
@@ -15,17 +15,17 @@ from rl_training.bench.passes import Pass, Update
 Product = tuple[Tensor, Tensor, Tensor]
 
 _COPY_BYTES = {"cpu": 2**27, "cuda": 2**30}  # larger than the caches
-_GRAPH_STEPS = 20  # updates in one CUDA graph, so that starting it costs nothing beside its work
+_GRAPH_STEPS = 20  # updates in one CUDA graph, so that its launch time is negligible
 _ADAM_MOVES = 7  # reads parameter, gradient and both moments; writes parameter and both moments
-_POLYAK_MOVES = 2  # reads and writes the target; the parameter is at hand from Adam
+_POLYAK_MOVES = 2  # reads and writes the target; Adam has already read the parameter
 
 
 def products(
     updates: Sequence[Update], hidden: Sequence[int], device: torch.device, precision: str
 ) -> tuple[Callable[[], None], int]:
-    """Return a function that does nothing but the matrix products of some whole patterns of updates, and their steps.
+    """Return a function that runs only the matrix products of one or more whole patterns of updates, and its steps.
 
-    Same shapes and order as the updates have, outputs allocated before. On CUDA they are one graph, launched at once.
+    They have the shapes and the order of the updates, with preallocated outputs. On CUDA they are a single graph.
     """
     draw = torch.Generator(device).manual_seed(0)
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
@@ -43,14 +43,14 @@ def products(
 
 def _work(update: Update, hidden: Sequence[int], draw: torch.Generator, dtype: torch.dtype) -> list[Product]:
     parts = [_pass_products(one, hidden, draw, dtype) for one in update]
-    ahead = [product for forward, _ in parts for product in forward]
-    return ahead + [product for _, backward in reversed(parts) for product in backward]
+    forward_products = [product for forward, _ in parts for product in forward]
+    return forward_products + [product for _, backward in reversed(parts) for product in backward]
 
 
 def _pass_products(
     network: Pass, hidden: Sequence[int], draw: torch.Generator, dtype: torch.dtype
 ) -> tuple[list[Product], list[Product]]:
-    """The products of a pass: forward in order, backward in order."""
+    """The forward and the backward products of a pass, each in order."""
 
     def values(*shape: int) -> Tensor:
         return torch.randn(network.stack, *shape, generator=draw, device=draw.device, dtype=dtype)
@@ -65,13 +65,13 @@ def _pass_products(
         forward.append((x, w, y))
         if network.gradient == "none":
             continue
-        slope = values(network.rows, fan_out)
+        gradient = values(network.rows, fan_out)
         if layer > 0 or network.gradient == "inputs":
             wanted = fan_in if layer > 0 else network.wanted
-            backward.append((slope, w[:, -wanted:].mT, values(network.rows, wanted)))
+            backward.append((gradient, w[:, -wanted:].mT, values(network.rows, wanted)))
         if network.gradient == "weights":
-            few = fan_out < fan_in  # the faster way round, as the package does it
-            backward.append((slope.mT, x, torch.empty_like(w.mT)) if few else (x.mT, slope, torch.empty_like(w)))
+            few = fan_out < fan_in  # then the transposed product is faster, and the package uses it
+            backward.append((gradient.mT, x, torch.empty_like(w.mT)) if few else (x.mT, gradient, torch.empty_like(w)))
     return forward, backward[::-1]  # built from the first layer to the last, run from the last to the first
 
 
@@ -86,7 +86,7 @@ def _tf32(allowed: bool) -> Iterator[None]:
 
 
 def _captured(run: Callable[[], None], device: torch.device) -> Callable[[], None]:
-    """The function as a CUDA graph; it must use no memory but what it holds already."""
+    """The function as a CUDA graph; it must not allocate memory."""
     with torch.cuda.device(device):
         stream: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
@@ -97,7 +97,7 @@ def _captured(run: Callable[[], None], device: torch.device) -> Callable[[], Non
         with torch.cuda.graph(graph):
             run()
 
-    def replay(held: Callable[[], None] = run) -> None:  # a graph keeps none of the tensors that it reads and writes
+    def replay(held: Callable[[], None] = run) -> None:  # holds `run`, because a graph does not keep its tensors alive
         del held
         graph.replay()
 
@@ -105,7 +105,7 @@ def _captured(run: Callable[[], None], device: torch.device) -> Callable[[], Non
 
 
 def traffic_bytes(learner: Learner[Any, Any], steps: int) -> float:
-    """Return the bytes that Adam and polyak must move per update, the mean over `steps` updates from the first."""
+    """Return the bytes that Adam and polyak averaging must move per update, the mean over the first `steps` updates."""
     model = learner.model
     trained = _group_sizes(model.trained.segments)
     followed = sum(_group_sizes(model.targets.segments).values())
@@ -124,7 +124,7 @@ def _group_sizes(segments: Sequence[Any]) -> dict[str, int]:
 
 
 def copying(device: torch.device) -> tuple[Callable[[], None], int]:
-    """Return a function that copies a large tensor, and the bytes it reads and writes together."""
+    """Return a function that copies a large tensor, and the bytes it reads plus those it writes."""
     source = torch.zeros(_COPY_BYTES[device.type] // 4, device=device)
     target = torch.zeros_like(source)
 

@@ -1,7 +1,7 @@
-"""d3rlpy's side of a comparison: run by a Python that has d3rlpy, so it imports nothing of this package.
+"""d3rlpy's side of a comparison: run by a Python that has d3rlpy, so it imports nothing from this package.
 
-One line of JSON settings comes on standard input and one with the versions goes back; then every `round N` is answered by the
-seconds of N updates, and those of them that sampling took. Whatever the libraries print goes to standard error.
+It reads one line of JSON settings from standard input and answers with the versions; then it answers every `round N` with the
+seconds that N updates took, and how many of them went into sampling. What the libraries print goes to standard error.
 """
 
 import json
@@ -14,7 +14,7 @@ EPISODE = 1000
 
 
 def make_dataset(settings: dict[str, Any], d3rlpy: Any) -> Any:
-    """Return random transitions in episodes of a thousand steps, each cut by a time limit."""
+    """Return random transitions in episodes of a thousand steps, all of which end by a time limit."""
     import numpy as np
 
     rows, draw = settings["rows"], np.random.Generator(np.random.Philox(0))
@@ -31,13 +31,13 @@ def make_dataset(settings: dict[str, Any], d3rlpy: Any) -> Any:
 
 
 def make_algorithm(settings: dict[str, Any], d3rlpy: Any) -> Any:
-    """Return the algorithm with the same networks and batch; everything else as the library has it."""
+    """Return the algorithm with our networks and batch size, and the library's defaults otherwise."""
     encoder = d3rlpy.models.encoders.VectorEncoderFactory(hidden_units=settings["hidden_sizes"])
     options = {"actor_encoder_factory": encoder, "critic_encoder_factory": encoder, "n_critics": settings["num_critics"]}
     name = settings["algorithm"]
     if name == "IQL":
         options["value_encoder_factory"] = encoder
-    if name in ("CQL", "CalQL"):  # the weight of the penalty is fixed, as ours is
+    if name in ("CQL", "CalQL"):  # with a fixed weight of the penalty, like ours
         options |= {"n_action_samples": settings["num_cql_samples"], "alpha_learning_rate": 0.0}
     config = getattr(d3rlpy.algos, f"{name}Config")
     created = config(batch_size=settings["batch_size"], compile_graph=settings["compile_graph"], **options)
@@ -45,7 +45,7 @@ def make_algorithm(settings: dict[str, Any], d3rlpy: Any) -> Any:
 
 
 def timed_round(algorithm: Any, dataset: Any, batch_size: int, count: int) -> dict[str, float]:
-    """Return the seconds of `count` updates, sampling included, and those of sampling."""
+    """Return the seconds of `count` updates, sampling included, and the seconds of sampling alone."""
     sampling, start = 0.0, time.perf_counter()
     for _ in range(count):
         before = time.perf_counter()

@@ -1,4 +1,4 @@
-"""How many CUDA kernels a step takes: the profiler's count, whatever mode the engine runs in."""
+"""The number of CUDA kernels per step, counted by the profiler in any mode."""
 
 from collections.abc import Callable
 
@@ -6,11 +6,11 @@ import torch
 from torch._C._autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
-_NO_KERNELS = ("Memcpy", "Memset")
+_NOT_KERNELS = ("Memcpy", "Memset")
 
 
 def kernels_per_step(run: Callable[[], None], steps: int, device: torch.device) -> float | None:
-    """Return the kernels that `run` starts per step of its `steps`; None on the CPU, which has none."""
+    """Return the kernels per step that `run`, which takes `steps` steps, launches; None on the CPU."""
     if device.type != "cuda":
         return None
     torch.cuda.synchronize(device)
@@ -18,5 +18,5 @@ def kernels_per_step(run: Callable[[], None], steps: int, device: torch.device) 
         run()
         torch.cuda.synchronize(device)
     events = profiled.events() or []
-    kernels = [e for e in events if e.device_type == DeviceType.CUDA and not e.name.startswith(_NO_KERNELS)]
+    kernels = [e for e in events if e.device_type == DeviceType.CUDA and not e.name.startswith(_NOT_KERNELS)]
     return len(kernels) / steps

@@ -1,4 +1,4 @@
-"""Gradient steps per second of what a training run executes, and their share of the machine's ceilings."""
+"""Gradient steps per second, taken exactly as in a training run, and their share of the machine's ceilings."""
 
 import contextlib
 import platform
@@ -31,10 +31,10 @@ from rl_training.runtime.execution.mode import applied, check_execution, resolve
 from rl_training.runtime.execution.steps import Executor, GradientSteps
 from rl_training.runtime.learners import build_learner
 
-_ROUND_SECONDS = 0.1  # short, so that some rounds escape whatever else the machine does
+_ROUND_SECONDS = 0.1  # short, so that some rounds are not disturbed by other processes
 _LEAST_ROUNDS = 3
-_MANY_STEPS = 10**9  # planned, so that steps are compiled where a long run compiles them
-_NO_DATA = ("dataset", "validation", "max_dataset_bytes")  # the rows are synthetic
+_MANY_STEPS = 10**9  # planned steps, so that steps are compiled as in a long run
+_NO_DATA = ("dataset", "validation", "max_dataset_bytes")  # not accepted, because the rows are synthetic
 
 Say = Callable[[str], None]
 
@@ -82,7 +82,7 @@ class BenchSettings(StrictModel):
 
 
 def synthetic(rows: int, observations: int, actions: int) -> ProcessedDataset:
-    """Return random rows of a shape, as a run has them once they are processed."""
+    """Return random rows of the given shape, as if they had been processed for a run."""
     wide = {"observations": observations, "actions": actions, "next_observations": observations}
     names = ("observations", "actions", "rewards", "next_observations", "terminals", "returns_to_go")
     layout = RowLayout(tuple((name, wide.get(name, 1)) for name in names))
@@ -99,7 +99,7 @@ def synthetic(rows: int, observations: int, actions: int) -> ProcessedDataset:
 def bench_steps(
     config: RunConfig[Any], data: ProcessedDataset, device: torch.device, warn: Say = lambda _: None
 ) -> tuple[GradientSteps, Executor]:
-    """Return the config's gradient steps on the data, exactly as a long training run takes them, and how they run."""
+    """Return the config's gradient steps on the data, exactly as in a long training run, and their executor."""
     spec = get_spec(config.algo)
     learner = build_learner(config.algo, data.spaces, config.member_seeds, device, config.algo_kwargs)
     prior = spec.online and spec.takes_data
@@ -111,7 +111,7 @@ def bench_steps(
 
 
 def take_steps(steps: GradientSteps, count: int) -> None:
-    """Take gradient steps in the chunks of a training run."""
+    """Take gradient steps in chunks, as a training run does."""
     while count > 0:
         chunk = min(count, steps.chunk)
         steps.run(steps.learner.step, chunk)
@@ -119,7 +119,7 @@ def take_steps(steps: GradientSteps, count: int) -> None:
 
 
 def measure(settings: BenchSettings, rival: Rival | None = None, say: Say = lambda _: None) -> dict[str, Any]:
-    """Return every figure of every algorithm asked for, as plain values; of `all` a rival meets those it has a twin of."""
+    """Return the figures of each requested algorithm as plain values; with `all`, a rival is timed where it has a twin."""
     configs, device = settings.configs(), resolve_device(settings.device)
     matched = {config.algo for config in configs if rival is not None and (settings.algo != "all" or config.algo in TWINS)}
     for algo in matched:
@@ -147,7 +147,7 @@ def measure_algorithm(
     rival: Rival | None = None,
     say: Say = lambda _: None,
 ) -> dict[str, Any]:
-    """Return the figures of one run: speed, what really ran, kernels, both ceilings, and a rival where one is given."""
+    """Return the figures of one algorithm: speed, execution, kernels, both ceilings, and those of a rival if one is given."""
     say(f"{config.algo}: getting ready")
     steps, executor = bench_steps(config, data, device, say)
     try:
@@ -158,7 +158,7 @@ def measure_algorithm(
             if rival is not None:
                 sizes = data.spaces.observation_dim, data.spaces.action_dim
                 opponent = stack.enter_context(
-                    rival.opponent(config, len(data), sizes, executor.execution, _numbered(device))
+                    rival.opponent(config, len(data), sizes, executor.execution, _with_index(device))
                 )
                 functions.append(opponent.round_of(subject.round_seconds))
             say(f"{config.algo}: {seconds:g} s" + (f" in turns with {opponent.name}" if opponent else ""))
@@ -172,17 +172,17 @@ def measure_algorithm(
 
 
 class _Subject:
-    """One algorithm under the clock, beside its ceilings."""
+    """One algorithm to be timed, with its ceilings."""
 
     def __init__(
-        self, config: RunConfig[Any], taken: GradientSteps, how: Executor, data: ProcessedDataset, seconds: float
+        self, config: RunConfig[Any], steps: GradientSteps, executor: Executor, data: ProcessedDataset, seconds: float
     ) -> None:
-        self._config, self._taken, self._how, self._data = config, taken, how, data
-        self._device, self._members = taken.learner.model.device, taken.learner.model.members
+        self._config, self._gradient_steps, self._executor, self._data = config, steps, executor, data
+        self._device, self._members = steps.learner.model.device, steps.learner.model.members
         shapes = Shapes(data.spaces.observation_dim, data.spaces.action_dim, config.algo_kwargs)
         self._updates = updates_of(config.algo, shapes, self._members)
         hidden = config.algo_kwargs.hidden_sizes
-        self._products, self._block = products(self._updates, hidden, self._device, how.execution.precision)
+        self._products, self._block = products(self._updates, hidden, self._device, executor.execution.precision)
         self._copy, self._copied = copying(self._device)
         self.round_seconds = min(_ROUND_SECONDS, seconds / 5)
         self.steps = self._steps_per_round()
@@ -195,11 +195,11 @@ class _Subject:
         return clocked(function, self._finish)
 
     def _steps_per_round(self) -> int:
-        """Whole patterns, about as long as a round should be, in whole chunks of a training run where they are that short."""
-        whole = lcm(self._taken.chunk, self._block)
-        tried = whole if self._taken.compiled is not None else self._block
-        take = self._clocked(lambda: take_steps(self._taken, tried))
-        take()  # whatever is compiled or allocated only once
+        """Whole patterns that take about as long as a round should, and whole chunks if a chunk takes no longer."""
+        whole = lcm(self._gradient_steps.chunk, self._block)
+        tried = whole if self._gradient_steps.compiled is not None else self._block
+        take = self._clocked(lambda: take_steps(self._gradient_steps, tried))
+        take()  # to compile and allocate before timing
         steps = max(1, round(self.round_seconds / take())) * tried
         return steps if steps < whole else steps // whole * whole
 
@@ -210,15 +210,15 @@ class _Subject:
             for _ in range(self.steps // self._block):
                 self._products()
 
-        work = (lambda: take_steps(self._taken, self.steps), multiply, self._copy)
+        work = (lambda: take_steps(self._gradient_steps, self.steps), multiply, self._copy)
         rounds = [self._clocked(one) for one in work]
         for one in rounds:
             one()
         return rounds
 
     def description(self) -> dict[str, Any]:
-        """Return what was measured, and how it really ran."""
-        kwargs, resolved, spaces = self._config.algo_kwargs, self._how.execution, self._data.spaces
+        """Return what was measured, and how it was executed."""
+        kwargs, resolved, spaces = self._config.algo_kwargs, self._executor.execution, self._data.spaces
         return {
             "algo": self._config.algo,
             "members": self._members,
@@ -239,8 +239,8 @@ class _Subject:
         steps, multiplied, copied = timings[:3]
         rates = steps.rates(self.steps)
         step_seconds, products_seconds = steps.best / self.steps, multiplied.best / self.steps
-        moved, bandwidth = traffic_bytes(self._taken.learner, len(self._updates)), self._copied / copied.best
-        profiled = min(self.steps, lcm(self._taken.chunk, self._block))
+        moved, bandwidth = traffic_bytes(self._gradient_steps.learner, len(self._updates)), self._copied / copied.best
+        profiled = min(self.steps, lcm(self._gradient_steps.chunk, self._block))
         return {
             "rounds": len(steps.rounds),
             "steps_per_round": self.steps,
@@ -249,7 +249,7 @@ class _Subject:
             "steps_per_second_worst": rates["worst"],
             "member_updates_per_second": self._members * rates["best"],
             "step_seconds": step_seconds,
-            "kernels_per_step": kernels_per_step(lambda: take_steps(self._taken, profiled), profiled, self._device),
+            "kernels_per_step": kernels_per_step(lambda: take_steps(self._gradient_steps, profiled), profiled, self._device),
             "products_seconds": products_seconds,
             "traffic_bytes": moved,
             "copy_bytes_per_second": bandwidth,
@@ -259,13 +259,13 @@ class _Subject:
         }
 
 
-def _numbered(device: torch.device) -> str:
-    """The device as other libraries want it: `cuda` is the first."""
+def _with_index(device: torch.device) -> str:
+    """The device with an index, as other libraries require: `cuda` becomes `cuda:0`."""
     return "cuda:0" if device.type == "cuda" and device.index is None else str(device)
 
 
 def device_name(device: torch.device) -> str:
-    """Return the maker's name for a device, where the machine says it."""
+    """Return the vendor's name of a device, if the machine reports it."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     with contextlib.suppress(OSError):

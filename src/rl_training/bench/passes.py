@@ -1,8 +1,8 @@
-"""What each algorithm must multiply: its network passes per gradient step, as many steps as its delayed updates repeat after.
+"""The matrix products of each algorithm: its network passes per gradient step, over one period of its delayed updates.
 
-A pass that nobody differentiates counts its forward products; one that trains its weights counts them, the weight
-gradients, and the input gradients of all layers but the first; one that only carries a gradient to its inputs counts the
-input gradients, in the first layer those of the inputs that lead on (the actions).
+A pass without gradients counts its forward products; one that trains its weights also the weight gradients, and the input
+gradients of all layers but the first; one that only passes a gradient on to its inputs also the input gradients, in the
+first layer those of the inputs that need it (the actions).
 """
 
 from collections.abc import Callable, Mapping
@@ -13,14 +13,14 @@ from typing import Any, Final, Literal
 
 @dataclass(frozen=True)
 class Pass:
-    """One network, `stack` copies side by side, evaluated on a batch of rows."""
+    """One network, stacked `stack` times, evaluated on a batch of rows."""
 
     stack: int
     inputs: int
     outputs: int
     rows: int
     gradient: Literal["none", "weights", "inputs"] = "none"
-    wanted: int = 0  # inputs, the last ones, that a gradient goes on to
+    wanted: int = 0  # number of inputs, the last ones, that need a gradient
 
 
 Update = tuple[Pass, ...]
@@ -29,7 +29,7 @@ Update = tuple[Pass, ...]
 
 @dataclass(frozen=True)
 class Shapes:
-    """The sizes that an algorithm's passes follow from; `kwargs` are its settings."""
+    """The sizes that determine an algorithm's passes; `kwargs` are its `algo_kwargs`."""
 
     observations: int
     actions: int
@@ -38,13 +38,13 @@ class Shapes:
     def critics(
         self, gradient: Literal["none", "weights", "inputs"] = "none", rows: int = 1, stack: int | None = None
     ) -> Pass:
-        """The ensemble (or `stack` of it), with `rows` actions per transition."""
+        """The ensemble of critics (or `stack` of them), with `rows` actions per transition."""
         width, kwargs = self.observations + self.actions, self.kwargs
         wanted = self.actions if gradient == "inputs" else 0
         return Pass(kwargs.num_critics if stack is None else stack, width, 1, rows * kwargs.batch_size, gradient, wanted)
 
     def on_observations(self, outputs: int, gradient: Literal["none", "weights"] = "none") -> Pass:
-        """A network of the observations alone."""
+        """A network whose inputs are the observations only."""
         return Pass(1, self.observations, outputs, self.kwargs.batch_size, gradient)
 
 
@@ -56,14 +56,14 @@ def _iql(shapes: Shapes) -> list[Update]:
 
 
 def _td3(shapes: Shapes) -> list[Update]:
-    """Target policy, target critics, critics trained; the policy through the first critic when it is due."""
+    """Target policy, target critics, critics trained; when due, the policy trained through the first critic."""
     critic = (shapes.on_observations(shapes.actions), shapes.critics(), shapes.critics("weights"))
     actor = (shapes.on_observations(shapes.actions, "weights"), shapes.critics("inputs", stack=1))
     return _delayed(critic, actor, shapes.kwargs.actor_interval)
 
 
 def _sac(shapes: Shapes) -> list[Update]:
-    """Next policy, target critics, critics trained on all their rows; the policy through the ensemble when it is due."""
+    """Next policy, target critics, critics trained on all their rows; when due, the policy trained through the ensemble."""
     knobs, outputs = shapes.kwargs, 2 * shapes.actions
     target = (shapes.on_observations(outputs), shapes.critics(rows=knobs.backup_actions))
     critic = (*target, shapes.critics("weights", rows=knobs.rows_per_transition))
@@ -76,7 +76,7 @@ def _delayed(always: Update, due: Update, interval: int) -> list[Update]:
 
 
 def _policy_alone(shapes: Shapes) -> list[Update]:
-    """The policy trained, and nothing else."""
+    """Only the policy, trained."""
     return [(shapes.on_observations(shapes.actions, "weights"),)]
 
 
@@ -86,7 +86,7 @@ PASSES: Final[Mapping[str, Callable[[Shapes], list[Update]]]] = MappingProxyType
 
 
 def updates_of(algo: str, shapes: Shapes, members: int = 1) -> list[Update]:
-    """Return the passes of every step of an algorithm's pattern, all members side by side."""
+    """Return the passes of every step in an algorithm's pattern, with all members stacked."""
     pattern = PASSES.get(algo, _policy_alone)(shapes)
     widened = {update: tuple(replace(one, stack=members * one.stack) for one in update) for update in set(pattern)}
     return [widened[update] for update in pattern]

@@ -1,4 +1,4 @@
-"""Timing in turns: things to compare run alternately in short rounds, and the best round of each counts."""
+"""Timing in turns: functions to compare run alternately in short rounds, and the best round of each counts."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -6,23 +6,23 @@ from dataclasses import dataclass
 from statistics import median
 
 Clocked = Callable[[], float]
-"""Does a round of work and returns the seconds it took."""
+"""Runs one round and returns the seconds it took."""
 
 
 @dataclass(frozen=True)
 class Timing:
-    """The seconds of every round of one thing."""
+    """The seconds of every round of one function."""
 
     rounds: tuple[float, ...]
 
     @property
     def best(self) -> float:
-        """The shortest round: a busy machine only ever adds to it."""
+        """The shortest round, because other load can only make a round longer."""
         return min(self.rounds)
 
     @property
     def median(self) -> float:
-        """The round in the middle."""
+        """The median round."""
         return median(self.rounds)
 
     @property
@@ -31,12 +31,12 @@ class Timing:
         return max(self.rounds)
 
     def rates(self, units: float) -> dict[str, float]:
-        """Return units per second in the best, the middle and the worst round."""
+        """Return units per second in the best, the median and the worst round."""
         return {"best": units / self.best, "median": units / self.median, "worst": units / self.worst}
 
 
 def clocked(function: Callable[[], object], finish: Callable[[], object] = lambda: None) -> Clocked:
-    """Return the function as a round; `finish` waits for work that a device still has to do."""
+    """Return the function as a timed round; `finish` waits for pending work of a device."""
 
     def run() -> float:
         finish()
@@ -49,7 +49,7 @@ def clocked(function: Callable[[], object], finish: Callable[[], object] = lambd
 
 
 def alternate(functions: Sequence[Clocked], *, rounds: int, seconds: float = 0.0, most: int = 1000) -> list[Timing]:
-    """Return the timing of each function, all run in turn: at least `rounds` times, and on until `seconds` have passed."""
+    """Return the timing of each function, all run in turn: at least `rounds` times, and until `seconds` have passed."""
     taken: list[list[float]] = [[] for _ in functions]
     start = time.perf_counter()
     while len(taken[0]) < rounds or (time.perf_counter() - start < seconds and len(taken[0]) < most):
@@ -59,7 +59,7 @@ def alternate(functions: Sequence[Clocked], *, rounds: int, seconds: float = 0.0
 
 
 def best_times(functions: Sequence[Callable[[], object]], rounds: int) -> list[float]:
-    """Return the shortest time of each function after one round to warm up, all timed in turn."""
+    """Return the shortest time of each function, all timed in turn after one warm-up round."""
     for function in functions:
         function()
     return [timing.best for timing in alternate([clocked(function) for function in functions], rounds=rounds)]

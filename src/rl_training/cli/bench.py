@@ -42,13 +42,13 @@ def bench(
     engine: Annotated[str, typer.Option(help="auto, eager, compile or graph.")] = "auto",
     precision: Annotated[str, typer.Option(help="float32, tf32 or bf16.")] = "float32",
     seconds: Annotated[float, typer.Option(help="Seconds of measuring per algorithm.")] = 5.0,
-    settings: Annotated[list[str] | None, typer.Option("--set", help="key=value of algo_kwargs, as often as needed.")] = None,
-    against: Annotated[str | None, typer.Option(help="`d3rlpy`: run it beside, in turns.")] = None,
-    against_python: Annotated[str | None, typer.Option(help="A Python that has d3rlpy.")] = None,
+    settings: Annotated[list[str] | None, typer.Option("--set", help="key=value of algo_kwargs; may be repeated.")] = None,
+    against: Annotated[str | None, typer.Option(help="`d3rlpy`: run it too, taking turns.")] = None,
+    against_python: Annotated[str | None, typer.Option(help="A Python interpreter with d3rlpy.")] = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Measure gradient steps per second on synthetic rows, beside the machine's ceilings or another library."""
+    """Measure gradient steps per second on synthetic rows, compared with the machine's limits or another library."""
     del debug
     if against not in (None, "d3rlpy"):
         raise ConfigError(f"--against {against!r}: only `d3rlpy` is known")
@@ -86,9 +86,9 @@ def _lines(figures: dict[str, Any]) -> list[str]:
     lines = [
         f"{figures['device_name']}, torch {figures['torch']}; {shape}, {first['rows']:,} rows, members {first['members']}"
     ]
-    for way in dict.fromkeys((r["engine"], r["precision"], r["threads"]) for r in results):
-        ran = [r["algo"] for r in results if (r["engine"], r["precision"], r["threads"]) == way]
-        lines.append(f"engine {way[0]}, {way[1]}, threads {way[2]}: {', '.join(ran)}")
+    for mode in dict.fromkeys((r["engine"], r["precision"], r["threads"]) for r in results):
+        ran = [r["algo"] for r in results if (r["engine"], r["precision"], r["threads"]) == mode]
+        lines.append(f"engine {mode[0]}, {mode[1]}, threads {mode[2]}: {', '.join(ran)}")
     cells = [[name for name, _, _ in _COLUMNS], *([_cell(r, key, form) for _, key, form in _COLUMNS] for r in results)]
     if any(r["against"] for r in results):
         cells[0] += [name for name, _, _ in _RIVAL_COLUMNS]

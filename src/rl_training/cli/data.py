@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 PathArgument = Annotated[str, typer.Argument(help="A file or directory of data, or minari:ID.", metavar="PATH")]
 OutArgument = Annotated[
-    str | None, typer.Argument(help="Where it goes: a new directory, or a name that ends in .npz.", metavar="OUT")
+    str | None, typer.Argument(help="Output: a new directory, or a name that ends in .npz.", metavar="OUT")
 ]
 OutOption = Annotated[str | None, typer.Option("--out", help="The same as OUT.")]
-OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace a dataset that is there.")]
-EnvOption = Annotated[str | None, typer.Option("--env", help="Gymnasium environment that the data should fit.")]
-SeedOption = Annotated[int, typer.Option(help="Seed of the choice of episodes.", min=0)]
+OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace an existing dataset.")]
+EnvOption = Annotated[str | None, typer.Option("--env", help="Gymnasium environment that the data should match.")]
+SeedOption = Annotated[int, typer.Option(help="Seed that selects the episodes.", min=0)]
 
 
 @data_app.command()
@@ -31,7 +31,7 @@ def inspect(
     path: PathArgument,
     reading: ReadChoice,
     env: EnvOption = None,
-    html: Annotated[str | None, typer.Option(help="Also draw a page to look at, and write it to this file.")] = None,
+    html: Annotated[str | None, typer.Option(help="Also write an HTML page with charts to this file.")] = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
@@ -47,7 +47,7 @@ def inspect(
     findings = examine(read, env)
     if any(finding.code in ("not-finite", "malformed") for finding in findings):
         _show_findings(path, read.origin, findings, as_json)
-        raise DatasetError(f"{path}: cannot be shown before it is fixed")
+        raise DatasetError(f"{path}: cannot be summarized until it is fixed")
     summary = summarize_dataset(read.dataset())
     target = None if html is None else Path(html)
     if target is not None:
@@ -75,7 +75,7 @@ def doctor(
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Say what is wrong with a dataset, with evidence and the fix; exit code 3 when there is an error among it."""
+    """Report what is wrong with a dataset, with evidence and the fix; exit code 3 on an error."""
     del debug
     from rl_training.data.dataset_loaders import read_dataset
     from rl_training.doctor.doctor import examine
@@ -97,7 +97,7 @@ def convert(
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Write data of any format as a hashed directory that is mapped into memory; several sources one after the other."""
+    """Write data of any format as a hashed directory that is mapped into memory; several sources are concatenated."""
     del debug
     from rl_training.data.store.directory import DatasetWriter
 
@@ -110,7 +110,7 @@ def convert(
     with DatasetWriter(out, overwrite=overwrite) as writer:
         for source in sources:
             writer.append(_load(source, reading))
-    _say_written([(out, writer.rows)], as_json)
+    _print_written([(out, writer.rows)], as_json)
 
 
 @data_app.command()
@@ -119,7 +119,7 @@ def mix(
     paths: Annotated[list[str], typer.Argument(help="Two or more sources, then OUT.", metavar="PATH... OUT")],
     reading: ReadChoice,
     weights: Annotated[
-        str | None, typer.Option(help="Share of the rows of each source, such as 1,3; all rows without.")
+        str | None, typer.Option(help="Share of the rows of each source, such as 1,3; by default all rows.")
     ] = None,
     seed: SeedOption = 0,
     out: OutOption = None,
@@ -143,8 +143,8 @@ def mix(
 @with_read_options
 def split(
     path: PathArgument,
-    train: Annotated[str, typer.Argument(help="Where the rest goes.", metavar="TRAIN")],
-    held_out: Annotated[str, typer.Argument(help="Where the held-out episodes go.", metavar="HELD_OUT")],
+    train: Annotated[str, typer.Argument(help="Output for the remaining episodes.", metavar="TRAIN")],
+    held_out: Annotated[str, typer.Argument(help="Output for the held-out episodes.", metavar="HELD_OUT")],
     reading: ReadChoice,
     fraction: Annotated[float, typer.Option(help="Share of the episodes that is held out.")] = 0.1,
     seed: SeedOption = 0,
@@ -152,19 +152,19 @@ def split(
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Split a dataset by whole episodes into one to learn from and one to check against."""
+    """Split a dataset by whole episodes into a training set and a held-out set."""
     del debug
     from rl_training.data.store.directory import free_target, save_dataset
     from rl_training.data.subsets import split_views
 
     if Path(train).resolve() == Path(held_out).resolve():
-        raise ConfigError("TRAIN and HELD_OUT are the same place")
+        raise ConfigError("TRAIN and HELD_OUT are the same path")
     for target in (train, held_out):
         free_target(target, overwrite=overwrite)
     parts = dict(zip((train, held_out), split_views(_load(path, reading), fraction, seed), strict=True))
     for target, part in parts.items():
         save_dataset(part, target, overwrite=overwrite)
-    _say_written([(target, len(part)) for target, part in parts.items()], as_json)
+    _print_written([(target, len(part)) for target, part in parts.items()], as_json)
 
 
 @data_app.command("filter")
@@ -190,7 +190,7 @@ def filter_episodes(
 
     share = None if top is None else _share(top)
     if (share, min_return, max_return, min_length, unique) == (None, None, None, None, False):
-        raise ConfigError("give a condition: --top 10%, --min-return, --max-return, --min-length or --unique")
+        raise ConfigError("pass a condition: --top 10%, --min-return, --max-return, --min-length or --unique")
     kept = filter_view(
         _load(path, reading), top=share, min_return=min_return, max_return=max_return, min_length=min_length, unique=unique
     )
@@ -205,12 +205,12 @@ def transform(
     out: OutArgument = None,
     out_option: OutOption = None,
     reward_scale: Annotated[float, typer.Option(help="Factor of the rewards.")] = 1.0,
-    reward_shift: Annotated[float, typer.Option(help="Summand of the rewards, after the factor.")] = 0.0,
+    reward_shift: Annotated[float, typer.Option(help="Offset added to the rewards, after the factor.")] = 0.0,
     reward_clip: Annotated[str | None, typer.Option(help="Lowest and highest reward afterwards, such as -1,1.")] = None,
     normalize_actions: Annotated[bool, typer.Option("--normalize-actions", help="Map actions to [-1, 1].")] = False,
     next_actions: Annotated[bool, typer.Option("--next-actions", help="Add the action of the following row.")] = False,
-    gamma: Annotated[float | None, typer.Option(help="Discount: adds returns-to-go, or computes them anew.")] = None,
-    tail: Annotated[str, typer.Option(help="How a cut return is closed: last_reward, zero or none.")] = "last_reward",
+    gamma: Annotated[float | None, typer.Option(help="Discount: adds returns-to-go, or recomputes them.")] = None,
+    tail: Annotated[str, typer.Option(help="How a cut return is completed: last_reward, zero or none.")] = "last_reward",
     overwrite: OverwriteOption = False,
     as_json: JsonOption = False,
     debug: DebugOption = False,
@@ -237,16 +237,16 @@ def transform(
 
 
 def _sources(paths: list[str], out: str | None, fewest: int, usage: str) -> tuple[list[str], str]:
-    """The sources and the place to write to, which is the last path unless --out names it."""
+    """The sources and the output path, which is the last path unless --out names it."""
     sources, target = (paths, out) if out is not None else (paths[:-1], paths[-1])
     if len(sources) < fewest:
-        raise ConfigError(f"give {'a source' if fewest == 1 else 'two sources'} at least, and where to write: {usage}")
+        raise ConfigError(f"pass {'a source' if fewest == 1 else 'at least two sources'} and an output: {usage}")
     return sources, target
 
 
 def _target(first: str | None, second: str | None) -> str:
     if (first is None) == (second is None):
-        raise ConfigError("say once where to write: as OUT or with --out")
+        raise ConfigError("pass the output once: as OUT or with --out")
     return first or second or ""
 
 
@@ -260,10 +260,10 @@ def _save(data: "TransitionDataset | RowView | list[RowView]", out: str, overwri
     from rl_training.data.store.directory import save_dataset
 
     save_dataset(data, out, overwrite=overwrite)
-    _say_written([(out, sum(map(len, data)) if isinstance(data, list) else len(data))], as_json)
+    _print_written([(out, sum(map(len, data)) if isinstance(data, list) else len(data))], as_json)
 
 
-def _say_written(written: list[tuple[str, int]], as_json: bool) -> None:
+def _print_written(written: list[tuple[str, int]], as_json: bool) -> None:
     if as_json:
         print(json.dumps({"written": [{"path": path, "rows": rows} for path, rows in written]}))
         return
@@ -288,11 +288,11 @@ def _share(text: str) -> float:
 
 
 def _refuse_foreign_file(target: Path) -> None:
-    """A page may replace an earlier page, and nothing else."""
+    """Refuse to replace anything but an earlier page."""
     from rl_training.doctor.page import MARK
 
     if target.exists() and (not target.is_file() or MARK.encode() not in target.read_bytes()[:400]):
-        raise ConfigError(f"{target}: is not a page of this command; choose another name with --html")
+        raise ConfigError(f"{target}: was not written by this command; choose another name with --html")
 
 
 def _print_summary(summary: dict[str, Any]) -> None:
@@ -310,7 +310,7 @@ def _print_summary(summary: dict[str, Any]) -> None:
 
 
 def _blocks(counts: list[int]) -> str:
-    """A histogram in one line of text; plain figures where the terminal cannot show it."""
+    """A histogram in one line of text; in ASCII if the terminal cannot show block characters."""
     marks = " ▁▂▃▄▅▆▇█" if (sys.stdout.encoding or "").lower().startswith("utf") else " .:-=+*#@"
     tallest = max(counts, default=1) or 1
     return "".join(marks[-(-(len(marks) - 1) * count // tallest)] for count in counts)

@@ -1,6 +1,6 @@
 """The command line: parsing and printing only. `--help` loads no schema, and config errors load no torch.
 
-A command imports what it works with in its body: what stands at the top here is paid for by every `--help`.
+Commands import their dependencies in the function body, since every module-level import slows down `--help`.
 """
 
 import errno
@@ -51,18 +51,18 @@ def list_algorithms(as_json: JsonOption = False, debug: DebugOption = False) -> 
 
 
 def _load_commands(arguments: Sequence[str]) -> None:
-    """Register the commands of `rl-training data` where they are asked for."""
+    """Register the commands of `rl-training data` only when they are used."""
     if arguments[:1] == [DATA]:
         import rl_training.cli.data  # noqa: F401 - it fills `data_app`
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run the command line and return its exit code; a user's fault is one clear line on standard error."""
+    """Run the command line and return its exit code; a user error is one clear line on standard error."""
     debug = "--debug" in arguments
     try:
         _load_commands(list(arguments))
         code = app(list(arguments) or ["--help"], prog_name="rl-training", standalone_mode=False)
-        if sys.stdout is not None:  # it is None when it was closed before we started
+        if sys.stdout is not None:  # None if it was closed before we started
             sys.stdout.flush()
         return code if isinstance(code, int) else 0  # 130 when the parser caught Ctrl-C
     except RLTrainingError as error:
@@ -80,7 +80,7 @@ def run(arguments: Sequence[str]) -> int:
         print("stopped before training began", file=sys.stderr)
         return 130
     except OSError as error:
-        code = _output_fault(error)
+        code = _output_error(error)
         if code is None:
             raise
         return code
@@ -93,11 +93,11 @@ def run(arguments: Sequence[str]) -> int:
         return usage
 
 
-def _output_fault(error: OSError) -> int | None:
+def _output_error(error: OSError) -> int | None:
     """Return the exit code when standard output was closed (`| head`, not our fault) or is full; None for another error."""
     if not isinstance(error, BrokenPipeError) and error.errno != errno.ENOSPC:
         return None
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nothing more can be said there
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nothing more can be written there
     if isinstance(error, BrokenPipeError):
         return 0
     print(f"error: output cannot be written: {error.strerror}", file=sys.stderr)

@@ -12,9 +12,9 @@ from rl_training.errors import ConfigError
 
 DATA = "data"
 data_app = typer.Typer(
-    name=DATA, help="Look at logged data, check it, convert and combine it.", no_args_is_help=True, rich_markup_mode=None
+    name=DATA, help="Inspect, check, convert and combine logged data.", no_args_is_help=True, rich_markup_mode=None
 )
-"""Filled by `cli/data.py`, which is loaded only when it is asked for: its options are read off the config schema."""
+"""Filled by `cli/data.py`, which is loaded only when needed: its options are derived from the config schema."""
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output, nothing else.")]
 DebugOption = Annotated[bool, typer.Option("--debug", help="Show a traceback when something fails.")]
@@ -24,9 +24,9 @@ RunArgument = Annotated[str, typer.Argument(help="A run directory or one checkpo
 
 
 def _read_parameters() -> list[inspect.Parameter]:
-    """The options of reading data: one for each field of the config, with its default and its description.
+    """The read options: one for each field of the config, with its default and its description.
 
-    What has no plain default is given as text, and taken apart by `ReadChoice`.
+    A field without a plain default is passed as text and parsed by `ReadChoice`.
     """
     from rl_training.config.blocks import FileConfig, ReadOptions
 
@@ -40,7 +40,7 @@ def _read_parameters() -> list[inspect.Parameter]:
 
 
 def with_read_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of reading data; it receives them as one `reading: ReadChoice`."""
+    """Add the read options to a command, which receives them as one `reading: ReadChoice`."""
     hints = get_type_hints(command, include_extras=True)
     own = [p.replace(annotation=hints[p.name]) for p in inspect.signature(command).parameters.values() if p.name != "reading"]
     extra = _read_parameters()
@@ -57,7 +57,7 @@ def with_read_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 class ReadChoice:
-    """The options of reading data as a command received them, checked by the schema of the config."""
+    """The read options that a command received, checked by the config schema."""
 
     def __init__(self, values: dict[str, Any]) -> None:
         from rl_training.config.blocks import FileConfig, ReadOptions
@@ -72,16 +72,14 @@ class ReadChoice:
 
 
 def _columns(text: str) -> Any:
-    """A column map written in place, or a file that holds one (alone, or under `columns`)."""
+    """An inline column map, or a file that holds one (alone, or under `columns`)."""
     from rl_training.config.yaml_loader import parse_yaml
 
     if not text.lstrip().startswith("{"):
         try:
             text = Path(text).read_text()
         except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(
-                f"--columns {text[:60]!r}: is neither a {{...}} map nor a file that can be read ({error})"
-            ) from None
+            raise ConfigError(f"--columns {text[:60]!r}: is neither a {{...}} map nor a readable file ({error})") from None
     values, _ = parse_yaml(text, "--columns")
     return values["columns"] if isinstance(values, dict) and set(values) == {"columns"} else values
 

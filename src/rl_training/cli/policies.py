@@ -28,10 +28,8 @@ def evaluate(
     member: MemberOption = None,
     checkpoint: CheckpointOption = None,
     best: BestOption = False,
-    normalize: Annotated[bool, typer.Option("--normalize", help="Also as D4RL or NeoRL-2 score: 0 to 100.")] = False,
-    reference: Annotated[
-        str | None, typer.Option(help="Task or dataset of the score; that of the environment by default.")
-    ] = None,
+    normalize: Annotated[bool, typer.Option("--normalize", help="Also print the D4RL or NeoRL-2 score, 0 to 100.")] = False,
+    reference: Annotated[str | None, typer.Option(help="Task or dataset of the score; by default the environment's.")] = None,
     device: DeviceOption = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,
@@ -84,7 +82,7 @@ def predict(
 
 def export_member(
     run: RunArgument,
-    out: Annotated[str, typer.Option(help="Where the new run directory goes; it must not exist yet.")],
+    out: Annotated[str, typer.Option(help="The new run directory; it must not exist yet.")],
     member: MemberOption = None,
     seed: Annotated[int | None, typer.Option(help="The member by its seed, where only one has it.")] = None,
     checkpoint: CheckpointOption = None,
@@ -92,7 +90,7 @@ def export_member(
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Write one member of a population as a solo run of its own, for every other command to go on with."""
+    """Write one member of a population as a solo run of its own, which every other command accepts."""
     del debug
     from rl_training.experiment.export import export_member as export
     from rl_training.experiment.manager import ExperimentManager

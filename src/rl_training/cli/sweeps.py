@@ -1,4 +1,4 @@
-"""Sweeps on the command line: how they are asked for, and how what they reached is shown."""
+"""Sweeps on the command line: how they are requested, and how their results are shown."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def parse_sweep(texts: Sequence[str]) -> dict[str, list[Any]]:
-    """Return the values by knob of options such as `expectile=0.7,0.9`; what they may be is the config's affair."""
+    """Return the values by knob of options such as `expectile=0.7,0.9`; the config checks which are legal."""
     from rl_training.config.yaml_loader import parse_scalar
 
     sweep: dict[str, list[Any]] = {}
@@ -20,7 +20,7 @@ def parse_sweep(texts: Sequence[str]) -> dict[str, list[Any]]:
         if not knob.strip() or not all(parts):
             raise ConfigError(f"--sweep {text!r}: must look like expectile=0.7,0.8,0.9")
         if knob.strip() in sweep:
-            raise ConfigError(f"--sweep {text!r}: `{knob.strip()}` was given before; name all its values at once")
+            raise ConfigError(f"--sweep {text!r}: `{knob.strip()}` was given before; list all its values at once")
         try:
             sweep[knob.strip()] = [parse_scalar(part) for part in parts]
         except ConfigError:
@@ -29,7 +29,7 @@ def parse_sweep(texts: Sequence[str]) -> dict[str, list[Any]]:
 
 
 def combination_table(found: "Sequence[Combination]") -> list[str]:
-    """Return the lines of a table, a combination of a sweep in each, and which is best; none where nobody was evaluated."""
+    """Return a table with one line per combination of a sweep, and the best one; empty if no member was evaluated."""
     from rl_training.runtime.population import best_combination, knob_text
 
     best = best_combination(found)

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 def train(
     config: Annotated[str, typer.Argument(help="A packaged name such as iql/pendulum, or a YAML file.")],
-    run_dir: Annotated[str | None, typer.Option(help="Where the run goes; runs/<algo>/<env>/<name> by default.")] = None,
-    resume: Annotated[str | None, typer.Option(help="`auto`: go on from the latest checkpoint, or start.")] = None,
+    run_dir: Annotated[str | None, typer.Option(help="Directory of the run; runs/<algo>/<env>/<name> by default.")] = None,
+    resume: Annotated[str | None, typer.Option(help="`auto`: continue from the latest checkpoint, or start.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Start over in a used run directory.")] = False,
-    settings: Annotated[list[str] | None, typer.Option("--set", help="key.path=value, as often as needed.")] = None,
+    settings: Annotated[list[str] | None, typer.Option("--set", help="key.path=value; may be repeated.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of a solo run.")] = None,
     seeds: Annotated[str | None, typer.Option(help="A population: 0,1,2 or 0..9.")] = None,
     sweep: Annotated[
-        list[str] | None, typer.Option(help="knob=0.7,0.8: every value (of several, every combination) with every seed.")
+        list[str] | None, typer.Option(help="knob=0.7,0.8: train every value (or combination, if repeated) with every seed.")
     ] = None,
     device: DeviceOption = None,
     engine: Annotated[str | None, typer.Option(help="auto, eager, compile or graph.")] = None,
@@ -54,9 +54,7 @@ def train(
         extra["sweep"] = parse_sweep(sweep)
     chosen = load_config(config, settings or (), extra)
     if resume and run_dir is None and chosen.run_name is None:
-        raise ConfigError(
-            "--resume auto needs a --run-dir (or a run_name): without one every start has a directory of its own"
-        )
+        raise ConfigError("--resume auto needs a --run-dir (or a run_name): without one every start gets a new directory")
     from rl_training.experiment.manager import ExperimentManager
 
     manager = ExperimentManager(chosen, run_dir)
@@ -65,14 +63,14 @@ def train(
 
 def resume(
     run: RunArgument,
-    run_dir: Annotated[str | None, typer.Option(help="A new run directory, for a lone checkpoint or one member.")] = None,
+    run_dir: Annotated[str | None, typer.Option(help="A new run directory, for one member or a lone checkpoint.")] = None,
     member: MemberOption = None,
     total_timesteps: Annotated[int | None, typer.Option(help="A larger budget (constant schedules only).")] = None,
     device: DeviceOption = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Go on with a run exactly where it stopped; with --member, with one member alone in a new run directory."""
+    """Continue a run exactly where it stopped; with --member, continue one member alone in a new run directory."""
     del debug
     from rl_training.experiment.manager import ExperimentManager
 
@@ -88,14 +86,14 @@ def finetune(
     run: RunArgument,
     env_steps: Annotated[int, typer.Option(help="Environment steps of the online phase.")],
     settings: Annotated[
-        list[str] | None, typer.Option("--set", help="key=value of the finetune block, as often as needed.")
+        list[str] | None, typer.Option("--set", help="key=value of the finetune block; may be repeated.")
     ] = None,
     run_dir: Annotated[str | None, typer.Option(help="A new run directory, for a lone checkpoint.")] = None,
     device: DeviceOption = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Go on with a finished offline run in its environment; `resume` goes on with the finetune itself."""
+    """Continue a finished offline run in its environment; `resume` continues the finetune itself."""
     del debug
     from rl_training.config.loading import apply_override
     from rl_training.experiment.manager import ExperimentManager

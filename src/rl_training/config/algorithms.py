@@ -1,7 +1,7 @@
 """The settings of each algorithm, one class each for hyper-parameters, networks and all of `algo_kwargs`; free of torch.
 
 Each default and each range is written here once. Learners check their keyword arguments against these classes, and the
-config schema is built from them, so a value refused in a YAML file is refused in Python with the same words.
+config schema is built from them, so a value refused in a YAML file is refused in Python with the same message.
 """
 
 from typing import ClassVar, Literal, Self
@@ -60,7 +60,7 @@ class IQLKnobs(CriticKnobs):
 
     @property
     def huber_delta(self) -> float | None:
-        """Where Huber's loss turns linear; None for the squared error."""
+        """Where Huber's loss becomes linear; None for the squared error."""
         return HUBER_DELTA if self.critic_loss == "huber" else None
 
 
@@ -79,9 +79,9 @@ class XQLKnobs(IQLKnobs):
     """Extreme Q-learning (Garg, Hejna, Geist, Ermon, 2023)."""
 
     loss_temperature: float = Field(1.0, gt=0.0)
-    """Temperature of the Gumbel regression: small looks for the best action in the data, large for the mean."""
+    """Temperature of the Gumbel regression: small values approach the best action in the data, large ones the mean."""
     max_value_diff_exp: float | None = Field(7.0, gt=0.0)
-    """Upper clip of (Q - V) / loss_temperature in the exponential; null clips nothing."""
+    """Upper clip of (Q - V) / loss_temperature in the exponential; null is no clipping."""
     vanilla_value_loss: bool = False
     """IQL's expectile regression instead of the Gumbel one."""
 
@@ -114,7 +114,7 @@ class TD3NetworkKnobs(CriticNetworkKnobs):
     """Shapes of the networks of TD3+BC."""
 
     initialization: Initialization = "uniform"
-    """First weights: orthogonal (gain sqrt 2), Xavier uniform, or uniform in +-1/sqrt(inputs)."""
+    """Initial weights: orthogonal (gain sqrt 2), Xavier uniform, or uniform in +-1/sqrt(inputs)."""
 
 
 class TD3BCKwargs(TD3BCKnobs, TD3NetworkKnobs, PurelyOfflineKwargs, RewardKwargs):
@@ -134,7 +134,7 @@ class SACKnobs(CriticKnobs):
     target_entropy: float | None = None
     """Entropy that an automatic temperature aims at; null is minus the number of action dimensions."""
     backup_entropy: bool = True
-    """Whether the critics' target holds the entropy of the next action."""
+    """Whether the critics' target includes the entropy of the next action."""
     actor_interval: int = Field(1, ge=1)
     """Gradient steps per update of policy and temperature."""
 
@@ -146,7 +146,7 @@ class SACKnobs(CriticKnobs):
     @property
     def trains_alpha(self) -> bool:
         """Whether the temperature is learned."""
-        return isinstance(self.alpha, str)  # `auto` is the only word
+        return isinstance(self.alpha, str)  # `auto` is the only legal string
 
     @property
     def trains_temperature(self) -> bool:
@@ -164,7 +164,7 @@ class SACNetworkKnobs(CriticNetworkKnobs):
     """Shapes of the networks of the SAC family."""
 
     initialization: Initialization = "xavier"
-    """First weights: orthogonal (gain sqrt 2), Xavier uniform, or uniform in +-1/sqrt(inputs)."""
+    """Initial weights: orthogonal (gain sqrt 2), Xavier uniform, or uniform in +-1/sqrt(inputs)."""
 
 
 class SACKwargs(SACKnobs, SACNetworkKnobs, OnlineKwargs):
@@ -178,7 +178,7 @@ class REDQKnobs(SACKnobs):
     """Randomized ensembled double Q-learning (Chen, Wang, Zhou, Ross, 2021)."""
 
     subset_size: int = Field(2, ge=1)
-    """Critics, drawn anew for every update, whose minimum makes the target."""
+    """Critics, redrawn for every update, whose minimum is the target."""
     actor_interval: int = Field(20, ge=1)
     """Gradient steps per update of policy and temperature."""
 
@@ -235,9 +235,9 @@ class CQLKnobs(SACKnobs):
     actor_learning_rate: PositiveRate = 1e-4
     """Adam step size of the policy."""
     temperature_learning_rate: PositiveRate = 1e-4
-    """Adam step size of the temperature and of the multiplier: the policy's, as published for the former."""
+    """Adam step size of the temperature and of the multiplier: the policy's, as the paper does for the temperature."""
     backup_entropy: bool = False
-    """Whether the critics' target holds the entropy of the next action; published without."""
+    """Whether the critics' target includes the entropy of the next action; the paper leaves it out."""
     cql_alpha: float = Field(5.0, ge=0.0)
     """Weight of the conservative penalty."""
     num_cql_samples: int = Field(10, ge=1, le=1000)
@@ -284,9 +284,9 @@ class CalQLKnobs(CQLKnobs):
     """Calibrated Q-learning (Nakamoto and others, 2023)."""
 
     tail: Literal["last_reward", "zero", "none"] = "last_reward"
-    """How the return of an episode cut by a time limit goes on: its last reward for ever, nothing, or no floor at all."""
+    """How the return of an episode cut by a time limit continues: its last reward forever, nothing, or no floor at all."""
     failure_reward: float | None = None
-    """Sparse rewards: an episode whose every processed reward is this counts as failed, with r / (1 - gamma) throughout."""
+    """Sparse rewards: an episode whose processed rewards all equal this counts as failed, with return r / (1 - gamma)."""
 
     data_knobs: ClassVar[tuple[str, ...]] = ("gamma", "failure_reward")
 

@@ -1,4 +1,4 @@
-"""Strict models: what every block of settings is made of, and the sentences for what is wrong with one; free of torch."""
+"""Strict models: the base of every block of settings, and the messages for invalid values; free of torch."""
 
 import sys
 from collections.abc import Mapping
@@ -22,13 +22,13 @@ class StrictModel(BaseModel):
         allow_inf_nan=False,
         use_attribute_docstrings=True,
         protected_namespaces=(),
-        defer_build=True,  # a run uses few of these classes, and building all takes longer than most commands
+        defer_build=True,  # a run uses few of these classes, and building them all takes longer than most commands
     )
 
     @model_validator(mode="before")
     @classmethod
     def _plain_values(cls, values: Any) -> Any:
-        """Take numpy's numbers and arrays for Python's."""
+        """Convert numpy numbers and arrays to plain Python values."""
         if not isinstance(values, Mapping):
             return values
         foreign = {key for key, value in values.items() if type(value).__module__ == "numpy" and hasattr(value, "tolist")}
@@ -68,7 +68,7 @@ def _find_model(model: type[BaseModel], path: tuple[int | str, ...]) -> type[Bas
     for key in path[:-1]:
         if current is None:
             return None
-        if isinstance(key, int):  # a place in a list of models
+        if isinstance(key, int):  # an index into a list of models
             continue
         field = current.model_fields.get(str(key))
         annotation = field.annotation if field else None
@@ -78,7 +78,7 @@ def _find_model(model: type[BaseModel], path: tuple[int | str, ...]) -> type[Bas
 
 
 def describe_faults(model: type[BaseModel], error: ValidationError) -> list[tuple[tuple[int | str, ...], str]]:
-    """Return the path and the sentence of every fault, less those that only follow from another one."""
+    """Return the path and the message of every fault, except those that only follow from another one."""
     faults = error.errors()
     deeper = {fault["loc"][:length] for fault in faults for length in range(len(fault["loc"]))}
     own = [fault for fault in faults if not (fault["type"] == "too_short" and fault["loc"] in deeper)]
@@ -86,7 +86,7 @@ def describe_faults(model: type[BaseModel], error: ValidationError) -> list[tupl
 
 
 def describe_fault(model: type[BaseModel], fault: ErrorDetails) -> tuple[tuple[int | str, ...], str]:
-    """Return the path of a validation fault and one sentence with the name, the value and what is legal."""
+    """Return the path of a validation fault and one message with the name, the value and what is legal."""
     path = fault["loc"]
     name = ".".join(str(part) for part in path) or "value"
     owner = _find_model(model, path)
@@ -104,7 +104,7 @@ def describe_fault(model: type[BaseModel], fault: ErrorDetails) -> tuple[tuple[i
 
 
 def _legal_range(owner: type[BaseModel] | None, path: tuple[int | str, ...]) -> str:
-    """Words like `a number >= 0.5 and < 1.0` for a bounded field; empty when the field has no bounds."""
+    """Text such as `must be a number >= 0.5 and < 1.0` for a bounded field; empty when the field has no bounds."""
     field = owner.model_fields.get(str(path[-1])) if owner and path else None
     if field is None:
         return ""

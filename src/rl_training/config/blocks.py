@@ -10,13 +10,13 @@ from pydantic import AfterValidator, BeforeValidator, Field, field_validator, mo
 from rl_training.config.base import Seed, StrictModel
 from rl_training.config.columns import ColumnMap
 
-VALIDATION_ROWS = 25_600  # held-out rows that one look takes
+VALIDATION_ROWS = 25_600  # held-out rows scored per evaluation
 
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
 
 
 def parse_bytes(value: Any) -> Any:
-    """Return the bytes of a size such as `1.5GiB`; anything but text is left to the schema."""
+    """Return the bytes of a size such as `1.5GiB`; any other type is left to the schema."""
     if not isinstance(value, str):
         return value
     parts = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?i?B?)\s*", value, re.IGNORECASE)
@@ -26,7 +26,7 @@ def parse_bytes(value: Any) -> Any:
 
 
 def parse_share(value: Any) -> Any:
-    """Return the share that text such as `10%` stands for; anything but text is left to the schema."""
+    """Return the share that text such as `10%` denotes; any other type is left to the schema."""
     if not isinstance(value, str):
         return value
     try:
@@ -46,9 +46,9 @@ class RewardConfig(StrictModel):
     scale: float = 1.0
     """Factor."""
     shift: float = 0.0
-    """Summand, after the factor."""
+    """Offset, added after the factor."""
     clip: Annotated[tuple[float, float], Field(strict=False)] | None = None
-    """Lowest and highest reward afterwards; null clips nothing."""
+    """Lowest and highest reward afterwards; null is no clipping."""
     normalize: bool = False
     """First scale so that the episode returns in the data span 1000."""
 
@@ -65,63 +65,63 @@ Bytes = Annotated[int, Field(ge=0), BeforeValidator(parse_bytes)]
 
 
 class ReadConfig(StrictModel):
-    """How a file is to be read where its content alone does not say; each is the fix of some finding of the doctor."""
+    """How to read a file where its content does not say; each setting fixes some finding of the doctor."""
 
     columns: ColumnMap | None = None
-    """Which columns of a table are what, such as {observations: 'obs_*', actions: [u], reward: r}; in the shell or a file."""
+    """Column map of a table, such as {observations: 'obs_*', actions: [u], reward: r}; inline or in a file."""
     ends: Literal["auto", "timeouts"] = "auto"
     """`timeouts`: every marked end is a time limit."""
     next_observations: Literal["auto", "following"] = "auto"
-    """`following`: next observations are made from the following row, whatever the file holds."""
+    """`following`: next observations are taken from the following row, even if the file has its own."""
     reward_lag: int = Field(0, ge=-100, le=100)
     """The reward of a row is stored this many rows later in its episode; rows without one are left out."""
     reward_lag_across: bool = False
-    """The whole column of rewards is shifted by `reward_lag`, across episodes too."""
+    """Shift the whole column of rewards by `reward_lag`, across episodes too."""
     on_bad_rows: Literal["error", "drop"] = "error"
     """`drop`: leave out transitions with NaN or inf, and cut the episode there."""
     action_scale: float = Field(1.0, gt=0.0)
-    """Factor from the stored unit of the actions to the real one."""
+    """Factor that converts stored actions to their real unit."""
     action_low: Bound | None = None
-    """Real lower bounds of the actions, such as -1,-1, where file and environment do not say."""
+    """Real lower bounds of the actions, such as -1,-1, where neither file nor environment records them."""
     action_high: Bound | None = None
     """Real upper bounds of the actions."""
 
     @model_validator(mode="after")
     def _both_bounds(self) -> Self:
         if (self.action_low is None) != (self.action_high is None):
-            raise ValueError("give both `action_low` and `action_high`, or neither")
+            raise ValueError("set both `action_low` and `action_high`, or neither")
         return self
 
     @property
     def changes_rows(self) -> bool:
-        """Whether anything but the bounds of the actions is to be fixed."""
+        """Whether any setting changes rows, not only the bounds of the actions."""
         fixes = (self.ends, self.next_observations, self.on_bad_rows, self.reward_lag, self.action_scale)
         return fixes != ("auto", "auto", "error", 0, 1.0)
 
 
 class ReadOptions(ReadConfig):
-    """What a reader is told: how to read, and how much memory the arrays may take."""
+    """The options of a reader: how to read, and how much memory the arrays may take."""
 
     max_bytes: Bytes | None = None
-    """Most memory for arrays, such as 2GiB; by default 80 % of what is free."""
+    """Memory limit for arrays, such as 2GiB; by default 80 % of the free memory."""
 
 
 class FileConfig(ReadConfig):
-    """A file of logged data, and how it is to be read where its content alone does not say."""
+    """A file of logged data, and how to read it where its content does not say."""
 
     path: str | None = None
     """File or directory to read, or `minari:ID`."""
     format: FileFormat = "auto"
-    """Layout of the file."""
+    """Format of the file."""
 
     @field_validator("path")
     @classmethod
     def _absolute(cls, path: str | None) -> str | None:
-        """A resume may start from another directory."""
+        """Return an absolute path, since a resume may start from another directory."""
         return path if path is None or path.startswith("minari:") else os.path.abspath(path)
 
     def read_options(self, max_bytes: int | None) -> ReadOptions:
-        """Return what the readers are told of this file."""
+        """Return the options of the reader for this file."""
         return ReadOptions(**{name: getattr(self, name) for name in ReadConfig.model_fields}, max_bytes=max_bytes)
 
 
@@ -139,12 +139,12 @@ class DatasetConfig(FileConfig):
     weight: float | None = Field(None, ge=0.0)
     """Share of the rows in a mixture; without weights every row is kept."""
     top: Annotated[float, Field(gt=0.0, le=1.0), BeforeValidator(parse_share)] | None = None
-    """Keep the episodes with the highest returns alone: this share of them, such as `10%`; null keeps all."""
+    """Keep only the episodes with the highest returns: this share of them, such as `10%`; null keeps all."""
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
         if (self.kind is None) == (self.path is None):
-            raise ValueError("give either `kind` (a recipe) or `path` (a file)")
+            raise ValueError("set either `kind` (a recipe) or `path` (a file)")
         return self
 
 
@@ -154,14 +154,14 @@ class ValidationConfig(FileConfig):
     fraction: float | None = Field(None, ge=0.0, lt=1.0)
     """Share of the episodes that is never trained on; 0 holds out nothing."""
     seed: Seed = 0
-    """Seed of the choice of episodes, independent of the training seeds."""
+    """Seed that selects the episodes, independent of the training seeds."""
     max_rows: int = Field(VALIDATION_ROWS, ge=1, le=10_000_000)
-    """Most rows that are scored at a time, spread evenly over the held-out data."""
+    """Most rows to score per evaluation, spread evenly over the held-out data."""
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
         if (self.fraction is None) == (self.path is None):
-            raise ValueError("give either `fraction` (a share of the episodes) or `path` (a file)")
+            raise ValueError("set either `fraction` (a share of the episodes) or `path` (a file)")
         return self
 
 
@@ -170,19 +170,19 @@ def _as_list(value: Any) -> Any:
 
 
 class AlgorithmKwargs(StrictModel):
-    """What every algorithm has under `algo_kwargs`."""
+    """Settings of every algorithm under `algo_kwargs`."""
 
     batch_size: int = Field(256, ge=1, le=1_000_000)
     """Transitions per gradient step and member."""
 
     @property
     def reward_transform(self) -> RewardConfig:
-        """How rewards are transformed; an algorithm that learns without them leaves them as they are."""
+        """How rewards are transformed; an algorithm that learns without rewards leaves them unchanged."""
         return RewardConfig()
 
 
 class RewardKwargs(AlgorithmKwargs):
-    """What every algorithm that learns from rewards has."""
+    """Settings of every algorithm that learns from rewards."""
 
     reward: RewardConfig = RewardConfig()
     """Reward transform."""
@@ -201,13 +201,13 @@ class OfflineKwargs(AlgorithmKwargs):
     dataset: Annotated[tuple[DatasetConfig, ...], Field(strict=False), BeforeValidator(_as_list)] = ()
     """A recipe or a file, or a list of them."""
     max_dataset_bytes: Annotated[int, Field(ge=2**20), BeforeValidator(parse_bytes)] | None = None
-    """Most memory for data, such as `2GiB`; null is 80 % of what is free. A dataset directory beyond it is streamed."""
+    """Memory limit for data, such as `2GiB`; null is 80 % of the free memory. A larger dataset directory is streamed."""
 
     @field_validator("dataset")
     @classmethod
     def _all_weights_or_none(cls, parts: tuple[DatasetConfig, ...]) -> tuple[DatasetConfig, ...]:
         if len({part.weight is None for part in parts}) > 1:
-            raise ValueError("give every part of a mixture a `weight`, or none of them")
+            raise ValueError("set a `weight` for every part of a mixture, or for none")
         return parts
 
 
@@ -222,7 +222,7 @@ class CollectionConfig(StrictModel):
     """How fresh transitions are collected and learned from; steps are environment steps."""
 
     buffer_capacity: int = Field(1_000_000, ge=1, le=1_000_000_000)
-    """Transitions kept per member; the oldest are forgotten."""
+    """Transitions kept per member; the oldest are overwritten."""
     learning_starts: int = Field(1_000, ge=0)
     """Environment steps with uniformly random actions, before the first update."""
     train_frequency: int = Field(1, ge=1)

@@ -1,4 +1,4 @@
-"""Which columns of a table are what, as a user names them; free of torch."""
+"""The column map of a table, as users write it; free of torch."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -15,21 +15,21 @@ class ColumnMap(StrictModel):
     """The columns of a log, one row per time step."""
 
     observations: Names
-    """Observation columns; a pattern stands for all matching columns, numbered ones in the order of their numbers."""
+    """Observation columns; a pattern selects all matching columns, numbered ones in numerical order."""
     actions: Names
     """Action columns."""
     reward: str
     """Reward of the row's observation and action."""
     next_observations: Names = ()
-    """Next observations, where the log has them; the following row otherwise."""
+    """Next observations, if the log has them; otherwise the following row."""
     next_actions: Names = ()
-    """Next actions, where the log has them."""
+    """Next actions, if the log has them."""
     episode: str | None = None
-    """Anything that changes from one episode to the next."""
+    """Column whose value changes from one episode to the next."""
     time: str | None = None
-    """Number or ISO date by which the rows of an episode are ordered; a large gap cuts the episode."""
+    """Number or ISO date that orders the rows of an episode; a large gap cuts the episode."""
     terminal: str | None = None
-    """True end of an episode: nothing follows."""
+    """True end of an episode: no value follows."""
     done: str | None = None
     """End of an episode: a true one, unless `timeout` says otherwise."""
     timeout: str | None = None
@@ -42,7 +42,7 @@ class ColumnMap(StrictModel):
             return values
         renamed = {OTHER_NAMES.get(name, name): value for name, value in values.items()}
         if len(renamed) != len(values):
-            raise ValueError("the same column is given twice, under two names")
+            raise ValueError("the same column is set twice, under two names")
         return renamed
 
 

@@ -1,4 +1,4 @@
-"""What hyper-parameters are made of: the knobs that learners and networks share, and which of them members may differ in."""
+"""Hyper-parameters: the knobs that learners and networks share, and which of them may differ between members."""
 
 from collections.abc import Iterable
 from typing import ClassVar, Literal, get_args
@@ -12,19 +12,19 @@ Initialization = Literal["orthogonal", "xavier", "uniform"]
 
 
 class LearnerKnobs(StrictModel):
-    """What every learner has."""
+    """Knobs of every learner."""
 
     actor_learning_rate: PositiveRate = 3e-4
     """Adam step size of the policy."""
     max_grad_norm: float | None = Field(None, gt=0.0)
-    """Largest gradient norm of a group, per member; null clips nothing."""
+    """Largest gradient norm of a group, per member; null is no clipping."""
 
     data_knobs: ClassVar[tuple[str, ...]] = ()
     """Knobs that the data is processed with, before any member sees it."""
 
     @classmethod
     def sweepable(cls) -> list[str]:
-        """Return the knobs that members of one run may differ in: real numbers that shape neither networks nor data."""
+        """Return the knobs that may differ between members of a run: real numbers that shape neither networks nor data."""
         numbers = [
             name for name, field in cls.model_fields.items() if float in (field.annotation, *get_args(field.annotation))
         ]
@@ -42,12 +42,12 @@ class LearnerKnobs(StrictModel):
 
 
 class CriticKnobs(LearnerKnobs):
-    """What every learner with critics has."""
+    """Knobs of every learner with critics."""
 
     gamma: float = Field(0.99, ge=0.0, lt=1.0)
     """Discount of future rewards."""
     tau: float = Field(0.005, gt=0.0, le=1.0)
-    """Share of the online network that a target network takes over at each update."""
+    """Share of the online network that is blended into the target network at each update."""
     critic_learning_rate: PositiveRate = 3e-4
     """Adam step size of the critics."""
 
@@ -58,11 +58,11 @@ class NetworkKnobs(StrictModel):
     hidden_sizes: Sizes = (256, 256)
     """Widths of the hidden layers of every network."""
     initialization: Initialization = "orthogonal"
-    """First weights: orthogonal (gain sqrt 2), Xavier uniform, or uniform in +-1/sqrt(inputs)."""
+    """Initial weights: orthogonal (gain sqrt 2), Xavier uniform, or uniform in +-1/sqrt(inputs)."""
 
 
 class CriticNetworkKnobs(NetworkKnobs):
-    """Shapes of networks with critics among them."""
+    """Shapes of networks that include critics."""
 
     num_critics: int = Field(2, ge=1, le=256)
     """Critics in the ensemble."""
@@ -71,7 +71,7 @@ class CriticNetworkKnobs(NetworkKnobs):
 
 
 def check_sweepable(knobs: type[LearnerKnobs], names: Iterable[str], shared: Iterable[str] = ()) -> None:
-    """Raise a ConfigError for the first name that members cannot differ in, with all they can; `shared`: other keys."""
+    """Raise a ConfigError for the first name that cannot be swept, listing those that can; `shared` are other known keys."""
     legal = knobs.sweepable()
     for name in names:
         if name in knobs.data_knobs:
@@ -85,6 +85,6 @@ def check_sweepable(knobs: type[LearnerKnobs], names: Iterable[str], shared: Ite
 
 
 def check_subset(subset_size: int, num_critics: int) -> None:
-    """Raise a ValueError for a subset that the ensemble cannot hold."""
+    """Raise a ValueError for a subset larger than the ensemble."""
     if subset_size > num_critics:
         raise ValueError(f"`subset_size` = {subset_size} is not legal: must be at most num_critics = {num_critics}")

@@ -1,4 +1,4 @@
-"""Configurations from values, packaged names and YAML files, checked whole; free of torch."""
+"""Configurations from values, packaged names and YAML files, fully validated; free of torch."""
 
 from collections.abc import Mapping, Sequence
 from importlib import resources
@@ -24,24 +24,24 @@ def make_config(values: Mapping[str, Any], where: str = "config", lines: Mapping
     try:
         spec = get_spec(raw["algo"])
     except ConfigError as error:
-        raise ConfigError(f"{_place(where, lines, ('algo',))}: {error}") from None
+        raise ConfigError(f"{_location(where, lines, ('algo',))}: {error}") from None
     raw.setdefault("algo_kwargs", {})
     if raw["algo_kwargs"] is None:
         raw["algo_kwargs"] = {}
     if not spec.takes_data and isinstance(raw["algo_kwargs"], Mapping) and raw["algo_kwargs"].get("dataset"):
-        place = _place(where, lines, ("algo_kwargs", "dataset"))
-        raise ConfigError(f"{place}: `algo_kwargs.dataset`: {spec.id} learns online and takes no dataset; try rlpd")
+        location = _location(where, lines, ("algo_kwargs", "dataset"))
+        raise ConfigError(f"{location}: `algo_kwargs.dataset`: {spec.id} learns online and takes no dataset; try rlpd")
     schema = RunConfig[spec.config]  # type: ignore[name-defined]
     try:
         return schema.model_validate(raw)
     except ValidationError as error:
         faults = describe_faults(schema, error)
-        text = dict.fromkeys(f"{_place(where, lines, path)}: {fault}" for path, fault in faults)
+        text = dict.fromkeys(f"{_location(where, lines, path)}: {fault}" for path, fault in faults)
         raise ConfigError("\n".join(text)) from None
 
 
-def _place(where: str, lines: Mapping[Any, int] | None, path: Sequence[int | str]) -> str:
-    """`file:line` of a key path, or of the nearest path above it that the file has."""
+def _location(where: str, lines: Mapping[Any, int] | None, path: Sequence[int | str]) -> str:
+    """`file:line` of a key path, or of its nearest parent in the file."""
     for length in range(len(path), 0, -1):
         if lines and tuple(path[:length]) in lines:
             return f"{where}:{lines[tuple(path[:length])]}"
@@ -49,7 +49,7 @@ def _place(where: str, lines: Mapping[Any, int] | None, path: Sequence[int | str
 
 
 def packaged_configs() -> dict[str, str]:
-    """Return the texts of the configs that come with the package, by name such as `iql/pendulum`."""
+    """Return the YAML texts of the packaged configs by name, such as `iql/pendulum`."""
     root = resources.files("rl_training") / "assets" / "configs"
     found: dict[str, str] = {}
     for folder in sorted(root.iterdir(), key=lambda entry: entry.name):
@@ -67,7 +67,7 @@ def load_config(name: str, overrides: Sequence[str] = (), extra: Mapping[str, An
         path = Path(name)
         if not path.is_file():
             hint = did_you_mean(name, packaged)
-            raise ConfigError(f"{name}: neither a packaged config nor a file.{hint} `rl-training list` shows what there is")
+            raise ConfigError(f"{name}: neither a packaged config nor a file.{hint} See `rl-training list`")
         try:
             text, where = path.read_text(), name
         except (OSError, UnicodeDecodeError) as error:
@@ -87,10 +87,10 @@ def apply_override(values: dict[str, Any], override: str) -> None:
     if not sign or not all(key.split(".")):
         raise ConfigError(f"--set {override!r}: must look like key.path=value")
     *parents, last = key.split(".")
-    place = values
+    group = values
     for parent in parents:
-        child = place.setdefault(parent, {})
+        child = group.setdefault(parent, {})
         if not isinstance(child, dict):
             raise ConfigError(f"--set {override!r}: `{parent}` is {child!r}, not a group of settings")
-        place = child
-    place[last] = parse_scalar(text)
+        group = child
+    group[last] = parse_scalar(text)

@@ -1,4 +1,4 @@
-"""The strict schema of a run: everything beside `algo_kwargs`; free of torch."""
+"""The strict schema of a run: everything except `algo_kwargs`; free of torch."""
 
 from functools import cached_property
 from typing import Annotated, Any, Generic, Literal, Self, TypeVar, get_args
@@ -15,7 +15,7 @@ Schedule = Literal["constant", "linear", "cosine"]
 
 
 class FinetuneConfig(CollectionConfig):
-    """How an offline run goes on in its environment."""
+    """How an offline run continues in its environment."""
 
     env_steps: int = Field(ge=1)
     """Environment steps of the online phase."""
@@ -28,9 +28,9 @@ class FinetuneConfig(CollectionConfig):
     prior_ratio: float = Field(0.5, ge=0.0, le=1.0)
     """Share of prior data in a mixed batch, rounded to whole rows."""
     prior_ratio_end: float | None = Field(None, ge=0.0, le=1.0)
-    """Share that it moves to, linearly over the online phase; null keeps it."""
+    """Final share of prior data, approached linearly over the online phase; null keeps it constant."""
     learning_rate_factor: float = Field(1.0, gt=0.0, le=1.0)
-    """Factor of every learning rate online, constant: a schedule of the offline phase ends with it."""
+    """Constant factor on every learning rate online; the schedules end with the offline phase."""
 
 
 class EarlyStoppingConfig(StrictModel):
@@ -46,7 +46,7 @@ class EarlyStoppingConfig(StrictModel):
     @model_validator(mode="after")
     def _some_rule(self) -> Self:
         if self.patience is None and self.threshold is None:
-            raise ValueError("give `patience`, `threshold` or both")
+            raise ValueError("set `patience`, `threshold` or both")
         return self
 
 
@@ -60,7 +60,7 @@ class GroupSchedules(StrictModel):
 
 
 def _for_all_groups(value: Any) -> Any:
-    """One word stands for every group."""
+    """Expand a single schedule to one per group."""
     if not isinstance(value, str):
         return value
     if value not in get_args(Schedule):
@@ -103,7 +103,7 @@ class RunConfig(StrictModel, Generic[KwargsT]):
     checkpoint_interval: int = Field(5_000, ge=1)
     """Steps between checkpoints."""
     keep_checkpoints: int = Field(2, ge=2)
-    """Checkpoints kept beside the best."""
+    """Checkpoints kept in addition to the best."""
     log_interval: int = Field(500, ge=1)
     """Steps between metric rows."""
     learning_rate_schedule: Annotated[GroupSchedules, BeforeValidator(_for_all_groups)] = GroupSchedules()
@@ -111,13 +111,13 @@ class RunConfig(StrictModel, Generic[KwargsT]):
     early_stopping: EarlyStoppingConfig | None = None
     """Rules to stop a member early."""
     finetune: FinetuneConfig | None = None
-    """How an offline run goes on in its environment."""
+    """How an offline run continues in its environment."""
     run_name: str | None = Field(None, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")
     """Name of the run directory."""
     algo_kwargs: SerializeAsAny[KwargsT]
     """Settings of the algorithm."""
     sweep: Sweep | None = None
-    """Values of knobs that take the place of those in `algo_kwargs`; every combination is trained with every seed."""
+    """Values of knobs that replace those in `algo_kwargs`; every combination is trained with every seed."""
 
     @model_validator(mode="after")
     def _fit_for_online(self) -> Self:
@@ -126,7 +126,7 @@ class RunConfig(StrictModel, Generic[KwargsT]):
             if self.env_id is None:
                 raise ValueError(f"`env_id` is required: {self.algo} learns in an environment")
             if self.finetune is not None:
-                raise ValueError(f"`finetune` is for offline algorithms; {self.algo} learns online as it is")
+                raise ValueError(f"`finetune` is for offline algorithms; {self.algo} already learns online")
             if self.max_epochs is not None:
                 raise ValueError("`max_epochs` counts passes over a dataset, and an online run has none; use `max_updates`")
             if self.max_updates is not None and self.max_updates < kwargs.gradient_updates_per_step:
@@ -135,7 +135,7 @@ class RunConfig(StrictModel, Generic[KwargsT]):
             if not isinstance(kwargs, CriticKnobs):
                 raise ValueError(f"`finetune` needs critics to learn from rewards, and {self.algo} has none")
             if self.env_id is None:
-                raise ValueError("`env_id` is required: a finetune goes on in an environment")
+                raise ValueError("`env_id` is required: a finetune continues in an environment")
             if self.early_stopping is not None:
                 raise ValueError("`early_stopping` and `finetune` exclude each other")
         return self
@@ -155,7 +155,7 @@ class RunConfig(StrictModel, Generic[KwargsT]):
     @field_validator("sweep")
     @classmethod
     def _legal_sweep(cls, sweep: Sweep | None, info: ValidationInfo) -> Sweep | None:
-        if sweep is not None and {"algo_kwargs", "seeds"} <= set(info.data):  # otherwise there are other faults to report
+        if sweep is not None and {"algo_kwargs", "seeds"} <= set(info.data):  # otherwise other faults are reported
             check_sweep(sweep, info.data["algo_kwargs"], len(info.data["seeds"] or (0,)))
         return sweep
 
@@ -166,7 +166,7 @@ class RunConfig(StrictModel, Generic[KwargsT]):
 
     @cached_property
     def member_knobs(self) -> tuple[dict[str, float], ...]:
-        """What each member has of its own by the sweep."""
+        """The swept knobs of each member, with their values."""
         seeds = self.seeds or (self.seed,)
         return tuple(own for own in combinations(self.sweep) for _ in seeds)
 

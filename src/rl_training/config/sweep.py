@@ -14,7 +14,7 @@ MAX_MEMBERS = 4096
 
 
 def _as_list(sweep: Mapping[str, tuple[float, ...]] | None) -> list[dict[str, list[float]]] | None:
-    """The order of the knobs is the order of the members, and a JSON object has none."""
+    """Serialize as a list: the order of the knobs sets that of the members, and a JSON object has none."""
     return None if sweep is None else [{name: list(values)} for name, values in sweep.items()]
 
 
@@ -24,7 +24,7 @@ Sweep = Annotated[dict[str, Values], PlainSerializer(_as_list, return_type=list[
 
 
 def read_sweep(value: Any, kwargs: AlgorithmKwargs) -> dict[str, Any]:
-    """Return a sweep, given as a mapping or as a list of them, whose every knob is one that members may differ in."""
+    """Return a sweep, passed as a mapping or as a list of them, after checking that every knob may differ between members."""
     parts = value if isinstance(value, list | tuple) else [value]
     if not all(isinstance(part, Mapping) and part for part in parts) or not parts:
         raise ValueError("must be a mapping from knobs to lists of numbers, such as {expectile: [0.7, 0.9]}")
@@ -44,7 +44,7 @@ def _plain(values: Any) -> Any:
 
 
 def combinations(sweep: Mapping[str, tuple[float, ...]] | None) -> list[dict[str, float]]:
-    """Return every combination of the values, the first knob slowest; without a sweep there is one, of nothing."""
+    """Return every combination of the values, the first knob slowest; without a sweep there is one, which is empty."""
     sweep = sweep or {}
     return [dict(zip(sweep, values, strict=True)) for values in itertools.product(*sweep.values())]
 

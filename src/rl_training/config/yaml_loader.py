@@ -22,7 +22,7 @@ _PLAIN_TAGS = tuple(
 
 
 class _Loader(yaml.SafeLoader):
-    """Composes nodes without aliases; scalars are read by us, not by YAML 1.1's rules."""
+    """Composes nodes without aliases; scalars are read by `scalar_value`, not by YAML 1.1's rules."""
 
     def compose_node(self, parent: Node | None, index: Any) -> Node | None:
         event = self.peek_event()  # type: ignore[no-untyped-call]
@@ -80,7 +80,7 @@ def _value(node: Node, path: Path, lines: dict[Path, int], where: str) -> Any:
 
 
 def scalar_value(text: str) -> Any:
-    """The value of an unquoted word; what looks ambiguous (`on`, `010`, `12:30`) stays a word."""
+    """Return the value of an unquoted scalar; ambiguous ones (`on`, `010`, `12:30`) stay text."""
     if text in ("", "null", "~"):
         return None
     if text in ("true", "false"):
@@ -95,16 +95,16 @@ def scalar_value(text: str) -> Any:
 
 
 def dump_yaml(values: Any) -> str:
-    """Return plain values as YAML that `parse_yaml` gives back as they are."""
+    """Return plain values as YAML that `parse_yaml` reads back unchanged."""
     return yaml.dump(values, Dumper=_Dumper, sort_keys=False)
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes every word that our own reader would not give back as it is."""
+    """Quotes every string that `scalar_value` would not read back unchanged."""
 
 
-def _represent_word(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=None if scalar_value(text) == text else "'")
 
 
-_Dumper.add_representer(str, _represent_word)
+_Dumper.add_representer(str, _represent_text)

@@ -1,4 +1,4 @@
-"""The one batch type that datasets and replay give and learners take."""
+"""The batch type that datasets and replay buffers return and learners take."""
 
 from dataclasses import dataclass, fields, replace
 from typing import Self
@@ -22,12 +22,12 @@ class Batch:
     prior: Tensor | None = None  # (members, batch), 1.0 for rows of prior data in a mixed batch
 
     def without_members(self) -> Self:
-        """Return the first member's batch in ordinary shapes."""
+        """Return the first member's batch without the members axis."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         return replace(self, **{name: value[0] for name, value in values.items() if value is not None})
 
     def with_members(self, members: int) -> Self:
-        """Return the batch with an axis of `members`; ordinary shapes get one of length 1."""
+        """Return the batch with a members axis of length `members`; a batch without one gets an axis of length 1."""
         batch = self
         if self.rewards.ndim == 1:
             values = {f.name: getattr(self, f.name) for f in fields(self)}

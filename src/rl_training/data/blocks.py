@@ -1,4 +1,4 @@
-"""Passes over long arrays in blocks: bounded memory, and the same numbers whether the rows lie in memory or on disk."""
+"""Passes over long arrays in blocks: bounded memory, and the same numbers whether the rows are in memory or on disk."""
 
 from collections.abc import Iterator
 from typing import Any, Protocol
@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 
 class Rows(Protocol):
-    """An array, or anything else that has a length and gives slices of rows."""
+    """An array, or anything else with a length and slices of rows."""
 
     def __len__(self) -> int: ...
     def __getitem__(self, part: slice, /) -> NDArray[Any]: ...
@@ -18,7 +18,7 @@ BLOCK = 65_536  # rows; a block of a few dozen columns stays in the processor's 
 
 
 def blocks(rows: int, first: int = 0) -> Iterator[slice]:
-    """Yield slices that cover `rows` rows in order; they end where the row number, counted from `first`, is round."""
+    """Yield slices that cover `rows` rows in order, ending at multiples of BLOCK in row numbers counted from `first`."""
     start = 0
     while start < rows:
         stop = min(start + BLOCK - (first + start) % BLOCK, rows)
@@ -41,13 +41,13 @@ def column_moments(values: Rows) -> tuple[NDArray[np.float64], NDArray[np.float6
 
 
 def bad_rows(values: NDArray[Any]) -> NDArray[np.intp]:
-    """Return the numbers of the rows that hold NaN or inf."""
+    """Return the indices of the rows that hold NaN or inf."""
     found = []
     for part in blocks(len(values)):
         flat = values[part].reshape(-1)
         with np.errstate(over="ignore", invalid="ignore"):
             squares = np.dot(flat, flat)
-        if np.isfinite(squares):  # the quickest look: only a sum of squares that is not finite asks for more
+        if np.isfinite(squares):  # the fastest test: only a sum of squares that is not finite needs a closer one
             continue
         finite = np.isfinite(values[part])
         if not finite.all():
@@ -58,7 +58,7 @@ def bad_rows(values: NDArray[Any]) -> NDArray[np.intp]:
 def breaks(observations: NDArray[Any], next_observations: NDArray[Any]) -> NDArray[np.bool_]:
     """Return, for each row but the last, whether its next observation is not the observation of the row after it.
 
-    Numbers count as equal that differ by no more than their storage in single precision explains; NaN is equal to nothing.
+    Differences that single-precision rounding explains do not count; NaN equals nothing.
     """
     with np.errstate(invalid="ignore"):
         largest = np.max(np.abs([column_range(values) for values in (observations, next_observations)]), axis=(0, 1))

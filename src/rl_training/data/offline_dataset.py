@@ -1,4 +1,4 @@
-"""Logged transitions: checked once when they enter, sampled deterministically ever after."""
+"""Logged transitions: checked once when loaded, then sampled deterministically."""
 
 import os
 import warnings
@@ -45,7 +45,7 @@ class Episode:
 
 @dataclass(frozen=True, eq=False)
 class TransitionDataset:
-    """Rows (s, a, r, s', ends) in the order of time, episode after episode, with real actions and their bounds.
+    """Rows (s, a, r, s', ends) in time order, episode after episode, with real actions and their bounds.
 
     `terminals` are true ends (no bootstrap), `timeouts` cuts (the value of s' still counts). Use `from_dict` to build one:
     it checks everything and reports every fault at once.
@@ -61,8 +61,8 @@ class TransitionDataset:
     returns_to_go: NDArray[Any] | None = None  # (rows,)
     action_low: NDArray[np.float32] | None = None
     action_high: NDArray[np.float32] | None = None
-    origin: str = ""  # where it came from and how it was read, in words
-    records: RecordFile | None = None  # the file that holds the rows, when they are mapped and not in memory
+    origin: str = ""  # where it came from and how it was read, as text
+    records: RecordFile | None = None  # the file that holds the rows, if they are mapped rather than in memory
 
     @classmethod
     def from_dict(
@@ -77,20 +77,20 @@ class TransitionDataset:
     ) -> Self:
         """Return a checked dataset, or raise one DatasetError that names every fault.
 
-        `dones` may stand for terminals: without timeouts each done counts as a true end (one warning), with them a done row
-        is a true end unless it is a timeout. Where no timeout is marked, cuts are found where observations break, unless
-        `find_cuts` is false: then every end is marked. On a row that is both, the true end wins.
+        `dones` may replace terminals: without timeouts each done counts as a true end (one warning), with them a done row
+        is a true end unless it is a timeout. If no timeout is marked, cuts are inferred where observations break, unless
+        `find_cuts` is false because every end is marked. A row that is both is a true end.
         """
         arrays = _checked_arrays(with_terminals(data, source), source)
         if "timeouts" not in arrays or (find_cuts and not arrays["timeouts"][:-1].any()):
             arrays["timeouts"] = cuts_in(*(arrays[name] for name in ("observations", "next_observations", "terminals")))
         arrays["timeouts"] = arrays["timeouts"] & ~arrays["terminals"]
-        arrays["timeouts"][-1] = not arrays["terminals"][-1]  # the end of the data cuts an episode that goes on
+        arrays["timeouts"][-1] = not arrays["terminals"][-1]  # the end of the data cuts an unfinished episode
         low, high = checked_bounds(action_low, action_high, arrays["actions"].shape[1], source)
         return cls(**arrays, action_low=low, action_high=high, origin=origin)  # type: ignore[arg-type]
 
     def with_bounds(self, low: NDArray[np.float32] | None, high: NDArray[np.float32] | None) -> Self:
-        """Return the same rows with other bounds of the actions."""
+        """Return the same rows with other action bounds."""
         return replace(self, action_low=low, action_high=high)
 
     def __len__(self) -> int:
@@ -108,7 +108,7 @@ class TransitionDataset:
 
     @cached_property
     def spaces(self) -> Spaces:
-        """Sizes and action bounds: the recorded ones, else [-1, 1] where the data fits in it, else what the data spans."""
+        """Sizes and action bounds: the recorded ones, else [-1, 1] if the data fits, else the range of the data."""
         low, high = self.action_low, self.action_high
         if low is None or high is None:
             largest = np.abs(column_range(self.actions)).max(axis=0).astype(np.float32)
@@ -156,7 +156,7 @@ class TransitionDataset:
         }
 
     def fields(self) -> dict[str, NDArray[Any]]:
-        """Return the fields of a row by name; optional ones only where they are there."""
+        """Return the fields of a row by name; optional ones only if present."""
         named = {name: getattr(self, name) for name in (*REQUIRED, *OPTIONAL)}
         return {name: value for name, value in named.items() if value is not None}
 
@@ -186,7 +186,7 @@ class TransitionDataset:
 
 
 def with_terminals(data: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """Return the fields with `terminals` in place of `dones`, which mean true ends unless timeouts say otherwise."""
+    """Return the fields with `dones` replaced by `terminals` (and `timeouts`) by the rule of `ends_of`."""
     values = {name: value for name, value in data.items() if value is not None}
     if "dones" not in values:
         return dict(data)
@@ -199,9 +199,9 @@ def with_terminals(data: Mapping[str, Any], source: str) -> dict[str, Any]:
 def ends_of(
     dones: NDArray[np.bool_], terminals: NDArray[np.bool_] | None = None, timeouts: NDArray[np.bool_] | None = None
 ) -> dict[str, NDArray[np.bool_]]:
-    """Return what `dones` stand for: the one rule for `terminals`, and for `timeouts` where anything marks them.
+    """Return the `terminals` that `dones` imply, and the `timeouts` where anything marks them.
 
-    Beside `terminals` a done that is none is a time limit; beside `timeouts` one that is none is a true end; alone it is one.
+    With `terminals`, any other done is a time limit; with `timeouts`, any other done is a true end; alone, every done is one.
     """
     if terminals is not None:
         cuts = np.zeros_like(dones) if timeouts is None else timeouts
@@ -210,27 +210,27 @@ def ends_of(
 
 
 def cuts_in(observations: NDArray[Any], next_observations: NDArray[Any], terminals: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return where an episode is cut although nobody marked it: observations break off and it is no true end."""
+    """Return the unmarked cuts: rows after which observations break, other than true ends."""
     return np.append(breaks(observations, next_observations), False) & ~terminals
 
 
 def checked_bounds(
     low: Any, high: Any, width: int, source: str
 ) -> tuple[NDArray[np.float32] | None, NDArray[np.float32] | None]:
-    """Return the bounds of `width` actions as arrays, or none; bounds of another shape or order are refused."""
+    """Return the bounds of `width` actions as arrays, or None; bounds of another shape or order are refused."""
     if low is None or high is None:
         return None, None
     bounds = tuple(np.asarray(bound, dtype=np.float32).reshape(-1) for bound in (low, high))
     if any(bound.shape != (width,) or not np.isfinite(bound).all() for bound in bounds) or (bounds[0] >= bounds[1]).any():
         raise DatasetError(
-            f"{source}: the bounds of {width} actions must be as many finite numbers, low below high, "
+            f"{source}: the bounds of {width} actions must be {width} finite numbers each, low below high, "
             f"got {bounds[0].tolist()} and {bounds[1].tolist()}"
         )
     return bounds[0], bounds[1]
 
 
 def as_flags(values: Any, name: str, source: str) -> NDArray[np.bool_]:
-    """Return true and false, (rows,), from an array of booleans or of 0 and 1; anything else is refused."""
+    """Return booleans, (rows,), from an array of booleans or of 0 and 1; anything else is refused."""
     array = np.asarray(values)
     if array.ndim != 1 and not (array.ndim == 2 and array.shape[1] == 1):
         raise DatasetError(f"{source}: `{name}` has shape {array.shape}; (rows,) is needed")
@@ -309,11 +309,11 @@ def _finite_faults(arrays: Mapping[str, NDArray[Any]]) -> list[str]:
     faults = []
     checked = [name for name, array in arrays.items() if array.dtype.kind == "f" and name != "returns_to_go"]
     if "returns_to_go" in arrays and (np.isnan(returns := arrays["returns_to_go"]) | (returns == np.inf)).any():
-        faults.append("`returns_to_go` holds NaN or +inf; only -inf has a meaning there, no floor")
+        faults.append("`returns_to_go` holds NaN or +inf; the only infinity allowed is -inf (no floor)")
     with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
         found = zip(checked, pool.map(bad_rows, [arrays[name] for name in checked]), strict=True)
     for name, bad in found:
         if len(bad):
             rows = ", ".join(str(row) for row in bad[:3])
-            faults.append(f"`{name}` is NaN or inf in {len(bad)} rows (first: {rows}); mend them, or set on_bad_rows: drop")
+            faults.append(f"`{name}` is NaN or inf in {len(bad)} rows (first: {rows}); fix them, or set on_bad_rows: drop")
     return faults

@@ -1,4 +1,4 @@
-"""Several datasets into one, by whole episodes."""
+"""Mixtures of several datasets, by whole episodes."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,8 +18,8 @@ def mix_datasets(
     """Return one dataset of whole episodes; every join is an episode boundary.
 
     Without `weights` all episodes of all datasets are kept. With them, dataset i contributes the share w_i / sum(w) of the
-    rows (to within an episode): as many rows as possible are kept, episodes chosen by `seed`. An optional field survives
-    when every dataset has it.
+    rows (to within an episode): as many rows as possible are kept, episodes chosen by `seed`. An optional field is
+    kept only if every dataset has it.
     """
     copies = [view.copy() for view in mix_views(datasets, weights, seed=seed)]
     values = {name: np.concatenate([getattr(d, name) for d in copies]) for name in copies[0].fields()}
@@ -32,7 +32,7 @@ def mix_views(
 ) -> list[RowView]:
     """Return views of what each dataset contributes to a mixture, with the fields and bounds that all of them share."""
     if not datasets:
-        raise DatasetError("there is nothing to mix: give at least one dataset")
+        raise DatasetError("there is nothing to mix: pass at least one dataset")
     first = datasets[0]
     for position, other in enumerate(datasets[1:], start=1):
         if (other.observation_dim, other.action_dim) != (first.observation_dim, first.action_dim):
@@ -42,15 +42,15 @@ def mix_views(
             )
     low = np.min([d.spaces.action_low for d in datasets], axis=0)
     high = np.max([d.spaces.action_high for d in datasets], axis=0)
-    lost = [name for name in ("next_actions", "returns_to_go") if any(getattr(d, name) is None for d in datasets)]
-    alike = [replace(d.with_bounds(low, high), **dict.fromkeys(lost, None)) for d in datasets]  # type: ignore[arg-type]
+    dropped = [name for name in ("next_actions", "returns_to_go") if any(getattr(d, name) is None for d in datasets)]
+    uniform = [replace(d.with_bounds(low, high), **dict.fromkeys(dropped, None)) for d in datasets]  # type: ignore[arg-type]
     chosen = [None] * len(datasets) if weights is None else _episodes(datasets, weights, seed)
-    views = [RowView(d, episodes) for d, episodes in zip(alike, chosen, strict=True)]
+    views = [RowView(d, episodes) for d, episodes in zip(uniform, chosen, strict=True)]
     return [view for view in views if len(view)]
 
 
 def _episodes(datasets: Sequence[TransitionDataset], weights: Sequence[float], seed: int) -> list[NDArray[np.intp]]:
-    """The episodes each dataset contributes, in their old order."""
+    """The episodes each dataset contributes, in their original order."""
     share = np.asarray(weights, dtype=np.float64)
     if len(share) != len(datasets) or not np.isfinite(share).all() or (share < 0).any() or share.sum() <= 0:
         raise ConfigError(f"weights must be {len(datasets)} numbers >= 0, not all zero, got {list(weights)}")

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from rl_training.data.batch import Batch
 
-_SCALARS = ("rewards", "terminals", "timeouts", "returns_to_go")  # fields without an axis of their own in a batch
+_SCALARS = ("rewards", "terminals", "timeouts", "returns_to_go")  # fields with one number per transition
 _BESIDE_BATCH = ("timeouts",)  # kept with the rows, not part of a batch
 
 

@@ -1,4 +1,4 @@
-"""Data as learners see it: normalised, transformed, one packed row per transition; in memory, or made while it is read."""
+"""Data as learners see it: normalised, transformed, one packed row per transition; in memory, or packed as it is read."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,14 +23,14 @@ from rl_training.errors import ConfigError, DatasetError
 
 @dataclass(frozen=True)
 class Processing:
-    """How a raw transition becomes a packed row: a function of the row alone, so that it may be applied at any time."""
+    """How a raw transition becomes a packed row: a function of the row alone, so it may be applied at any time."""
 
     spaces: Spaces
     transforms: Transforms
     layout: RowLayout
 
     def pack(self, raw: Mapping[str, NDArray[Any]], returns: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
-        """Return packed rows of raw fields (rows, ...), and of their returns where the layout has them."""
+        """Return packed rows of raw fields (rows, ...), with their returns if the layout has them."""
         columns: dict[str, NDArray[Any]] = {
             "observations": self.transforms.observations(raw["observations"]),
             "actions": np.clip(self.spaces.normalize_actions(raw["actions"]), -1.0, 1.0),
@@ -72,7 +72,7 @@ class ProcessedDataset:
 
 @dataclass(frozen=True, eq=False)
 class StreamedDataset:
-    """Rows on disk, packed when they are fetched: the very numbers that `ProcessedDataset` holds."""
+    """Rows on disk, packed when they are fetched: exactly the numbers that `ProcessedDataset` holds."""
 
     view: RowView
     records: RecordFile
@@ -111,12 +111,12 @@ RunData = ProcessedDataset | StreamedDataset
 def process_dataset(
     view: RowView, kwargs: OfflineKwargs, spaces: Spaces, *, returns_to_go: bool = False, like: RunData | None = None
 ) -> RunData:
-    """Return rows of a dataset normalised and packed; actions go to [-1, 1] by the bounds of `spaces`.
+    """Return rows of a dataset, normalised and packed; actions are mapped to [-1, 1] by the bounds of `spaces`.
 
     With `returns_to_go` the Monte-Carlo returns are derived from the processed rewards, with the run's `gamma`, `tail` and
-    `failure_reward`; what the dataset itself may hold of them belongs to other rewards and is not used. `like` takes spaces
-    and transforms of data that were processed before. Mapped data that would take more memory than `max_dataset_bytes` stay
-    on disk and give the same rows.
+    `failure_reward`; any stored in the dataset belong to other rewards and are ignored. `like` reuses the spaces and
+    transforms of data processed before. Mapped data that would take more memory than `max_dataset_bytes` stay on disk and
+    yield the same rows.
     """
     dataset = view.dataset
     if like is None:
@@ -153,7 +153,7 @@ def _returns(view: RowView, transforms: Transforms, kwargs: Any) -> NDArray[np.f
 
 
 def in_memory(data: RunData, what: str) -> ProcessedDataset:
-    """Return data that is in memory, or say that `what` needs it there."""
+    """Return data that is in memory, or raise a ConfigError that `what` needs it there."""
     if isinstance(data, StreamedDataset):
         raise ConfigError(f"{what} needs its prior data in memory; raise algo_kwargs.max_dataset_bytes (now {data.limit:,})")
     return data
@@ -164,7 +164,7 @@ def _fields(dataset: TransitionDataset) -> list[str]:
 
 
 def _layout(dataset: TransitionDataset, *, returns_to_go: bool) -> RowLayout:
-    """The packed row: in the order of `Processing.pack`."""
+    """The layout of a packed row, in the order of `Processing.pack`."""
     wide = {"observations": dataset.observation_dim, "next_observations": dataset.observation_dim}
     wide |= {"actions": dataset.action_dim, "next_actions": dataset.action_dim}
     names = ["observations", "actions", "rewards", "next_observations", "terminals"]
@@ -186,5 +186,5 @@ def _check_finite(packed: NDArray[np.float32], layout: RowLayout) -> None:
     if np.isfinite(packed).all():
         return
     for name, values in layout.columns(torch.from_numpy(packed)).items():
-        if name != "returns_to_go" and not bool(torch.isfinite(values).all()):  # -inf there means: no floor
+        if name != "returns_to_go" and not bool(torch.isfinite(values).all()):  # -inf there means no floor
             raise DatasetError(f"`{name}` overflows to inf once transformed; check the units, or set algo_kwargs.reward.clip")

@@ -1,4 +1,4 @@
-"""Online experience: a ring of packed transitions per member, on the training device, with prior data beside it."""
+"""Online experience: a ring of packed transitions per member, on the training device, together with prior data."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
@@ -32,10 +32,10 @@ def replay_layout(observation_dim: int, action_dim: int, *, returns_to_go: bool 
 
 
 class ReplayBuffer:
-    """The last `capacity` transitions of every member; batches are a function of (seed, step) and of what was added.
+    """The last `capacity` transitions of every member; batches depend only on (seed, step) and on what was added.
 
-    Members add in step, one transition each. Transition number n lies in slot n modulo the capacity. With `returns` a
-    transition may be sampled only once its episode has ended, since its return is not known before; without, at once.
+    Members add in lockstep, one transition each. Transition number n is in slot n modulo the capacity. With `returns` a
+    transition may be sampled only once its episode has ended and its return is known; without, immediately.
     `prior` are packed rows of a dataset that all members share, kept in the same storage so that a mixed batch is one gather.
     """
 
@@ -56,10 +56,10 @@ class ReplayBuffer:
         self.layout = replay_layout(observation_dim, action_dim, returns_to_go=returns is not None)
         self.prior_rows = 0 if prior is None else len(prior)
         self.added = 0  # transitions ever added, per member
-        self.ready = np.zeros(members, dtype=np.int64)  # of them, how many from the first on may be sampled
+        self.ready = np.zeros(members, dtype=np.int64)  # how many of them, from the first on, may be sampled
         try:
             self.storage = torch.zeros(self.prior_rows + members * capacity, self.layout.width, device=device)
-        except RuntimeError as error:  # also what the host's allocator raises
+        except RuntimeError as error:  # raised by the host's allocator too
             needed = (self.prior_rows + members * capacity) * self.layout.width * 4
             raise StorageError(f"the replay buffer needs {needed:,} bytes; lower buffer_capacity ({error})") from error
         if prior is not None:
@@ -83,8 +83,8 @@ class ReplayBuffer:
     def add(self, transition: Mapping[str, NDArray[Any]], idle: Collection[int] = ()) -> None:
         """Add one transition per member: fields (members, width), or (members,) for rewards, terminals and timeouts.
 
-        A row that is a true end and a time limit at once is a true end. `idle` members take no part: their rows fill the
-        place in the ring and wait for nothing.
+        A row that is both a true end and a time limit is a true end. `idle` members no longer train: their rows only fill
+        the slot and wait for no return.
         """
         ends = np.asarray(transition["terminals"], dtype=bool) | np.asarray(transition["timeouts"], dtype=bool)
         values = dict(transition)
@@ -108,7 +108,7 @@ class ReplayBuffer:
                 self._settle(member, self.returns)
 
     def _settle(self, member: int, returns: Returns) -> None:
-        """Give the rows of an episode that has just ended their returns; from now on they may be sampled."""
+        """Set the returns of an episode that has just ended; from now on its rows may be sampled."""
         first = max(int(self.ready[member]), self.oldest)
         slots = torch.arange(first, self.added, device=self._ring.device) % self.capacity
         columns = self.layout.columns(self._ring[member, slots].cpu())
@@ -117,7 +117,7 @@ class ReplayBuffer:
         self.ready[member] = self.added
 
     def cut(self, member: int) -> None:
-        """End a member's episode at its last transition, as by a time limit: what follows belongs to another one."""
+        """End a member's episode at its last transition, as a time limit would: what follows is a new episode."""
         if self.added:
             last = self._ring[member, (self.added - 1) % self.capacity]
             columns = self.layout.columns(last)
@@ -125,7 +125,7 @@ class ReplayBuffer:
             if self.returns is not None:
                 self._settle(member, self.returns)
 
-    def places(self, indices: Tensor) -> Tensor:
+    def storage_rows(self, indices: Tensor) -> Tensor:
         """Return the rows of storage for indices (members, count), counted from the oldest transition that is held."""
         return (indices + self.oldest) % self.capacity + self.first_slots
 
@@ -134,12 +134,12 @@ class ReplayBuffer:
         batch = self.layout.batch(rows)
         return batch if prior is None else replace(batch, prior=prior)
 
-    def gather(self, places: Tensor) -> Batch:
-        """Return the transitions in rows of storage (members, batch): prior ones first, then each member's ring."""
-        return self.layout.batch(self.storage.index_select(0, places.reshape(-1)).view(*places.shape, -1))
+    def gather(self, rows: Tensor) -> Batch:
+        """Return the transitions at storage rows (members, batch): prior rows come first, then each member's ring."""
+        return self.layout.batch(self.storage.index_select(0, rows.reshape(-1)).view(*rows.shape, -1))
 
     def sample(self, batch_size: int, *, seed: int | Sequence[int] = 0, step: int = 0) -> Batch:
-        """Return a uniform batch of fresh transitions: (batch, ...) for one seed, (members, batch, ...) for a seed each."""
+        """Return a uniform batch of new transitions: (batch, ...) for one seed, (members, batch, ...) for one per member."""
         if not self.available.all():
             raise ConfigError("the replay buffer has nothing to sample yet: add transitions first")
         seeds = [seed] if isinstance(seed, int) else list(seed)
@@ -147,7 +147,7 @@ class ReplayBuffer:
             raise ConfigError(f"{len(seeds)} seeds were given for a replay buffer of {self.members} members")
         high = torch.from_numpy(self.available).to(self._ring.device)
         indices = rng.integers(seeds, "batches", step, (batch_size,), high=high, device=self._ring.device)
-        batch = self.gather(self.places(indices))
+        batch = self.gather(self.storage_rows(indices))
         return batch.without_members() if isinstance(seed, int) else batch
 
     def rows(self, first: int, stop: int) -> NDArray[np.float32]:
@@ -156,7 +156,7 @@ class ReplayBuffer:
         return self._ring[:, slots].cpu().numpy()
 
     def restore(self, rows: NDArray[np.float32], added: int, ready: Sequence[int] | None = None) -> None:
-        """Take back the last transitions of `added`, (members, count, width); more than fit are left out."""
+        """Restore the last of `added` transitions, (members, count, width); those beyond the capacity are dropped."""
         rows = rows[:, max(0, rows.shape[1] - self.capacity) :]
         slots = torch.arange(added - rows.shape[1], added, device=self._ring.device) % self.capacity
         self._ring[:, slots] = torch.from_numpy(rows).to(self._ring.device)

@@ -23,13 +23,13 @@ def compute_returns_to_go(
 
     A true end closes the sum with 0. A time limit, or the end of the data, closes it by `tail`:
 
-    * `last_reward`: with r_T / (1 - gamma), as if the last reward went on for ever. A sum of negative rewards that is merely
-      cut would over-estimate the return;
-    * `zero`: with 0, a lower bound only where rewards are not negative;
-    * `none`: not at all; every row of such an episode is -inf, which floors nothing.
+    * `last_reward`: with r_T / (1 - gamma), as if the last reward repeated forever. A truncated sum of negative rewards
+      would overestimate the return;
+    * `zero`: with 0, a lower bound only if no reward is negative;
+    * `none`: not at all; every row of such an episode is -inf, which is no floor.
 
-    With sparse rewards a failed episode says little by its cut sum: one whose every reward equals `failure_reward` gets
-    r / (1 - gamma) on every row, however it ended.
+    With sparse rewards the truncated sum of a failed episode says little: an episode whose rewards all equal
+    `failure_reward` gets r / (1 - gamma) on every row, however it ended.
     """
     if tail not in get_args(Tail):
         raise ConfigError(f"tail = {tail!r} is not legal: use one of {', '.join(get_args(Tail))}")
@@ -42,7 +42,7 @@ def compute_returns_to_go(
         )
     result = np.empty(len(reward), dtype=np.float32)
     total, last = 0.0, len(reward) - 1
-    for part in reversed(list(blocks(len(reward)))):  # plain numbers are quicker than array elements, but take memory
+    for part in reversed(list(blocks(len(reward)))):  # Python floats are faster than array elements, but take memory
         values = reward[part].astype(np.float64).tolist()
         ends = zip(terminal[part].tolist(), timeout[part].tolist(), strict=True)
         rows = zip(range(part.start, part.stop), values, ends, strict=True)
@@ -61,7 +61,7 @@ def compute_returns_to_go(
 def _mark_failures(
     returns: NDArray[np.float32], rewards: NDArray[np.float64], ends: NDArray[np.bool_], gamma: float, failure: float
 ) -> None:
-    """Overwrite the returns of episodes that saw no reward but `failure`."""
+    """Overwrite the returns of episodes whose rewards all equal `failure`."""
     starts = np.flatnonzero(np.concatenate(([True], ends[:-1])))
     for start, stop in zip(starts, [*starts[1:], len(rewards)], strict=True):
         if np.isclose(rewards[start:stop], failure, rtol=1e-6, atol=1e-9).all():

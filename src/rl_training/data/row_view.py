@@ -1,4 +1,4 @@
-"""Some episodes of a dataset as if they were all of it: nothing is copied, so it works for data larger than memory."""
+"""A view of some episodes of a dataset: nothing is copied, so it works for data larger than memory."""
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from rl_training.data.blocks import blocks
 from rl_training.data.offline_dataset import TransitionDataset
 
-PART = 500_000  # rows that are copied at a time when a view is written
+PART = 500_000  # rows copied at a time when a view is written
 
 
 class Column:
-    """A field of a view: it has a length and gives slices, which is all that a pass in blocks needs."""
+    """A field of a view: it has a length and slices, which is all that a pass in blocks needs."""
 
     def __init__(self, view: "RowView", name: str) -> None:
         self._view, self._name = view, name
@@ -27,7 +27,7 @@ class Column:
 
 
 class RowView:
-    """Rows of chosen episodes in their old order; all episodes when none are chosen."""
+    """Rows of chosen episodes in the order given; all episodes by default."""
 
     def __init__(self, dataset: TransitionDataset, episodes: Sequence[int] | NDArray[np.intp] | None = None) -> None:
         self.dataset = dataset
@@ -63,7 +63,7 @@ class RowView:
         return Column(self, name)
 
     def whole(self, name: str) -> NDArray[Any]:
-        """Return a field in memory: for fields of one number per row."""
+        """Return a whole field in memory; meant for fields with one number per row."""
         return self.read(name, slice(0, len(self)))
 
     @cached_property

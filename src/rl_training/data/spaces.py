@@ -1,4 +1,4 @@
-"""The spaces the package works on: flat vector observations and continuous, bounded actions."""
+"""The supported spaces: flat vector observations and continuous, bounded actions."""
 
 from dataclasses import dataclass
 from typing import Any

@@ -16,18 +16,18 @@ from rl_training.errors import ConfigError, DatasetError
 
 
 def held_out_episodes(dataset: TransitionDataset, fraction: float, seed: int = 0) -> NDArray[np.intp]:
-    """Return the numbers of a share of the episodes, at least one and never all, chosen by `seed`."""
+    """Return the indices of a share of the episodes, at least one and never all, chosen by `seed`."""
     if not 0.0 < fraction < 1.0:
         raise ConfigError(f"fraction = {fraction!r} is not legal: must be a number > 0 and < 1")
     count = len(dataset.episode_spans[0])
     if count < 2:
-        raise DatasetError("there is only one episode, so none can be held out; mark the ends of episodes, or give a file")
+        raise DatasetError("there is only one episode, so none can be held out; mark the ends of episodes, or add data")
     order = np.argsort(rng.bits([seed], "split", 0, (count,))[0].numpy(), kind="stable")
     return np.sort(order[: min(max(1, round(fraction * count)), count - 1)])
 
 
 def split_views(dataset: TransitionDataset, fraction: float, seed: int = 0) -> tuple[RowView, RowView]:
-    """Return views of the rest and of a held-out share of the episodes."""
+    """Return views of the remaining and of the held-out episodes."""
     held = held_out_episodes(dataset, fraction, seed)
     rest = np.setdiff1d(np.arange(len(dataset.episode_spans[0])), held)
     return RowView(dataset, rest), RowView(dataset, held)
@@ -36,7 +36,7 @@ def split_views(dataset: TransitionDataset, fraction: float, seed: int = 0) -> t
 def split_dataset(
     dataset: TransitionDataset, fraction: float, *, seed: int = 0
 ) -> tuple[TransitionDataset, TransitionDataset]:
-    """Return two datasets: the rest, and a share of the episodes chosen by `seed`; no episode is in both."""
+    """Return two datasets: the remaining episodes, and a held-out share chosen by `seed`; no episode is in both."""
     rest, held = split_views(dataset, fraction, seed)
     return rest.copy(), held.copy()
 
@@ -55,7 +55,7 @@ def filter_view(
     min_length: int | None = None,
     unique: bool = False,
 ) -> RowView:
-    """Return a view of the episodes that pass every condition, in their old order.
+    """Return a view of the episodes that pass every condition, in their original order.
 
     `top` keeps the share of episodes with the highest returns (0.1: the best tenth, at least one); `unique` keeps the first
     of equal episodes.
@@ -109,20 +109,20 @@ def transform_dataset(
     gamma: float | None = None,
     tail: Tail = "last_reward",
 ) -> TransitionDataset:
-    """Return a copy with rewards `clip(scale * r + shift)` and, where asked, actions mapped to [-1, 1] by their bounds.
+    """Return a copy with rewards `clip(scale * r + shift)` and, on request, actions mapped to [-1, 1] by their bounds.
 
-    `next_actions` goes through the map of the actions, and is made from the following row where it is asked for and missing.
-    `returns_to_go` is computed anew from the new rewards with `gamma` and `tail`, never carried along: a dataset that has it
-    needs `gamma` as soon as its rewards change.
+    `next_actions` are mapped like the actions; if requested and missing, they are taken from the following row.
+    `returns_to_go` is recomputed from the new rewards with `gamma` and `tail`, never carried over: a dataset that has it
+    needs `gamma` if its rewards change.
     """
     low, high = (-np.inf, np.inf) if reward_clip is None else (float(reward_clip[0]), float(reward_clip[1]))
     with np.errstate(over="ignore"):
         rewards = np.clip(dataset.rewards * reward_scale + reward_shift, low, high).astype(dataset.rewards.dtype)
     if not np.isfinite(rewards).all():
-        raise DatasetError("rewards overflow to inf once transformed; check the factor")
+        raise DatasetError("rewards overflow to inf once transformed; check reward_scale")
     changed = replace(dataset, rewards=rewards, records=None, timeouts=dataset.episode_ends & ~dataset.terminals)
     if dataset.returns_to_go is not None and gamma is None and not np.array_equal(rewards, dataset.rewards):
-        raise ConfigError("the dataset holds returns_to_go, which belong to the old rewards: give gamma to compute them anew")
+        raise ConfigError("the dataset holds returns_to_go, which belong to the old rewards: pass gamma to recompute them")
     if next_actions and dataset.next_actions is None:
         following = np.concatenate((dataset.actions[1:], dataset.actions[-1:]))
         changed = replace(changed, next_actions=np.where(dataset.episode_ends[:, None], dataset.actions, following))
@@ -133,10 +133,10 @@ def transform_dataset(
         changed = replace(changed, returns_to_go=returns)
     done = {"reward_scale": reward_scale, "reward_shift": reward_shift, "reward_clip": reward_clip, "gamma": gamma}
     done |= {"normalize_actions": normalize_actions, "next_actions": next_actions}
-    told = ", ".join(
+    listed = ", ".join(
         f"{name} {value}" for name, value in done.items() if value not in (None, False, 1.0, 0.0) or value is True
     )
-    return replace(changed, origin=f"{changed.origin}; transformed: {told or 'nothing'}")
+    return replace(changed, origin=f"{changed.origin}; transformed: {listed or 'nothing'}")
 
 
 def _with_normalized_actions(dataset: TransitionDataset) -> TransitionDataset:

@@ -19,7 +19,7 @@ RETURN_RANGE = 1000.0  # rewards are scaled so that the returns in the data span
 
 @dataclass(frozen=True, eq=False)
 class Transforms:
-    """What turns raw observations and rewards into those a learner sees."""
+    """The map from raw observations and rewards to those a learner sees."""
 
     observation_mean: NDArray[np.float32]  # (observation_dim,)
     observation_std: NDArray[np.float32]
@@ -34,7 +34,7 @@ class Transforms:
 
     @classmethod
     def unfitted(cls, observation_dim: int, reward: RewardConfig) -> "Transforms":
-        """Return transforms that need no data: observations as they are, rewards scaled, shifted and clipped."""
+        """Return transforms that need no data: observations unchanged, rewards scaled, shifted and clipped."""
         return replace(
             cls.identity(observation_dim),
             reward_scale=reward.scale,
@@ -80,6 +80,6 @@ class Transforms:
 
 
 def return_range_scale(view: RowView) -> float:
-    """Return 1000 / (largest - smallest episode return), or 1 where all returns are equal."""
+    """Return 1000 / (largest - smallest episode return), or 1 if all returns are equal."""
     span = float(np.ptp(view.episode_returns()))
     return RETURN_RANGE / span if span > 0.0 else 1.0

@@ -1,11 +1,11 @@
-"""Do rewards stand in the rows they belong to? Answered from the data alone.
+"""Are rewards stored in the rows they belong to? Decided from the data alone.
 
-Two looks, each by a regression of rewards on transitions (observation, action, next observation):
+Two tests, each a regression of rewards on transitions (observation, action, next observation):
 
 * Inside episodes: the reward of a row is far better explained by the transition before, or after, than by its own.
-* At the seams between episodes. Where neighbouring rewards are much alike a shift hardly shows inside, but it does at a seam:
-  with rewards one row late, the first reward of an episode is explained by the last transition of the episode before, and not
-  by its own; or it is a zero that belongs to no transition.
+* At the seams between episodes. If neighbouring rewards are similar, a shift hardly shows inside, but it does at a seam: with
+  rewards one row late, the first reward of an episode is explained by the last transition of the episode before, and not by
+  its own; or it is a zero that belongs to no transition.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 _FEATURES, _ROWS, _SEAMS = 300, 8000, 2000
 _FEWEST_ROWS, _FEWEST_SEAMS = 200, 8
-_RARE = 0.05  # share of zeros among rewards below which a zero at every seam is no accident
+_RARE = 0.05  # share of zeros among rewards below which a zero at every seam is no coincidence
 Numbers = NDArray[np.float64]
 Rows = NDArray[np.intp]
 Model = Callable[[Rows], Numbers]
@@ -27,10 +27,10 @@ class Shift:
     """Rewards that are stored `lag` rows after the rows they belong to."""
 
     lag: int
-    own_error: float  # of rewards explained by their own transitions
-    other_error: float  # explained by the transitions they seem to belong to
-    rows: int  # how many rewards were looked at
-    place: str
+    own_error: float  # of rewards predicted from their own transitions
+    other_error: float  # predicted from the transitions they seem to belong to
+    rows: int  # how many rewards were tested
+    where: str
     across: bool = False  # the shift crosses the seams between episodes
 
 
@@ -42,7 +42,7 @@ def find_shift(
     terminals: NDArray[np.bool_],
     ends: NDArray[np.bool_],
 ) -> Shift | None:
-    """Return how rewards are shifted against transitions; None where they are not, or where the data cannot tell."""
+    """Return how rewards are shifted against transitions; None if they are not, or if the data cannot tell."""
     reward = np.asarray(rewards, dtype=np.float64)
     last = np.flatnonzero(ends)
     first = np.append(0, last[:-1] + 1)
@@ -50,18 +50,18 @@ def find_shift(
     inside[last] = inside[first] = False
     pool = np.flatnonzero(inside)
     spread = float(np.median(np.abs(reward - np.median(reward))))
-    if len(pool) < _FEWEST_ROWS or spread == 0.0:  # mostly one value: seams look alike wherever the rewards belong
+    if len(pool) < _FEWEST_ROWS or spread == 0.0:  # mostly one value: seams look the same wherever the rewards belong
         return None
     draw = np.random.Generator(np.random.Philox(0))
     chosen = np.sort(draw.permutation(pool)[: 2 * _ROWS])
     regression = _Regression(observations, actions, next_observations, chosen, draw)
-    look = _Look(reward, regression, chosen[::2], chosen[1::2], spread)
+    test = _ShiftTest(reward, regression, chosen[::2], chosen[1::2], spread)
     joins = ~terminals[last[:-1]] if (~terminals[last[:-1]]).sum() >= _FEWEST_SEAMS else np.ones(len(last) - 1, dtype=bool)
     before, after = last[:-1][joins][:_SEAMS], first[1:][joins][:_SEAMS]
-    return look.at_seams(1, after, before) or look.at_seams(-1, before, after) or look.inside()
+    return test.at_seams(1, after, before) or test.at_seams(-1, before, after) or test.inside()
 
 
-class _Look:
+class _ShiftTest:
     """Errors of rewards under the assumption that they belong to the row itself, the one before, or the one after."""
 
     def __init__(self, reward: Numbers, regression: "_Regression", train: Rows, test: Rows, spread: float) -> None:
@@ -73,7 +73,7 @@ class _Look:
         return float(np.median(np.abs(self._models[lag](explained_by) - self._reward[rows])))
 
     def inside(self) -> Shift | None:
-        """Look at rows inside episodes."""
+        """Test rows inside episodes."""
         own = self._errors[0]
         lag = min((1, -1), key=lambda lag: self._errors[lag])
         other = self._errors[lag]
@@ -82,23 +82,23 @@ class _Look:
         return None
 
     def at_seams(self, lag: int, rows: Rows, neighbours: Rows) -> Shift | None:
-        """Look at the rewards of rows beside a seam, with their neighbours across it."""
+        """Test the rewards of rows next to a seam against their neighbours across it."""
         if len(rows) < _FEWEST_SEAMS:
             return None
         own, usual = self._error(0, rows, rows), self._errors[0]
         if own < 2.0 * usual or own < 0.02 * self._spread or self._errors[lag] > 1.5 * usual:
-            return None  # the own transition explains the reward, at the seam or everywhere else
+            return None  # its own transition explains the reward, at the seam or elsewhere
         if not self._reward[rows].any() and (self._reward[self._test] == 0.0).mean() < _RARE:
             return Shift(lag, own, usual, len(rows), "at the seams, where it is always 0")
         other = self._error(lag, rows, neighbours)
-        informed = self._errors[lag] < 0.8 * self._spread  # rewards that are mere noise tell nothing
+        informed = self._errors[lag] < 0.8 * self._spread  # rewards that are pure noise say nothing
         if informed and 2.0 * other < own and other < 1.5 * self._spread and own > 0.5 * self._spread:
             return Shift(lag, own, other, len(rows), "at the seams between episodes", across=True)
         return None
 
 
 class _Regression:
-    """Ridge regression on random features of standardised transitions: smooth, quick, and good enough to tell rows apart."""
+    """Ridge regression on random features of standardised transitions: smooth, fast, and good enough to tell rows apart."""
 
     def __init__(
         self,

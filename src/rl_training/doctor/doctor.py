@@ -1,6 +1,6 @@
-"""The doctor: what is wrong with logged data, with evidence and the fix, before it becomes silent nonsense.
+"""The doctor: what is wrong with logged data, with evidence and the fix, before it silently corrupts training.
 
-`examine` looks at everything; `quick_findings` is the cheap part, which every training run takes a look with.
+`examine` runs every check; `quick_findings` runs the cheap ones, as every training run does.
 """
 
 import warnings
@@ -14,18 +14,18 @@ from rl_training.data.dataset_loaders import read_dataset
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.data.reading.reading import Reading
 from rl_training.doctor.checks import QUICK_CHECKS, THOROUGH_CHECKS
-from rl_training.doctor.findings import Case, Finding
+from rl_training.doctor.findings import CheckInput, Finding
 from rl_training.envs.environments import EnvironmentSpaces, environment_spaces
 from rl_training.errors import DatasetError
 
-QUICK_ROWS = 20_000  # the cheap part looks at no more rows than these, spread over the data
+QUICK_ROWS = 20_000  # the cheap checks read at most this many rows, spread over the data
 
 
 def examine(source: Any, env_id: str | None = None) -> list[Finding]:
-    """Return every finding on data, errors first; with an environment also what does not fit it.
+    """Return every finding on data, errors first; with an environment also every mismatch with it.
 
-    `source` is a reading (`read_dataset`), a dataset, or anything that `load_dataset` takes. A dataset that has been checked
-    shows less than a reading: some faults have been refused or settled by then.
+    `source` is a reading (`read_dataset`), a dataset, or anything that `load_dataset` takes. A checked dataset shows
+    less than a reading: some faults have been refused or resolved by then.
     """
     reading = source if isinstance(source, Reading) else _as_reading(source)
     env = None if env_id is None else environment_spaces(env_id)
@@ -34,12 +34,12 @@ def examine(source: Any, env_id: str | None = None) -> list[Finding]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            data = _healed(reading, bad).dataset() if bad else reading.dataset()
+            data = _zero_filled(reading, bad).dataset() if bad else reading.dataset()
         marked = arrays["timeouts"] if reading.inferred is None else arrays["timeouts"] & ~reading.inferred
     except DatasetError as error:
-        return [Finding("malformed", "error", str(error), "mend the file")]
-    case = Case(data, arrays["terminals"], marked, reading.both_ends, bad, env)
-    return _sorted(finding for check in (*QUICK_CHECKS, *THOROUGH_CHECKS) for finding in check(case))
+        return [Finding("malformed", "error", str(error), "fix the file")]
+    inputs = CheckInput(data, arrays["terminals"], marked, reading.both_ends, bad, env)
+    return _sorted(finding for check in (*QUICK_CHECKS, *THOROUGH_CHECKS) for finding in check(inputs))
 
 
 def _as_reading(source: Any) -> Reading:
@@ -48,8 +48,8 @@ def _as_reading(source: Any) -> Reading:
     return read_dataset(source)
 
 
-def _healed(reading: Reading, bad: Collection[str]) -> Reading:
-    """The reading with 0 for NaN and inf, so that everything else can be looked at."""
+def _zero_filled(reading: Reading, bad: Collection[str]) -> Reading:
+    """The reading with 0 for NaN and inf, so that everything else can be checked."""
     arrays = {
         name: np.nan_to_num(array, posinf=0.0, neginf=0.0) if name in bad else array for name, array in reading.arrays.items()
     }
@@ -57,9 +57,9 @@ def _healed(reading: Reading, bad: Collection[str]) -> Reading:
 
 
 def quick_findings(dataset: TransitionDataset, env: EnvironmentSpaces | None = None) -> list[Finding]:
-    """Return what the cheap checks find on a checked dataset; the time they take does not grow with its size."""
-    case = Case(dataset, dataset.terminals, dataset.timeouts, env=env, limit=QUICK_ROWS)
-    return _sorted(finding for check in QUICK_CHECKS for finding in check(case))
+    """Return what the cheap checks find on a checked dataset; their cost does not grow with its size."""
+    inputs = CheckInput(dataset, dataset.terminals, dataset.timeouts, env=env, limit=QUICK_ROWS)
+    return _sorted(finding for check in QUICK_CHECKS for finding in check(inputs))
 
 
 def _sorted(findings: Iterator[Finding]) -> list[Finding]:

@@ -1,4 +1,4 @@
-"""What a look at data works with: the case on the table, and what is found."""
+"""The input of the doctor's checks, and what they find."""
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
@@ -33,20 +33,20 @@ class Finding:
 
 
 @dataclass
-class Case:
-    """A dataset on the table: checked arrays, the ends as they were marked, and what is known of the environment."""
+class CheckInput:
+    """The data to check: valid arrays, the ends as they were marked, and what is known of the environment."""
 
     data: TransitionDataset
     terminals: NDArray[np.bool_]  # as marked
     timeouts: NDArray[np.bool_]
-    both_ends: NDArray[np.intp] | None = None  # rows marked as done and as a time limit, where a rule has settled that
+    both_ends: NDArray[np.intp] | None = None  # rows marked as done and as a time limit
     bad: dict[str, NDArray[np.intp]] = field(default_factory=dict)  # rows with NaN or inf, by field
     env: EnvironmentSpaces | None = None
-    limit: int | None = None  # look at no more rows than this, where that is enough
+    limit: int | None = None  # check no more rows than this, where that is enough
 
     @cached_property
     def windows(self) -> list[slice]:
-        """The stretches of rows that are looked at."""
+        """The ranges of rows that are checked."""
         rows = len(self.data)
         if self.limit is None or rows <= self.limit:
             return [slice(0, rows)]
@@ -54,7 +54,7 @@ class Case:
         return [slice(int(start), int(start) + self.limit // 4) for start in starts]
 
     def per_row(self, measure: Callable[[slice], NDArray[Any]]) -> NDArray[Any]:
-        """Return one number for each row that is looked at, measured in blocks."""
+        """Return one number for each row that is checked, measured in blocks."""
         parts = [(window.start, part) for window in self.windows for part in blocks(window.stop - window.start)]
         return np.concatenate([measure(slice(start + part.start, start + part.stop)) for start, part in parts])
 
@@ -107,9 +107,9 @@ class Case:
         return float(np.median(self.jumps(inside))) if len(inside) else np.inf
 
     def jumps(self, rows: NDArray[np.intp]) -> NDArray[np.float64]:
-        """How far the observation moves from a row to the next, in usual steps: what half of the columns exceed.
+        """Return how far the observation moves from a row to the next, in usual steps: the median over the columns.
 
-        A clock that strikes twelve or a set-point that is moved is one column of several; a new episode moves most.
+        A clock that wraps around or a changed set-point moves one column; a new episode moves most of them.
         """
         rows = rows[rows < len(self.data) - 1]
         change = np.abs(self.data.observations[rows + 1] - self.data.observations[rows]) / self.step_scale

@@ -9,7 +9,7 @@ from rl_training.data.blocks import blocks, column_moments, column_range
 from rl_training.data.offline_dataset import TransitionDataset
 
 BINS = 40
-_MOST_COLUMNS = 64  # of observations, in pictures
+_MOST_COLUMNS = 64  # of observations, in charts
 _TREND_POINTS = 200
 
 
@@ -56,7 +56,7 @@ def _described(values: NDArray[Any]) -> dict[str, Any]:
 
 
 def _histogram(values: NDArray[Any]) -> dict[str, Any]:
-    """Counts in equal bins; whole numbers that are few get a bin each."""
+    """Counts in equal bins; integers with a small range get a bin each."""
     if not len(values):
         return {"counts": [], "edges": []}
     low, high = float(values.min()), float(values.max())
@@ -71,7 +71,7 @@ def _histogram(values: NDArray[Any]) -> dict[str, Any]:
 
 
 def _columns(values: NDArray[Any], low: NDArray[Any] | None = None, high: NDArray[Any] | None = None) -> list[dict[str, Any]]:
-    """Range, moments and histogram of each column; with bounds also how much of them is covered."""
+    """Range, moments and histogram of each column; with bounds also their coverage."""
     smallest, largest = column_range(values)
     mean, std = column_moments(values)
     first, last = (smallest, largest) if low is None or high is None else (low, high)
@@ -101,13 +101,13 @@ def _unit(values: NDArray[Any], low: float, high: float) -> NDArray[Any]:
 
 
 def _column_counts(values: NDArray[Any], low: NDArray[np.float64], high: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Counts of each column in equal bins from low to high, (columns, bins); what lies outside counts at the edge."""
+    """Counts of each column in equal bins from low to high, (columns, bins); values outside count in the edge bins."""
     width = np.where(high > low, high - low, 1.0)
     counts = np.zeros((values.shape[1], BINS), dtype=np.int64)
     for part in blocks(len(values)):
-        places = np.clip((values[part] - low) / width * BINS, 0, BINS - 1).astype(np.int64)
+        bins = np.clip((values[part] - low) / width * BINS, 0, BINS - 1).astype(np.int64)
         for column in range(values.shape[1]):
-            counts[column] += np.bincount(places[:, column], minlength=BINS)
+            counts[column] += np.bincount(bins[:, column], minlength=BINS)
     return counts
 
 

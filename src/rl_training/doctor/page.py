@@ -1,4 +1,4 @@
-"""A dataset as one HTML page to look at: no scripts, no network, pictures as inline SVG."""
+"""A dataset as one HTML page: no scripts, no network, charts as inline SVG."""
 
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -31,7 +31,7 @@ _WIDTH, _HEIGHT = 240, 84
 
 
 def report_page(title: str, origin: str, summary: Mapping[str, Any], findings: Sequence[Finding]) -> str:
-    """Return the page of a dataset: key figures, findings, and a picture of every distribution."""
+    """Return the page of a dataset: key figures, findings, and a chart of every distribution."""
     ends = summary["ends"]
     figures = [
         (f"{summary['rows']:,}", "transitions"),
@@ -97,7 +97,7 @@ def _chart(caption: str, histogram: Mapping[str, Any], note: str = "") -> str:
 
 
 def _ends_chart(ends: Mapping[str, Any]) -> str:
-    """True ends over time limits, by the length at which they fall, on one axis."""
+    """True ends and time limits by episode length, on one axis."""
     both = [ends["true_end_lengths"], ends["time_limit_lengths"]]
     edges = [edge for histogram in both for edge in histogram["edges"]]
     if not edges:
@@ -120,14 +120,14 @@ def _bars(
     high: float = 1.0,
 ) -> str:
     """Bars of equal width, or placed by their edges between low and high."""
-    places = [i / len(counts) for i in range(len(counts) + 1)] if counts else []
+    positions = [i / len(counts) for i in range(len(counts) + 1)] if counts else []
     if edges and high > low:
-        places = [(edge - low) / (high - low) for edge in edges]
+        positions = [(edge - low) / (high - low) for edge in edges]
     pieces = []
     for i, count in enumerate(counts):
         if count:
             height = max(1.0, (_HEIGHT - 20) * count / tallest)
-            x, width = places[i] * _WIDTH, max(1.0, (places[i + 1] - places[i]) * _WIDTH - 0.6)
+            x, width = positions[i] * _WIDTH, max(1.0, (positions[i + 1] - positions[i]) * _WIDTH - 0.6)
             top = _HEIGHT - 14 - height
             pieces.append(
                 f'<rect class="{style}" x="{x:.1f}" y="{top:.1f}" width="{width:.1f}" height="{height:.1f}">'
@@ -153,6 +153,6 @@ def _figure(caption: str, note: str, drawing: str, edges: Sequence[float]) -> st
     if len(edges):
         axis += f'<text class="axis" x="0" y="{_HEIGHT - 3}">{edges[0]:.4g}</text>'
         axis += f'<text class="axis" x="{_WIDTH}" y="{_HEIGHT - 3}" text-anchor="end">{edges[-1]:.4g}</text>'
-    words = f"<strong>{escape(caption)}</strong>" + (f"<br>{escape(note)}" if note else "")
-    picture = f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(caption)}">{axis}{drawing}</svg>'
-    return f"<figure><figcaption>{words}</figcaption>{picture}</figure>"
+    text = f"<strong>{escape(caption)}</strong>" + (f"<br>{escape(note)}" if note else "")
+    drawn = f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(caption)}">{axis}{drawing}</svg>'
+    return f"<figure><figcaption>{text}</figcaption>{drawn}</figure>"

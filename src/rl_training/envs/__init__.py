@@ -1,1 +1,1 @@
-"""Environments, and whatever steps them."""
+"""Environments: collection, evaluation, recipes and reference scores."""

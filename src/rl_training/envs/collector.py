@@ -1,4 +1,4 @@
-"""Collection in the environment: one per member, every episode reset with a seed of its own, rebuilt exactly on resume."""
+"""Collection in the environment: one per member, every episode reset with its own seed, rebuilt exactly on resume."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -14,24 +14,24 @@ from rl_training.data.transforms import Transforms
 from rl_training.envs.environments import EnvBatch, reset_seeds
 from rl_training.errors import CheckpointError, ConfigError
 
-LONGEST_REPLAY = 10_000  # steps of an episode that a resume replays; a longer one starts afresh
+LONGEST_REPLAY = 10_000  # most steps of an episode that a resume replays; a longer one is restarted
 STREAM = "training"  # of the reset seeds
 
 
 @dataclass
 class Episode:
-    """The episode a member is in, and what its last whole one gave."""
+    """The current episode of a member, and the result of its last complete one."""
 
     number: int = 0
     length: int = 0
     total_reward: float = 0.0
     last_return: float | None = None
     last_length: int | None = None
-    actions: list[NDArray[np.float32]] = field(default_factory=list)  # real ones, to replay the episode
+    actions: list[NDArray[np.float32]] = field(default_factory=list)  # in real units, to replay the episode
 
 
 class Collector:
-    """Steps one environment per member; frozen members stand still."""
+    """Steps one environment per member; those of frozen members are not stepped."""
 
     def __init__(self, env_id: str, seeds: Sequence[int], spaces: Spaces, transforms: Transforms) -> None:
         self.env_id, self.seeds, self.spaces, self.transforms = env_id, tuple(seeds), spaces, transforms
@@ -41,7 +41,7 @@ class Collector:
         self._started = False
 
     def start(self) -> None:
-        """Begin the first episode of every member, unless that has been done."""
+        """Begin the first episode of every member, unless already begun."""
         if not self._started:
             for member in range(len(self.seeds)):
                 self._reset(member)
@@ -54,7 +54,7 @@ class Collector:
     def step(self, actions: NDArray[np.float32]) -> dict[str, NDArray[Any]]:
         """Take actions in [-1, 1], (members, action_dim); return the transition and begin a new episode where one ended.
 
-        `next_observations` are the true last ones of an episode, never those of the reset.
+        At the end of an episode `next_observations` is its true last observation, never that of the reset.
         """
         before = self.observations()
         real = self.spaces.denormalize_actions(np.nan_to_num(actions))  # a diverged member is frozen at the next boundary
@@ -97,7 +97,7 @@ class Collector:
         self.envs.reset(member, seed)
 
     def metrics(self, member: int) -> dict[str, float]:
-        """Return the number of whole episodes of a member, and return and length of the last."""
+        """Return the number of complete episodes of a member, and the return and length of the last."""
         episode = self.episodes[member]
         if episode.last_return is None or episode.last_length is None:
             return {}
@@ -123,7 +123,7 @@ class Collector:
     def restore(
         self, state: Sequence[Mapping[str, Any]], tensors: Mapping[str, Tensor], warn: Callable[[str], None]
     ) -> list[int]:
-        """Rebuild every environment by replaying its episode; return the members that had to begin a fresh one, warned of."""
+        """Rebuild every environment by replaying its episode; warn about and return the members that begin a new one."""
         if len(state) != len(self.episodes):
             raise CheckpointError(f"the checkpoint holds {len(state)} environments, the run has {len(self.episodes)}")
         self._started, lost = True, []
@@ -138,7 +138,7 @@ class Collector:
                 continue
             reason = self._replay(member, actions, tensors["online/observations"][member].numpy())
             if reason:
-                warn(f"seed {self.seeds[member]}: {reason}; a fresh episode begins, so the run is not bit-exact from here")
+                warn(f"seed {self.seeds[member]}: {reason}; a new episode begins, so the run is not bit-exact from here")
                 self.episodes[member].number += 1
                 self.episodes[member].length, self.episodes[member].total_reward = 0, 0.0
                 self.episodes[member].actions = []
@@ -147,19 +147,19 @@ class Collector:
         return lost
 
     def _replay(self, member: int, actions: NDArray[np.float32], expected: NDArray[np.float32]) -> str:
-        """Bring an environment back to where it stood; return why that failed, or nothing."""
+        """Replay an environment to its saved state; return why that failed, or an empty string."""
         if self.episodes[member].length > LONGEST_REPLAY:
             return f"its episode of {self.episodes[member].length:,} steps is too long to replay"
         self._reset(member)
         others = self.envs.running.copy()
         self.envs.running[:] = False
         self.envs.running[member] = True
-        everyone = np.zeros((len(self.seeds), self.spaces.action_dim), dtype=np.float32)
+        all_actions = np.zeros((len(self.seeds), self.spaces.action_dim), dtype=np.float32)
         fault = ""
         try:
             for action in actions:
-                everyone[member] = action
-                self.envs.step(everyone)
+                all_actions[member] = action
+                self.envs.step(all_actions)
         except ConfigError as error:
             fault = f"its episode cannot be replayed ({error})"
         alive = bool(self.envs.running[member])
@@ -167,11 +167,11 @@ class Collector:
         if fault:
             return fault
         if not alive or self.envs.observations[member].tobytes() != expected.tobytes():
-            return f"{self.env_id} does not repeat: replaying the episode led elsewhere"
+            return f"{self.env_id} does not repeat: replaying the episode led to another state"
         return ""
 
     def freeze(self, members: Collection[int]) -> None:
-        """Let members stand still from now on."""
+        """Stop stepping members from now on."""
         self.frozen = set(members)
 
     def close(self) -> None:

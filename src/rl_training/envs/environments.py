@@ -15,17 +15,17 @@ from rl_training.errors import ConfigError, did_you_mean
 
 
 def make_env(env_id: str) -> Any:
-    """Return a new Gymnasium environment, or a ConfigError that says what is wrong with its name."""
+    """Return a new Gymnasium environment, or a ConfigError that says what is wrong with its id."""
     import gymnasium
 
-    if ":" in env_id:  # gymnasium imports what stands before a colon; a config must not name code to import
+    if ":" in env_id:  # gymnasium imports what precedes a colon; a config must not name code to import
         raise ConfigError(f"env_id {env_id!r} names a module to import; import it in Python first and use the bare id")
     if env_id not in gymnasium.registry:
         raise ConfigError(f"unknown environment {env_id!r}.{did_you_mean(env_id, gymnasium.registry)}")
     try:
         return gymnasium.make(env_id, disable_env_checker=True)
-    except Exception as error:  # an environment is foreign code
-        raise ConfigError(f"environment {env_id!r} cannot be made: {_one_line(error)}") from error
+    except Exception as error:  # environments are third-party code
+        raise ConfigError(f"environment {env_id!r} cannot be created: {_one_line(error)}") from error
 
 
 def _one_line(error: Exception) -> str:
@@ -34,7 +34,7 @@ def _one_line(error: Exception) -> str:
 
 
 def reset_env(env: Any, env_id: str, seed: int) -> NDArray[Any]:
-    """Return the first observation of an episode; whatever the environment does wrong is one ConfigError."""
+    """Return the first observation of an episode; any failure of the environment becomes a ConfigError."""
     try:
         observation, _ = env.reset(seed=seed)
     except Exception as error:
@@ -52,22 +52,22 @@ def step_env(env: Any, env_id: str, action: NDArray[np.float32]) -> tuple[NDArra
     except Exception as error:
         raise ConfigError(f"environment {env_id} failed in step({action.tolist()}): {_one_line(error)}") from error
     if not math.isfinite(reward):
-        raise ConfigError(f"environment {env_id} gave NaN or inf as reward; mend the environment")
+        raise ConfigError(f"environment {env_id} returned NaN or inf as reward; fix the environment")
     return _checked_observation(env, env_id, observation), reward, bool(terminated), bool(truncated)
 
 
 def _checked_observation(env: Any, env_id: str, observation: Any) -> NDArray[Any]:
     values, shape = np.asarray(observation), env.observation_space.shape
     if values.shape != shape or values.dtype.kind not in "fiub":
-        raise ConfigError(f"environment {env_id} gave an observation of shape {values.shape}; its space says {shape}")
+        raise ConfigError(f"environment {env_id} returned an observation of shape {values.shape}; its space declares {shape}")
     if not np.isfinite(values).all():
-        raise ConfigError(f"environment {env_id} gave NaN or inf as observation; mend the environment")
+        raise ConfigError(f"environment {env_id} returned NaN or inf as observation; fix the environment")
     return values
 
 
 @dataclass(frozen=True, eq=False)
 class EnvironmentSpaces:
-    """What an environment says of its observations and actions."""
+    """The observation and action spaces that an environment declares."""
 
     env_id: str
     spaces: Spaces
@@ -76,7 +76,7 @@ class EnvironmentSpaces:
 
 
 def environment_spaces(env_id: str) -> EnvironmentSpaces:
-    """Return sizes and bounds of an environment's spaces; a space we cannot use is refused by name."""
+    """Return sizes and bounds of an environment's spaces; an unsupported space is refused by name."""
     env = make_env(env_id)
     try:
         spaces = spaces_of(env.observation_space, env.action_space, env_id)
@@ -86,7 +86,7 @@ def environment_spaces(env_id: str) -> EnvironmentSpaces:
 
 
 def infer_env_spaces(env_id: str) -> Spaces:
-    """Return sizes and action bounds of an environment; a space we cannot use is refused by name."""
+    """Return sizes and action bounds of an environment; an unsupported space is refused by name."""
     return environment_spaces(env_id).spaces
 
 
@@ -105,7 +105,7 @@ def episode_seeds(seed: int, stream: str) -> Iterator[int]:
 
 
 class EnvBatch:
-    """Copies of one environment side by side; one that has ended is left alone until it is reset."""
+    """Copies of one environment side by side; one that has ended is not stepped until it is reset."""
 
     def __init__(self, env_id: str, count: int) -> None:
         self.env_id = env_id

@@ -13,8 +13,8 @@ from rl_training.data.transforms import Transforms
 from rl_training.envs.environments import EnvBatch, reset_all, reset_seeds
 from rl_training.errors import ConfigError
 
-TRAINING_EPISODES = "evaluation"  # stream of the episodes that training looks at, and chooses checkpoints by
-FINAL_EPISODES = "final evaluation"  # of those that final figures are measured on: others, or they would flatter
+TRAINING_EPISODES = "evaluation"  # stream of the episodes by which training selects checkpoints
+FINAL_EPISODES = "final evaluation"  # stream of the episodes for final results: separate, to avoid selection bias
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ def evaluate_policy(
     """Return returns and lengths of `episodes` episodes per member under the mean action.
 
     Episode e of a member is reset with a seed that depends on the member's entry in `seeds`, on `stream` and on e alone, so
-    that the same policy always meets the same episodes. `check` is called at every step and may raise to give up.
+    that the same policy always gets the same episodes. `check` is called at every step and may raise to stop.
     """
     members = learner.model.members
     if len(seeds) != members:

@@ -1,4 +1,4 @@
-"""Dataset recipes: the same recipe gives byte-identical data, made from the configured environment."""
+"""Dataset recipes: data generated in the configured environment, byte-identical for the same recipe."""
 
 from collections.abc import Callable
 from types import MappingProxyType
@@ -44,8 +44,8 @@ RECIPES: Final = MappingProxyType({"random": _random_policy, "scripted": _script
 def make_dataset(env_id: str, recipe: DatasetConfig, check: Callable[[], None] = lambda: None) -> TransitionDataset:
     """Return the dataset of a recipe: a function of the environment, the recipe's settings and its seed alone.
 
-    Episode e is reset with a seed of its own, and row r has random numbers of its own, so that a longer recipe begins with
-    the shorter. Since a row's number depends on where the episodes before it ended, they are made one after the other.
+    Episode e has its own reset seed, and row r its own random numbers, so that a longer recipe begins with the shorter one.
+    Since the number of a row depends on where the episodes before it ended, they are generated one after the other.
     `check` is called every 100 rows, however long an episode is, and may raise to stop.
     """
     kind = str(recipe.kind)

@@ -1,4 +1,4 @@
-"""One member of a population as a run of its own: an ordinary solo run directory that every command takes."""
+"""One member of a population as a run of its own: an ordinary solo run directory that every command accepts."""
 
 import json
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from rl_training.config.loading import make_config
 from rl_training.errors import CheckpointError, ConfigError, StorageError
-from rl_training.experiment.manager import ExperimentManager, find_checkpoint, locate, lone_member, resumable, run_status
+from rl_training.experiment.manager import ExperimentManager, find_checkpoint, locate, resumable, run_status, solo_member
 
 if TYPE_CHECKING:
     from rl_training.runtime.checkpoints.checkpoint import Checkpoint
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 def export_member(
     run: str | Path, out: str | Path, *, member: int | None = None, seed: int | None = None, which: str = "latest"
 ) -> Path:
-    """Write one member of a run, or of one of its checkpoints, as a solo run directory; all of it is there, or nothing.
+    """Write one member of a run, or of one of its checkpoints, as a solo run directory, completely or not at all.
 
-    It holds the member's config (its own knobs included), its metric rows and its checkpoint, with the replay of an online
-    run inside. The member is named by its number, or by its seed where only one member has it.
+    It holds the member's config (its own knobs included), its metric rows and its checkpoint, including the replay of
+    an online run. The member is chosen by its number, or by its seed if only one member has it.
     """
     from rl_training.runtime.checkpoints.checkpoint import CheckpointStore
     from rl_training.runtime.checkpoints.replay_store import export_checkpoint
@@ -29,13 +29,13 @@ def export_member(
         raise ConfigError(f"{target}: already exists; choose another --out")
     whole = find_checkpoint(run, which, resumable)
     chosen = _chosen(whole, member, seed)
-    alone = lone_member(whole, chosen, run)
+    solo_checkpoint = solo_member(whole, chosen, run)
     home = locate(run)[0]
     if home is not None and target.resolve().is_relative_to(home.resolve()):
-        raise ConfigError(f"{target}: lies inside the run {home}, which may be started over; choose another --out")
+        raise ConfigError(f"{target}: is inside the run {home}, which may be started over; choose another --out")
     rows = _metric_rows(whole, chosen, home)
-    alone.state["metrics_bytes"] = len(rows)
-    manager = ExperimentManager(make_config(alone.state["config"], str(alone.path)), target)
+    solo_checkpoint.state["metrics_bytes"] = len(rows)
+    manager = ExperimentManager(make_config(solo_checkpoint.state["config"], str(solo_checkpoint.path)), target)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -43,8 +43,8 @@ def export_member(
     with staged_directory(target) as stage:
         store = CheckpointStore(stage / "checkpoints", 2)
         store.directory.mkdir()
-        place = store.path({**({} if whole.env_step is None else {"env_step": whole.env_step}), "step": whole.step})
-        store.point(export_checkpoint(place, alone), best=_is_best(alone))
+        path = store.path({**({} if whole.env_step is None else {"env_step": whole.env_step}), "step": whole.step})
+        store.point(export_checkpoint(path, solo_checkpoint), best=_is_best(solo_checkpoint))
         replace_file(stage / "metrics.jsonl", rows)
         replace_file(stage / "config.yaml", manager.config.to_yaml().encode())
         replace_file(stage / "run.json", canonical_json(_record(manager, whole, chosen, home)))
@@ -52,10 +52,10 @@ def export_member(
 
 
 def _chosen(checkpoint: "Checkpoint", member: int | None, seed: int | None) -> int:
-    """The number of the member that was asked for."""
+    """The number of the requested member."""
     seeds: list[int] = checkpoint.state["seeds"]
     if (member is None) == (seed is None):
-        raise ConfigError("give either --member or --seed: which member is to be exported?")
+        raise ConfigError("pass either --member or --seed to choose the member to export")
     if member is not None:
         return member
     found = [number for number, other in enumerate(seeds) if other == seed]
@@ -69,7 +69,7 @@ def _chosen(checkpoint: "Checkpoint", member: int | None, seed: int | None) -> i
 
 
 def _metric_rows(checkpoint: "Checkpoint", member: int, run_dir: Path | None) -> bytes:
-    """The member's rows up to the checkpoint, as a solo run writes them; none for a checkpoint that lies in no run."""
+    """The member's rows up to the checkpoint, as a solo run writes them; empty for a checkpoint outside a run."""
     if run_dir is None:
         return b""
     path, length = run_dir / "metrics.jsonl", int(checkpoint.state["metrics_bytes"])
@@ -88,15 +88,15 @@ def _metric_rows(checkpoint: "Checkpoint", member: int, run_dir: Path | None) ->
     return "".join(json.dumps(row) + "\n" for row in solo).encode()
 
 
-def _is_best(alone: "Checkpoint") -> bool:
-    """Whether the member was never better than at its checkpoint."""
-    record = alone.state["members"][0]
-    # steps alone would not do: they count gradients in one phase and the environment's in the next
-    return bool(record["best_step"] == alone.position and record["best_return"] == record["last_return"])
+def _is_best(solo_checkpoint: "Checkpoint") -> bool:
+    """Whether the checkpoint is the member's best."""
+    record = solo_checkpoint.state["members"][0]
+    # steps alone are ambiguous: they count gradient steps in one phase and environment steps in the next
+    return bool(record["best_step"] == solo_checkpoint.position and record["best_return"] == record["last_return"])
 
 
 def _record(manager: ExperimentManager, whole: "Checkpoint", member: int, home: Path | None) -> dict[str, Any]:
-    """What run.json says: a member at the end of a finished run is a finished run, on the same data."""
+    """The content of run.json: a member of a finished run's last checkpoint is a finished run on the same data."""
     from rl_training.runtime.checkpoints.checkpoint import CheckpointStore
 
     record = {**manager.record(None), "dataset": None, "status": "exported", "message": None}

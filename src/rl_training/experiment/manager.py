@@ -31,14 +31,14 @@ class ExperimentManager:
 
     def __init__(self, config: RunConfig[Any], run_dir: str | Path | None = None) -> None:
         if run_dir is not None and not str(run_dir):
-            raise ConfigError("the run directory has an empty name; give a path, or none for runs/<algo>/<env>/<name>")
+            raise ConfigError("the run directory has an empty name; pass a path, or none for runs/<algo>/<env>/<name>")
         self.config = config
-        self.started = False  # whether a run of this manager has begun to write
+        self.started = False  # whether a run of this manager has begun writing
         self.run_dir = Path(run_dir) if run_dir is not None else default_run_dir(config)
 
     @classmethod
     def open(cls, run: str | Path) -> "ExperimentManager":
-        """Return the manager of an existing run directory, or of the run a checkpoint lies in."""
+        """Return the manager of an existing run directory, or of the run that a checkpoint is in."""
         run_dir, _ = locate(run)
         path = (run_dir or Path(run)) / "config.yaml"
         try:
@@ -52,10 +52,10 @@ class ExperimentManager:
     def resuming(
         cls, run: str | Path, run_dir: str | Path | None = None, member: int | None = None
     ) -> "tuple[ExperimentManager, Checkpoint | None]":
-        """Return the manager and the checkpoint to go on from: in the run itself, or anew in `run_dir`.
+        """Return the manager and the checkpoint to continue from, in the run itself or in a new `run_dir`.
 
-        A checkpoint that lies in no run, and one member of a population, go on in a run directory of their own. A run that
-        was stopped before its first checkpoint has none, and starts.
+        A checkpoint outside a run, and one member of a population, continue in a run directory of their own. A run that was
+        stopped before its first checkpoint has none, and starts.
         """
         from rl_training.runtime.checkpoints.checkpoint import CheckpointStore
 
@@ -64,7 +64,7 @@ class ExperimentManager:
             return cls.open(run), None
         checkpoint = find_checkpoint(run, check=resumable, fall_back=True)
         if member is not None:
-            checkpoint = lone_member(checkpoint, member, run)
+            checkpoint = solo_member(checkpoint, member, run)
         elif run_dir is None and locate(run)[0] is not None:
             return cls.open(run), checkpoint
         return cls(make_config(checkpoint.state["config"], str(checkpoint.path)), run_dir), checkpoint
@@ -73,13 +73,13 @@ class ExperimentManager:
     def finetuning(
         cls, run: str | Path, block: Mapping[str, Any], run_dir: str | Path | None = None
     ) -> "tuple[ExperimentManager, Checkpoint]":
-        """Return the manager of a finished offline run with a `finetune` block, and the checkpoint to go on from online."""
+        """Return the manager of a finished offline run with a `finetune` block, and the checkpoint to continue from."""
         checkpoint = find_checkpoint(run)
         home = locate(run)[0] if run_dir is None else None
         if home is not None and run_status(home) != "finished":
-            raise ConfigError(f"{run}: has not finished; go on with `rl-training resume {run}` first")
+            raise ConfigError(f"{run}: has not finished; continue it with `rl-training resume {run}` first")
         if home is None and run_dir is None:
-            raise ConfigError(f"{run}: lies in no run directory; give a --run-dir for the finetune")
+            raise ConfigError(f"{run}: is not in a run directory; pass a --run-dir for the finetune")
         return cls(finetune_config(checkpoint, block, str(run)), home or run_dir), checkpoint
 
     def train(
@@ -92,9 +92,9 @@ class ExperimentManager:
         dataset: "TransitionDataset | None" = None,
         reporter: "Reporter | None" = None,
     ) -> "TrainingResult":
-        """Run the configured training; with `resume`, go on exactly from the latest checkpoint, or from the one given.
+        """Run the configured training; with `resume`, continue exactly from the latest checkpoint, or from `checkpoint`.
 
-        Nothing in the directory is touched before config, environment and data have been found good.
+        Nothing in the directory is touched before config, environment and data have been checked.
         """
         from rl_training.runtime.checkpoints.checkpoint import CheckpointStore
         from rl_training.runtime.checkpoints.lock import RunLock
@@ -110,18 +110,18 @@ class ExperimentManager:
             if start is not None:
                 self._check_same_config(start)
             if ours and start is not None and start.path.name != store.names()[-1] and reporter is not None:
-                reporter.warn(f"going back from {store.names()[-1]} to {start.path.name}; what came after is cut off")
+                reporter.warn(f"going back from {store.names()[-1]} to {start.path.name}; what came after is discarded")
             if not ours:
                 self._refuse_used_directory(overwrite=overwrite)
             record = self.record(start)
             empty = not store.names()
 
             def on_ready(data: "TransitionDataset | None") -> None:
-                self.started = True  # from here on what is in the directory is this run's
+                self.started = True  # from here on the directory belongs to this run
                 if not ours:
                     self._clear()
                 record["dataset"] = {"fingerprint": data.fingerprint, **data.statistics()} if data else None
-                self._write_record(record, "running")  # first: it marks the directory as a run's
+                self._write_record(record, "running")  # first: it marks the directory as a run
                 self._write("config.yaml", self.config.to_yaml().encode())
 
             options = TrainOptions(
@@ -143,17 +143,17 @@ class ExperimentManager:
             return result
 
     def _refuse_used_directory(self, *, overwrite: bool) -> None:
-        """Make sure that the directory is free for a new run: without checkpoints, and without a stranger's config."""
+        """Refuse a directory with checkpoints, or with files that are not from a run."""
         foreign = [name for name in RUN_FILES if (self.run_dir / name).exists()]
         if foreign and run_status(self.run_dir) is None:
-            raise ConfigError(f"{self.run_dir}: holds {', '.join(foreign)} that are not of a run; choose another --run-dir")
+            raise ConfigError(f"{self.run_dir}: holds {', '.join(foreign)} that are not from a run; choose another --run-dir")
         if overwrite:
             return
         from rl_training.runtime.checkpoints.checkpoint import CheckpointStore
 
         if CheckpointStore(self.run_dir / "checkpoints", 2).names():
             raise ConfigError(
-                f"{self.run_dir}: already holds a run; use --resume auto to go on, --overwrite to start over, "
+                f"{self.run_dir}: already holds a run; use --resume auto to continue, --overwrite to start over, "
                 f"or another --run-dir{self._difference()}"
             )
 
@@ -179,12 +179,12 @@ class ExperimentManager:
         return f" (it differs in: {'; '.join(changes[:5])})" if changes else ""
 
     def _check_same_config(self, checkpoint: "Checkpoint") -> None:
-        """A resume goes on with the very config of the checkpoint; only what does not touch past steps may differ."""
+        """Require the config of the checkpoint; only settings that do not affect past steps may differ."""
         free = {"device", "keep_checkpoints", "run_name", "algo_kwargs.max_dataset_bytes"}
-        known = make_config(checkpoint.state["config"], str(checkpoint.path)).record()  # with settings that it did not know
+        known = make_config(checkpoint.state["config"], str(checkpoint.path)).record()  # including settings added since
         block, changes = self.config.finetune, _changes(known, self.config.record())
         if set(self.config.schedules.values()) == {"constant"} and (block is None or checkpoint.env_step is None):
-            free |= BUDGETS  # other schedules span the whole run, and an online phase stands on the budget before it
+            free |= BUDGETS  # other schedules span the whole run, and an online phase depends on the offline budget
         if block is not None and checkpoint.env_step is None:  # nothing of the online phase has happened yet
             free.add("early_stopping")
             changes = [change for change in changes if change[0].split(".")[0] != "finetune"]
@@ -197,7 +197,7 @@ class ExperimentManager:
             raise ConfigError(f"{checkpoint.path}: was written with another config: {shown}; {hint}")
 
     def record(self, start: "Checkpoint | None") -> dict[str, Any]:
-        """Return what run.json says of a run that begins here or at a checkpoint: versions, hardware, phase."""
+        """Return the record for run.json of a run that starts here or at a checkpoint: versions, hardware, phase."""
         import gymnasium
         import numpy
         import torch
@@ -239,13 +239,13 @@ def finetune_config(checkpoint: "Checkpoint", block: Mapping[str, Any], where: s
     """Return the config of an offline run with a `finetune` block: one that begins at the checkpoint, or a longer one."""
     config = checkpoint.state["config"]
     if get_spec(str(config.get("algo"))).online:
-        raise ConfigError(f"{where}: {config['algo']} learns online as it is; give it a larger budget instead")
+        raise ConfigError(f"{where}: {config['algo']} already learns online; set a larger budget instead")
     begun = {"from_step": checkpoint.step} if checkpoint.env_step is None else config["finetune"]
     return make_config({**config, "early_stopping": None, "finetune": {**begun, **block}}, where)
 
 
 def locate(run: str | Path) -> tuple[Path | None, Path | None]:
-    """Return the run directory (None for a checkpoint that lies in none) and, when a checkpoint was named, its path."""
+    """Return the run directory (None for a checkpoint outside a run) and, if a checkpoint was named, its path."""
     path = Path(run)
     try:
         if (path / "manifest.json").exists():
@@ -254,12 +254,12 @@ def locate(run: str | Path) -> tuple[Path | None, Path | None]:
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be read: {error.strerror}") from None
     if not path.is_dir():
-        raise CheckpointError(f"{path}: there is no run or checkpoint here; give a run directory or one of its checkpoints")
+        raise CheckpointError(f"{path}: there is no run or checkpoint here; pass a run directory or one of its checkpoints")
     return path, None
 
 
 def run_status(path: Path) -> str | None:
-    """Return how a run stands by its run.json; None for a directory that is not the run directory of this package."""
+    """Return the status of a run from its run.json; None if the directory is not a run of this package."""
     try:
         record = json.loads((path / "run.json").read_bytes())
         return str(record["status"]) if "rl_training" in record["versions"] else None
@@ -276,7 +276,7 @@ def find_checkpoint(
 ) -> "Checkpoint":
     """Return the checkpoint that a path names, or of a run directory `latest`, `best` or that of a step.
 
-    A damaged one, or one that `check` refuses, is an error; with `fall_back` an older one of the run is taken instead.
+    A damaged one, or one that `check` refuses, is an error; with `fall_back` an older one of the run is used instead.
     """
     from rl_training.runtime.checkpoints.checkpoint import CheckpointStore, load_checkpoint
 
@@ -289,18 +289,18 @@ def find_checkpoint(
     return checkpoint
 
 
-def lone_member(checkpoint: "Checkpoint", member: int, run: str | Path) -> "Checkpoint":
-    """Return one member of a population as a solo checkpoint to go on from; one that diverged is refused."""
+def solo_member(checkpoint: "Checkpoint", member: int, run: str | Path) -> "Checkpoint":
+    """Return one member of a population as a solo checkpoint to continue from; a diverged one is refused."""
     from rl_training.runtime.checkpoints.member import member_of
 
-    alone = member_of(checkpoint, member)
-    if alone.state["members"][0]["status"] == "diverged":
-        raise ConfigError(f"member {member} of {run} diverged, so there is nothing to go on from")
-    return alone
+    solo = member_of(checkpoint, member)
+    if solo.state["members"][0]["status"] == "diverged":
+        raise ConfigError(f"member {member} of {run} diverged, so there is nothing to continue from")
+    return solo
 
 
 def resumable(checkpoint: "Checkpoint") -> None:
-    """Refuse a checkpoint whose replay is not whole."""
+    """Refuse a checkpoint whose replay is incomplete."""
     from rl_training.runtime.checkpoints.replay_store import read_replay
 
     if checkpoint.env_step is not None:
@@ -308,7 +308,7 @@ def resumable(checkpoint: "Checkpoint") -> None:
 
 
 def default_run_dir(config: RunConfig[Any]) -> Path:
-    """Return runs/<algo>/<env>/<name>; a name of its own for each start unless the config has one."""
+    """Return runs/<algo>/<env>/<name>; a new name for each start unless the config has one."""
     stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     name = config.run_name or f"{stamp}-{uuid.uuid4().hex[:6]}"
     return Path("runs") / config.algo / (config.env_id or "data") / name

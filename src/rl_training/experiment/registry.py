@@ -1,4 +1,4 @@
-"""The registry of algorithms, under the name that users know; the table itself is `rl_training.registry`."""
+"""The registry of algorithms under its public name; the table itself is in `rl_training.registry`."""
 
 from rl_training.registry import REGISTRY, AlgorithmSpec, get_spec, names
 

@@ -21,14 +21,14 @@ class GroupOptions:
     learning_rate: float | Tensor  # a column (members, 1) in float64 where members differ
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-8
-    max_grad_norm: float | Tensor | None = None  # likewise
+    max_grad_norm: float | Tensor | None = None  # a column (members, 1) where members differ
 
 
 def adam_factors(counts: Tensor, increments: Tensor, learning_rates: Tensor, rates: Tensor) -> Tensor:
-    """Return for each step, member and group what multiplies m / (sqrt(v) + e), and e: (steps, members, groups, 2).
+    """Return the factor of m / (sqrt(v) + e), and e, for each step, member and group: (steps, members, groups, 2).
 
-    Both corrections for the start at zero are folded in, in float64: 1 - 0.999 has few digits in float32. `counts` (members,
-    groups) are the steps taken before, `increments` (steps, groups) those since then, `rates` the schedules' factors.
+    Both bias corrections are folded in, in float64, because 1 - 0.999 loses digits in float32. `counts` (members, groups)
+    are the steps taken before, `increments` (steps, groups) those since then, `rates` the schedules' factors.
     """
     defaults = GroupOptions(0.0)
     count = counts.double().unsqueeze(0) + increments.unsqueeze(1)
@@ -54,21 +54,21 @@ class GroupedAdam:
 
     def _fused_rows(self, name: str) -> list[list[Tensor]]:
         """Views of parameters, moments and counts of a group, a row per segment and member."""
-        places = [(segment.name in self._segments[name], segment.size) for segment in self.bank.segments]
+        columns = [(segment.name in self._segments[name], segment.size) for segment in self.bank.segments]
         rows: list[list[Tensor]] = []
         for buffer in (self.bank.flat, self.first, self.second):
-            pieces = torch.split_with_sizes(buffer, [size for _, size in places], dim=1)
-            rows.append([row for piece, (mine, _) in zip(pieces, places, strict=True) if mine for row in piece.unbind(0)])
+            pieces = torch.split_with_sizes(buffer, [size for _, size in columns], dim=1)
+            rows.append([row for piece, (mine, _) in zip(pieces, columns, strict=True) if mine for row in piece.unbind(0)])
         return [*rows, [*self.counts[name][:, 0].unbind(0)] * len(self._segments[name])]
 
     @torch.no_grad()
     def clipped(self, gradients: dict[str, Tensor], due: Collection[str]) -> dict[str, Tensor]:
-        """Return the gradients with the norm of each due group, per member, cut to its `max_grad_norm`."""
+        """Return the gradients with the norm of each due group, per member, clipped to its `max_grad_norm`."""
         for name in due:
             largest = self.options[name].max_grad_norm
             if largest is not None:
-                slopes = [gradients[segment] for segment in self._segments[name]]
-                factor = (largest / (torch.cat(slopes, dim=1).norm(dim=1, keepdim=True) + 1e-6)).clamp(max=1.0)
+                parts = [gradients[segment] for segment in self._segments[name]]
+                factor = (largest / (torch.cat(parts, dim=1).norm(dim=1, keepdim=True) + 1e-6)).clamp(max=1.0)
                 gradients |= {segment: gradients[segment] * factor for segment in self._segments[name]}
         return gradients
 
@@ -77,13 +77,13 @@ class GroupedAdam:
         """Apply one Adam step to the due groups; `rates` scales each group's learning rate (its schedule)."""
         for name in due:
             options = self.options[name]
-            slopes = [gradients[segment] for segment in self._segments[name]]
+            parts = [gradients[segment] for segment in self._segments[name]]
             rate = options.learning_rate * rates[name]
             self.counts[name].add_(1.0)
-            if slopes[0].is_cpu:
-                self._fused_step(name, slopes, rate)
+            if parts[0].is_cpu:
+                self._fused_step(name, parts, rate)
             else:
-                self.elementwise_step(name, torch.cat(slopes, dim=1), rate)
+                self.elementwise_step(name, torch.cat(parts, dim=1), rate)
 
     @cached_property
     def learning_rates(self) -> Tensor:
@@ -97,48 +97,48 @@ class GroupedAdam:
     def kernel_step(
         self, gradients: Mapping[str, Tensor], factors: Tensor, followed: "StackedModel | None", tau: Tensor
     ) -> None:
-        """Apply one step to the segments that have gradients, and move their targets, in one pass over a GPU's memory.
+        """Apply one step to the segments that have gradients, and update their targets, in one pass over GPU memory.
 
-        `factors` are one step's of `adam_factors`; the counts are left to the caller. `followed` is the model whose targets
-        are due, None when they are not.
+        `factors` are those of `adam_factors` for one step; the caller updates the counts. `followed` is the model whose
+        targets are due, None when they are not.
         """
-        from rl_training.models.mlp.triton import launch  # needs a GPU's compiler
+        from rl_training.models.mlp.triton import launch  # needs Triton
 
-        plain = GroupOptions(0.0)
-        if any((o.betas, o.eps) != (plain.betas, plain.eps) for o in self.options.values()):
-            raise NotImplementedError("the kernel knows Adam with its usual numbers")
+        defaults = GroupOptions(0.0)
+        if any((o.betas, o.eps) != (defaults.betas, defaults.eps) for o in self.options.values()):
+            raise NotImplementedError("the kernel supports Adam with the default betas and eps only")
         targets = followed.targets if followed is not None else None
-        places = targets.places if targets is not None else {}
+        offsets = targets.offsets if targets is not None else {}
         groups = list(self.options)
         segments = [
-            (self.bank.places[segment.name], segment.size, groups.index(segment.group), places.get(segment.name, -1))
+            (self.bank.offsets[segment.name], segment.size, groups.index(segment.group), offsets.get(segment.name, -1))
             for segment in self.bank.segments
             if segment.name in gradients
         ]
         flat = targets.flat if targets is not None else self.bank.flat
-        slopes = [gradients[segment.name] for segment in self.bank.segments if segment.name in gradients]
+        parts = [gradients[segment.name] for segment in self.bank.segments if segment.name in gradients]
         buffers = (self.bank.flat, self.first, self.second, flat)
-        launch.adam(*buffers, slopes, segments, factors, tau, plain.betas)
+        launch.adam(*buffers, parts, segments, factors, tau, defaults.betas)
 
-    def elementwise_step(self, name: str, slope: Tensor, rate: float | Tensor) -> None:
-        """The formula: p <- p - rate * m^ / (sqrt(v^) + eps), with m^ and v^ corrected for their start at zero."""
+    def elementwise_step(self, name: str, gradient: Tensor, rate: float | Tensor) -> None:
+        """Apply the formula p <- p - rate * m^ / (sqrt(v^) + eps), with bias-corrected m^ and v^."""
         columns, options, count = self.bank.groups[name], self.options[name], self.counts[name]
         first, second = self.first[:, columns], self.second[:, columns]
         beta1, beta2 = options.betas
-        first.lerp_(slope, 1.0 - beta1)
-        second.mul_(beta2).addcmul_(slope, slope, value=1.0 - beta2)
-        # both corrections folded into factors (members, 1), in float64: 1 - 0.999 has few digits in float32
+        first.lerp_(gradient, 1.0 - beta1)
+        second.mul_(beta2).addcmul_(gradient, gradient, value=1.0 - beta2)
+        # both corrections are folded into factors (members, 1) in float64, because 1 - 0.999 loses digits in float32
         root = (1.0 - beta2 ** count.double()).sqrt()
         scale = (rate * root / (beta1 ** count.double() - 1.0)).float()
         denominator = second.sqrt().add_((options.eps * root).float())
         self.bank.flat[:, columns].addcmul_(torch.div(first, denominator, out=denominator), scale)
 
-    def _fused_step(self, name: str, slopes: Sequence[Tensor], rate: float | Tensor) -> None:
-        """The same formula in one pass over memory: a row per segment and member, one pass for each different rate."""
+    def _fused_step(self, name: str, gradients: Sequence[Tensor], rate: float | Tensor) -> None:
+        """Apply the same formula in one pass over memory per distinct rate, with a row per segment and member."""
         parameters, first, second, counts = self._rows[name]
         rows: list[list[Tensor]] = [
             parameters,
-            [row for slope in slopes for row in slope.unbind(0)],
+            [row for gradient in gradients for row in gradient.unbind(0)],
             first,
             second,
             [],
@@ -147,13 +147,13 @@ class GroupedAdam:
         if not isinstance(rate, Tensor):
             self._fused_kernel(name, rows, rate)
             return
-        rates = rate[:, 0].tolist() * len(slopes)
+        rates = rate[:, 0].tolist() * len(gradients)
         for value in dict.fromkeys(rates):
-            places = [place for place, other in enumerate(rates) if other == value]
-            self._fused_kernel(name, [[row[place] for place in places] if row else [] for row in rows], value)
+            indices = [index for index, other in enumerate(rates) if other == value]
+            self._fused_kernel(name, [[row[index] for index in indices] if row else [] for row in rows], value)
 
     def _fused_kernel(self, name: str, rows: Sequence[list[Tensor]], rate: float) -> None:
-        """Torch's own CPU kernel on rows of parameters, gradients, moments and counts."""
+        """Run torch's CPU kernel on rows of parameters, gradients, moments and counts."""
         options = self.options[name]
         torch._fused_adam_(
             *rows,

@@ -1,4 +1,4 @@
-"""What every model has: trainable parameters, target copies, seeds, and named state."""
+"""The base of every model: trainable parameters, target copies, seeds, and named state."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -17,10 +17,10 @@ Parameters = Mapping[str, SegmentValues]
 
 
 class StackedModel(ABC):
-    """Networks of all members on two flat buffers: one trained, one for targets that only move by polyak.
+    """Networks of all members on two flat buffers: one trained, one for targets, which change only by polyak averaging.
 
     `online` holds the parameters that carry gradients; `frozen` the same values without, for networks a loss must not train;
-    `target` the target copies. All three map the name of a network to its segment and share the buffers' memory.
+    `target` the target copies. All three map a network's name to its segment and share the buffers' memory.
     """
 
     knobs_type: ClassVar[type[NetworkKnobs]]
@@ -55,20 +55,20 @@ class StackedModel(ABC):
 
     @abstractmethod
     def build_networks(self, shape: Any) -> list[Segment]:
-        """Make the networks for checked knobs; return their parameters, those of a group side by side."""
+        """Make the networks for checked knobs; return their parameters, with each group contiguous."""
 
     def _make_actor(self, shape: NetworkKnobs, outputs: int) -> StackedMLP:
-        """The network of the policy."""
+        """The policy network."""
         return StackedMLP(
             "actor", "actor", self.observation_dim, shape.hidden_sizes, outputs, initialization=shape.initialization
         )
 
     @abstractmethod
     def act(self, observations: Tensor, noise: Tensor | None = None) -> Tensor:
-        """Return actions in [-1, 1], (members, batch, actions): the mean, or the sample that standard normals give."""
+        """Return actions in [-1, 1], (members, batch, actions): the mean, or with standard normal `noise` a sample."""
 
     def gradients(self, loss: Tensor, groups: Collection[str] | None = None) -> dict[str, Tensor]:
-        """Return the gradient of a scalar loss for each segment of the groups (of all), (members, segment size)."""
+        """Return the gradient of a scalar loss for each segment of the groups (default: all), (members, segment size)."""
         names = [segment.name for segment in self.trained.segments if groups is None or segment.group in groups]
         leaves = [self.online[name].columns for name in names]
         gradients = torch.autograd.grad(loss, leaves, allow_unused=True, materialize_grads=True)
@@ -76,7 +76,7 @@ class StackedModel(ABC):
 
     @contextmanager
     def on_buffers(self, trained: Tensor, targets: Tensor) -> Iterator[None]:
-        """Let the networks stand on other buffers of the same layout inside the block."""
+        """Make the networks use other buffers of the same layout inside the block."""
         kept = self.online, self.frozen, self.target
         self.online, self.frozen = self.trained.values(trained, trainable=True), self.trained.values(trained)
         self.target = self.targets.values(targets)
@@ -86,7 +86,7 @@ class StackedModel(ABC):
             self.online, self.frozen, self.target = kept
 
     def update_targets(self, tau: float) -> None:
-        """Move each target by polyak: target <- target + tau * (online - target)."""
+        """Update each target by polyak averaging: target <- target + tau * (online - target)."""
         with torch.no_grad():
             for source, target in self._followed:
                 self.targets.flat[:, target].lerp_(self.trained.flat[:, source], tau)
@@ -107,7 +107,7 @@ class StackedModel(ABC):
 class CriticModel(StackedModel):
     """A model with an ensemble of critics Q(s, a)."""
 
-    _critic: StackedMLP  # made by `build_networks`, as every network is
+    _critic: StackedMLP  # set by `build_networks`
 
     def _make_critic(self, shape: CriticNetworkKnobs) -> StackedMLP:
         """The ensemble Q(s, a)."""
@@ -118,7 +118,7 @@ class CriticModel(StackedModel):
     def q_values(self, parameters: Parameters, observations: Tensor, actions: Tensor) -> Tensor:
         """Return Q of every critic, (members, critics, batch).
 
-        Several actions per observation, (members, samples, batch, actions), are scored in one product and give
+        Several actions per observation, (members, samples, batch, actions), are evaluated in one product and give
         (members, critics, samples, batch).
         """
         if actions.ndim == 3:

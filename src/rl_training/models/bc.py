@@ -13,11 +13,11 @@ class MLPBCModel(GaussianPolicyModel):
     knobs_type = BCNetworkKnobs
 
     def build_networks(self, shape: BCNetworkKnobs) -> list[Segment]:
-        """Make the policy; the standard deviation is a parameter of a Gaussian one only."""
+        """Make the policy; only a Gaussian one has a standard deviation."""
         self.deterministic = shape.policy == "deterministic"
         mean, log_std = self._make_gaussian(shape)
         return [mean] if self.deterministic else [mean, log_std]
 
     def act(self, observations: Tensor, noise: Tensor | None = None) -> Tensor:
-        """Return actions in [-1, 1]; those of a deterministic policy are the same with and without noise."""
+        """Return actions in [-1, 1]; a deterministic policy ignores the noise."""
         return super().act(observations, None if self.deterministic else noise)

@@ -21,10 +21,10 @@ class GaussianPolicyModel(StackedModel):
     squashed: a sample is clipped to [-1, 1], the bounds of normalised actions.
     """
 
-    _actor: StackedMLP  # made by `build_networks`, as every network is
+    _actor: StackedMLP  # set by `build_networks`
 
     def _make_gaussian(self, shape: NetworkKnobs) -> list[Segment]:
-        """The mean's network and the log standard deviation, side by side."""
+        """The segments of the mean's network and of the log standard deviation."""
         self._actor = self._make_actor(shape, self.action_dim)
         log_std = ParameterSpec("actor/log_std", (self.action_dim,), zeros)
         return [self._actor.parameters, Segment("log_std", "actor", (log_std,))]
@@ -43,7 +43,7 @@ class GaussianPolicyModel(StackedModel):
         return self.log_density(parameters, self.mean_actions(parameters, observations), actions)
 
     def log_density(self, parameters: Parameters, mean: Tensor, actions: Tensor) -> Tensor:
-        """Return the log density of actions around means that are known, (members, batch)."""
+        """Return the log density of actions around given means, (members, batch)."""
         log_std = self.log_std(parameters)
         deviation = (actions - mean) / log_std.exp()
         return -0.5 * deviation.square().sum(-1) - (log_std.sum(-1) + 0.5 * self.action_dim * log(2.0 * pi))

@@ -1,4 +1,4 @@
-"""First values of parameters, drawn on the CPU from a member's seed so that every device and population starts equal."""
+"""Initial values of parameters, drawn on the CPU from a member's seed so that every device and population starts equal."""
 
 from math import prod, sqrt
 from typing import Literal
@@ -15,12 +15,12 @@ _CPU = torch.device("cpu")
 
 
 def zeros(shape: tuple[int, ...], _seed: int, _stream: str) -> Tensor:
-    """Return zeros: biases, and parameters that start neutral."""
+    """Return zeros, for biases and other parameters that start at 0."""
     return torch.zeros(shape)
 
 
 def ones(shape: tuple[int, ...], _seed: int, _stream: str) -> Tensor:
-    """Return ones: the scales of LayerNorm."""
+    """Return ones, for the scales of LayerNorm."""
     return torch.ones(shape)
 
 
@@ -34,14 +34,14 @@ def uniform(bound: float) -> Initializer:
 
 
 def orthogonal(gain: float) -> Initializer:
-    """Return an initializer that makes the last two axes (in, out) orthogonal, slice by slice of the ensemble."""
+    """Return an initializer that makes the last two axes (in, out) orthogonal, separately for each critic."""
 
     def draw(shape: tuple[int, ...], seed: int, stream: str) -> Tensor:
         rows, columns = shape[-2:]
         tall, wide = max(rows, columns), min(rows, columns)
         noise = rng.normals([seed], stream, 0, (prod(shape[:-2]), tall, wide), device=_CPU)[0]
         matrices = []
-        for part in noise.to(torch.float64):  # one by one: a batched factorisation may round differently
+        for part in noise.to(torch.float64):  # one at a time, because a batched factorisation may round differently
             q, r = torch.linalg.qr(part)
             q = q * r.diagonal().sign()
             matrices.append(q if rows >= columns else q.T)

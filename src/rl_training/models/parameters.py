@@ -1,9 +1,9 @@
 """Parameters as one flat buffer (members, size): contiguous groups for the optimizer, logical names for files.
 
-The buffer is a row of *segments*. A segment holds the parameters of one network (or one loose parameter) and is what a loss
-differentiates: its columns are a leaf that shares the buffer's memory, so a backward pass writes each gradient once and
-nothing is joined or copied afterwards. Each parameter is padded to 16 elements so that its rows stay aligned. The padding
-never leaves memory: files hold names and plain shapes.
+The buffer is a sequence of *segments*. A segment holds the parameters of one network (or a single parameter) and is what a
+loss differentiates: its columns are a leaf that shares the buffer's memory, so a backward pass writes each gradient once
+and nothing is joined or copied afterwards. Each parameter is padded to 16 elements to keep its rows aligned. The padding is
+never saved: files hold names and plain shapes.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,12 +18,12 @@ from torch import Tensor
 ALIGNMENT = 16
 
 Initializer = Callable[[tuple[int, ...], int, str], Tensor]
-"""Draws one member's parameter from (shape, seed, stream name), on the CPU."""
+"""Returns one member's initial parameter for (shape, seed, stream name), on the CPU."""
 
 
 @dataclass(frozen=True)
 class ParameterSpec:
-    """One named parameter of a member: `segment/rest`, and how it starts."""
+    """One named parameter of a member, `segment/rest`, and its initializer."""
 
     name: str
     shape: tuple[int, ...]
@@ -31,7 +31,7 @@ class ParameterSpec:
 
     @cached_property
     def numel(self) -> int:
-        """Elements of the parameter."""
+        """Number of elements."""
         return prod(self.shape)
 
     @cached_property
@@ -41,13 +41,13 @@ class ParameterSpec:
 
     @cached_property
     def padded_size(self) -> int:
-        """Elements in the buffer, a multiple of the alignment."""
+        """Number of elements in the buffer, a multiple of the alignment."""
         return self.numel + -self.numel % ALIGNMENT
 
 
 @dataclass(frozen=True)
 class Segment:
-    """Neighbouring parameters that are differentiated together and belong to one optimizer group."""
+    """Adjacent parameters that are differentiated together and belong to one optimizer group."""
 
     name: str
     group: str
@@ -55,7 +55,7 @@ class Segment:
 
     @cached_property
     def size(self) -> int:
-        """Elements in the buffer, padding included."""
+        """Number of elements in the buffer, padding included."""
         return sum(spec.padded_size for spec in self.specs)
 
     @cached_property
@@ -77,7 +77,7 @@ class SegmentValues:
     """The values of a segment as a loss uses them."""
 
     columns: Tensor  # (members, size): a leaf that carries the gradient, or a tensor without one
-    stacks: list[Tensor] = field(default_factory=list)  # parameters as a network multiplies them, kept when they are views
+    stacks: list[Tensor] = field(default_factory=list)  # parameters as a network multiplies them, cached if they are views
 
 
 class ParameterBank:
@@ -87,24 +87,24 @@ class ParameterBank:
         self.segments = tuple(segments)
         self.members = members
         self.groups: dict[str, slice] = {}
-        self.places: dict[str, int] = {}  # column at which each segment starts
+        self.offsets: dict[str, int] = {}  # column at which each segment starts
         end = 0
         for segment in self.segments:
-            self.places[segment.name] = end
+            self.offsets[segment.name] = end
             known = self.groups.get(segment.group)
             if known is not None and known.stop != end:
-                raise ValueError(f"segments of group {segment.group!r} must follow one another")
+                raise ValueError(f"the segments of group {segment.group!r} must be contiguous")
             self.groups[segment.group] = slice(known.start if known else end, end + segment.size)
             end += segment.size
         self.size = end
         self.flat = torch.zeros(members, self.size, device=device)
 
     def new_buffer(self) -> Tensor:
-        """Return a zero buffer of the same layout (moments)."""
+        """Return a zero buffer of the same layout, for moments."""
         return torch.zeros_like(self.flat)
 
     def values(self, flat: Tensor, *, trainable: bool = False) -> dict[str, SegmentValues]:
-        """Return the segments of a buffer of this layout, ready for a loss, sharing its memory."""
+        """Return the segments of a buffer of this layout, for use in a loss, sharing its memory."""
         pieces = torch.split_with_sizes(flat.detach(), [segment.size for segment in self.segments], dim=1)
         return {
             segment.name: SegmentValues(piece.detach().requires_grad_(trainable))
@@ -121,7 +121,7 @@ class ParameterBank:
         }
 
     def initialize(self, seeds: Iterable[int]) -> None:
-        """Fill the buffer member by member from its own seed, so that solo and population start equal."""
+        """Fill each member's row from its own seed, so that a solo run and a population start equal."""
         views = self.views(self.flat)
         for member, seed in enumerate(seeds):
             for segment in self.segments:
@@ -133,6 +133,6 @@ class ParameterBank:
         return {prefix + name: view.clone().contiguous() for name, view in self.views(flat).items()}
 
     def load(self, flat: Tensor, values: Mapping[str, Tensor], prefix: str = "") -> None:
-        """Copy named values into the allocated buffer; names and shapes have been checked by the caller."""
+        """Copy named values into the allocated buffer; the caller has checked names and shapes."""
         for name, view in self.views(flat).items():
             view.copy_(values[prefix + name])

@@ -18,15 +18,15 @@ _HALF_LOG_TWO_PI = 0.5 * log(2.0 * pi)
 
 
 class _TanhSample(torch.autograd.Function):
-    """Actions a = tanh(u), u = mean + std * noise, and log pi(a); by hand, since d log pi / du is just 2 a."""
+    """Actions a = tanh(u), u = mean + std * noise, and log pi(a); written by hand because d log pi / du is just 2 a."""
 
     @staticmethod
     def forward(ctx: Any, mean: Tensor, log_std: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
         spread = log_std.exp() * noise
         u = mean + spread
         # log(1 - tanh(u)^2) = 2 (log 2 - u - softplus(-2 u)), without the cancellation at large |u|
-        log_slope = (softplus(-2.0 * u) + u).mul_(-2.0).add_(2.0 * log(2.0))
-        log_prob = torch.addcmul(log_slope.add_(log_std), noise, noise, value=0.5).sum(-1)
+        log_derivative = (softplus(-2.0 * u) + u).mul_(-2.0).add_(2.0 * log(2.0))
+        log_prob = torch.addcmul(log_derivative.add_(log_std), noise, noise, value=0.5).sum(-1)
         actions = u.tanh_()
         ctx.save_for_backward(actions, spread)
         return actions, -log_prob - noise.shape[-1] * _HALF_LOG_TWO_PI
@@ -47,7 +47,7 @@ class TanhGaussian:
     log_std: Tensor
 
     def sample(self, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the actions that standard normals give, and their log-probability summed over dimensions.
+        """Return the actions for standard normal `noise`, and their log-probability summed over dimensions.
 
         `noise` is (members, batch, actions), or (members, samples, batch, actions) for several actions per state.
         """
@@ -65,8 +65,8 @@ class TanhGaussian:
 class MLPSACModel(CriticModel):
     """Critics Q(s, a) with targets, a tanh-Gaussian policy, and the dual variables in the group `temperature`.
 
-    `temperature/log_alpha` is the log of SAC's temperature and starts at 0; `temperature/log_multiplier` that of CQL's
-    Lagrange multiplier and starts at 1. One that an algorithm does not train never moves. The log standard deviation is a
+    `temperature/log_alpha` is the log of SAC's temperature and starts at 0; `temperature/log_multiplier` is the log of CQL's
+    Lagrange multiplier and starts at 1. One that an algorithm does not train never changes. The log standard deviation is a
     function of the state, clipped to [-20, 2].
     """
 

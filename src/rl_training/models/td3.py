@@ -7,7 +7,7 @@ from rl_training.config.algorithms import TD3NetworkKnobs
 from rl_training.models.base import CriticModel, Parameters
 from rl_training.models.parameters import Segment
 
-EXPLORATION_STD = 0.1  # of a sampled action, TD3's exploration noise
+EXPLORATION_STD = 0.1  # TD3's exploration noise, added to a sampled action
 
 
 class MLPTD3Model(CriticModel):
@@ -22,7 +22,7 @@ class MLPTD3Model(CriticModel):
         return [self._critic.parameters, self._actor.parameters]
 
     def frozen_first_q(self, observations: Tensor, actions: Tensor) -> Tensor:
-        """Return Q of the first critic alone, (members, batch), with a gradient for the actions only."""
+        """Return Q of the first critic only, (members, batch), with gradients for the actions but not the parameters."""
         return self._critic.first(self.frozen["critic"], observations, actions)
 
     def actions(self, parameters: Parameters, observations: Tensor) -> Tensor:
@@ -30,7 +30,7 @@ class MLPTD3Model(CriticModel):
         return self._actor(parameters["actor"], observations).tanh()
 
     def act(self, observations: Tensor, noise: Tensor | None = None) -> Tensor:
-        """Return actions in [-1, 1]: the policy's own, or with exploration noise, clipped to the bounds."""
+        """Return actions in [-1, 1]: the policy's, or those plus exploration noise, clipped to the bounds."""
         with torch.no_grad():
             actions = self.actions(self.frozen, observations)
             return actions if noise is None else (actions + EXPLORATION_STD * noise).clamp(-1.0, 1.0)

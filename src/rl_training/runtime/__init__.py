@@ -1,4 +1,4 @@
-"""The training loop and what it needs: phases, batches, execution, checkpoints."""
+"""The training loop and its parts: phases, batches, execution, checkpoints."""
 
 from rl_training._exports import lazy_exports
 

@@ -1,4 +1,4 @@
-"""The trainer of `cal_ql`; what is special to it is its row of the registry."""
+"""The trainer of `cal_ql`, defined by its row in the registry."""
 
 from rl_training.runtime.trainer import trainer
 

@@ -1,4 +1,4 @@
-"""Callbacks: what a user may hang on the loop, with state that is saved and resumed."""
+"""Callbacks: user code that the loop calls, with state that is saved and resumed."""
 
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
@@ -10,8 +10,8 @@ from rl_training.envs.evaluation import Evaluation
 class Callback:
     """Called by the loop at its hooks; override what you need.
 
-    A callback must be a function of what it is given, or a resumed run will not repeat: keep anything it remembers in
-    `state_dict`, as plain JSON values.
+    A callback must depend only on its arguments and its state, or a resumed run will not repeat the uninterrupted one:
+    return all state from `state_dict`, as plain JSON values.
     """
 
     def on_start(self, learner: Any) -> None:
@@ -26,14 +26,14 @@ class Callback:
         return ()
 
     def on_checkpoint(self, step: int, path: str) -> None:
-        """Learn where a checkpoint was written."""
+        """Receive the path of a checkpoint just written."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what must survive a resume."""
+        """Return the state to keep through a resume."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take back what `state_dict` gave."""
+        """Restore the state that `state_dict` returned."""
 
 
 class EarlyStopping(Callback):
@@ -45,7 +45,7 @@ class EarlyStopping(Callback):
         self._waited: dict[int, int] = {}
 
     def on_evaluation(self, step: int, evaluation: Evaluation, active: Collection[int]) -> Collection[int]:
-        """Return the members whose time has come."""
+        """Return the members to stop."""
         del step
         stopped = []
         for member in active:
@@ -62,7 +62,7 @@ class EarlyStopping(Callback):
 
     @staticmethod
     def of_member(entry: dict[str, Any], member: int) -> dict[str, Any]:
-        """Return a saved callback entry as a solo run has it: of ours, the one member's part; others as they are."""
+        """Return a saved callback entry for a solo run: of early stopping, one member's part; any other entry unchanged."""
         if entry["name"] != EarlyStopping.__name__:
             return entry
         parts = {name: {"0": by[str(member)]} for name, by in entry["state"].items() if str(member) in by}
@@ -82,23 +82,23 @@ class EarlyStopping(Callback):
 
 
 def early_stopping(rule: EarlyStoppingConfig | None) -> list[Callback]:
-    """Return the callback that a config's rule asks for, if any."""
+    """Return the callback that a config's rule requests, if any."""
     return [] if rule is None else [EarlyStopping(rule.patience, rule.min_delta, rule.threshold)]
 
 
 def callback_states(callbacks: Sequence[Callback]) -> list[dict[str, Any]]:
-    """Return what callbacks keep through a resume, for a checkpoint."""
+    """Return the states of callbacks for a checkpoint."""
     states = [{"name": type(callback).__name__, "state": callback.state_dict()} for callback in callbacks]
     return [entry for entry in states if entry["state"]]
 
 
 def restore_callbacks(callbacks: Sequence[Callback], saved: Sequence[dict[str, Any]], warn: Callable[[str], None]) -> None:
-    """Give each callback the state of its namesake, in order; warn where a state finds no callback."""
-    waiting = list(callbacks)
+    """Restore each saved state to the callback of the same class name, in order; warn where there is none."""
+    remaining = list(callbacks)
     for entry in saved:
-        callback = next((c for c in waiting if type(c).__name__ == entry["name"]), None)
+        callback = next((c for c in remaining if type(c).__name__ == entry["name"]), None)
         if callback is None:
             warn(f"the checkpoint holds the state of a callback {entry['name']} that was not given")
             continue
-        waiting.remove(callback)
+        remaining.remove(callback)
         callback.load_state_dict(entry["state"])

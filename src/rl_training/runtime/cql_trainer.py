@@ -1,4 +1,4 @@
-"""The trainer of `cql`; what is special to it is its row of the registry."""
+"""The trainer of `cql`, defined by its row in the registry."""
 
 from rl_training.runtime.trainer import trainer
 

@@ -1,4 +1,4 @@
-"""A learner on its networks, made as the registry says."""
+"""Builds a learner and its networks as the registry defines them."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -19,7 +19,7 @@ def build_learner(
     kwargs: AlgorithmKwargs,
     member_knobs: Sequence[Mapping[str, float]] = (),
 ) -> Learner[Any, Any]:
-    """Return a learner with a member per seed; it and its networks each take their own knobs from `algo_kwargs`."""
+    """Return a learner with one member per seed; the learner and its networks each take their knobs from `algo_kwargs`."""
     spec = get_spec(algo)
     shape = {name: getattr(kwargs, name) for name in spec.model_type.knobs_type.model_fields}
     knobs = {name: getattr(kwargs, name) for name in spec.learner.knobs_type.model_fields}

@@ -1,7 +1,7 @@
-"""The one training loop: it advances in chunks up to the next due hook, and can be cut anywhere and resumed exactly.
+"""The training loop: it advances in chunks up to the next due hook, and can be interrupted anywhere and resumed exactly.
 
-At a boundary the order is fixed: watchdog, log row, then (unless a stop was asked for) evaluation, callbacks, checkpoint.
-A checkpoint taken because of a signal records that the later hooks of its step are still to come.
+At a boundary the order is fixed: watchdog, log row, then (unless a stop was requested) evaluation, callbacks, checkpoint.
+A checkpoint taken because of a signal records that the later hooks of its step are still pending.
 """
 
 import math
@@ -32,27 +32,27 @@ from rl_training.runtime.validation import Validation
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """What a finished run leaves behind."""
+    """The outcome of a finished run."""
 
     step: int  # gradient steps
     env_step: int | None  # environment steps of an online run
     checkpoint: Path
     members: list[MemberRecord]
     evaluation: Evaluation | None
-    final_evaluation: Evaluation | None  # of a sweep, on other episodes than those that training looked at
+    final_evaluation: Evaluation | None  # of a sweep, on other episodes than the evaluations during training
     learner: Learner[Any, Any]
     spaces: Spaces
     transforms: Transforms
 
     @property
     def combinations(self) -> list[Combination]:
-        """What each combination of a sweep reaches over its seeds, by the final evaluation; empty without a sweep."""
+        """The results of each combination of a sweep over its seeds, by the final evaluation; empty without a sweep."""
         return combinations(self.members, self.final_evaluation.member_means if self.final_evaluation else None)
 
 
 @dataclass
 class LoopParts:
-    """Everything the loop works with, built by a trainer."""
+    """Everything the loop needs, built by a trainer."""
 
     config: RunConfig[Any]
     learner: Learner[Any, Any]
@@ -71,7 +71,7 @@ class LoopParts:
 
 
 class TrainingLoop:
-    """Trains a learner to its budget; see the module for the order of things."""
+    """Trains a learner to its budget; the module docstring gives the order of the hooks."""
 
     def __init__(self, parts: LoopParts) -> None:
         self.parts, self.config, self.learner = parts, parts.config, parts.learner
@@ -89,7 +89,7 @@ class TrainingLoop:
         self.last_checkpoint: Path | None = parts.resume_from.path if parts.resume_from else None
 
     def _begin(self) -> None:
-        """Bring learner and files to where the run begins or goes on."""
+        """Open the files, and restore learner and files if the run resumes."""
         self.store.prepare()
         self.metrics.open()
         self.timings.open()
@@ -107,7 +107,7 @@ class TrainingLoop:
             for callback in self.callbacks:
                 callback.on_start(self.learner)
             if self.parts.resume_from is not None and not self.parts.continue_metrics:
-                self._save(best=False)  # a run that begins from another's checkpoint is whole from the start
+                self._save(best=False)  # a run that starts from another run's checkpoint has one of its own from the start
             if self.hooks_pending:
                 self._evaluate_and_save()
             while not self._finished():
@@ -142,16 +142,16 @@ class TrainingLoop:
 
     @property
     def _phase(self) -> Phase:
-        """The phase that led to where the run stands."""
+        """The phase that led to the current position."""
         return self._phase_to(self.position)
 
     @property
     def _counters(self) -> dict[str, int]:
-        """The counters as metric rows and the names of checkpoints show them."""
+        """The counters shown in metric rows and in the names of checkpoints."""
         return self._phase.counters(self.position - self._phase.first)
 
     def _prepare(self, phase: Phase, count: int) -> None:
-        """Have the next batches fetched; if the data has gone, what has been learned is saved first."""
+        """Fetch the next batches; if the data can no longer be read, save a checkpoint before raising."""
         try:
             phase.prepare(self.position - phase.first, count)
         except DatasetError:
@@ -162,7 +162,7 @@ class TrainingLoop:
         return self.position >= self.total or not self.population.active
 
     def _next_boundary(self, phase: Phase) -> int:
-        """The next position at which anything may happen: a function of the config and the position alone."""
+        """The next position at which a hook may be due: a function of the config and the position alone."""
         config = self.config
         intervals = (phase.chunk, config.log_interval, config.eval_interval, config.checkpoint_interval)
         inside = self.position - phase.first
@@ -181,12 +181,12 @@ class TrainingLoop:
             self.recent = {}
         self.parts.reporter.advance(self.position, self._summary(values))
         self.hooks_pending = True
-        self._stop_if_asked()
+        self._stop_if_requested()
         self._evaluate_and_save()
         self.parts.reporter.advance(self.position, self._summary(values))
 
     def _guard_against_divergence(self, metrics: Metrics) -> None:
-        """Freeze members that met NaN or inf; give up when nobody is left."""
+        """Freeze members with NaN or inf; raise DivergedError when every member has diverged."""
         self.population.restore_frozen()
         bad = self.population.diverged(metrics)
         if bad:
@@ -200,7 +200,7 @@ class TrainingLoop:
                 raise DivergedError(
                     f"training diverged: {text}; lower the learning rates or scale rewards. Last good: {kept}"
                 )
-            self.parts.reporter.warn(f"{text}; it is frozen at its last good state, the others go on")
+            self.parts.reporter.warn(f"{text}; it is frozen at its last good state, the others continue")
         self.population.keep_good_state()
 
     def _log(self, values: dict[str, list[float]], watch: Stopwatch) -> None:
@@ -237,7 +237,7 @@ class TrainingLoop:
         self.metrics.write([{**self._row(member), "event": event} for member in members])
 
     def _summary(self, values: dict[str, list[float]]) -> dict[str, float]:
-        """The losses and the last return, averaged over active members, for the bar."""
+        """The losses and the last return, averaged over active members, for the progress bar."""
         active = self.population.active
         shown = {n.removesuffix("_loss"): c for n, c in values.items() if n.endswith("_loss")}
         summary = {name: sum(column[m] for m in active) / len(active) for name, column in shown.items() if active}
@@ -255,7 +255,7 @@ class TrainingLoop:
             self._save(best=improved)
 
     def _evaluate(self, env_id: str) -> bool:
-        """Evaluate every member, tell the callbacks, and return whether the mean is the best so far."""
+        """Evaluate every member, call the callbacks, and return whether the mean is the best so far."""
         evaluation = self._episodes(env_id, TRAINING_EPISODES)
         fault_point("evaluation:done")
         self.evaluation, active = evaluation, self.population.active
@@ -291,11 +291,11 @@ class TrainingLoop:
             seeds=self.learner.model.seeds,
             transforms=self.parts.transforms,
             stream=stream,
-            check=self._stop_if_asked,
+            check=self._stop_if_requested,
         )
 
     def _final_evaluation(self) -> Evaluation | None:
-        """What the table of a sweep is made of; None without a sweep or an environment."""
+        """The evaluation behind the table of a sweep; None without a sweep or an environment."""
         if self.config.sweep is None or self.config.env_id is None:
             return None
         return self._episodes(self.config.env_id, FINAL_EPISODES)
@@ -318,8 +318,8 @@ class TrainingLoop:
         shown = sorted(means[member] for member in active)
         return f" (members {shown[0]:.1f} to {shown[-1]:.1f})" if len(shown) > 1 else ""
 
-    def _stop_if_asked(self) -> None:
-        """Save and leave if a signal asked for it; save and go on for SIGUSR1."""
+    def _stop_if_requested(self) -> None:
+        """Save and raise StoppedBySignal if a stop was requested; save and continue for SIGUSR1."""
         signals = self.parts.signals
         if signals.save_requested:
             signals.save_requested = False
@@ -366,7 +366,7 @@ class TrainingLoop:
         self.learner.step, self.position = checkpoint.step, position_of(self.parts.phases, checkpoint)
         self.population = Population(self.learner, restored_records(self.learner, state["members"]))
         if self.config.finetune is not None and state["config"].get("finetune") is None:
-            self.population.revive()  # a run that had ended goes on online: all take part again
+            self.population.revive()  # members stopped in a finished offline run train again in its online phase
         self._phase.freeze(self.population.frozen)
         self._phase.restore(checkpoint)
         self.recent = state.get("recent_metrics", {})
@@ -374,10 +374,10 @@ class TrainingLoop:
         self.hooks_pending = bool(state["hooks_pending"])
         restore_callbacks(self.callbacks, state["callbacks"], self.parts.reporter.warn)
         if self.parts.continue_metrics:
-            self.store.rewind(checkpoint.path)  # before the metrics are cut: from here on this is where the run stands
+            self.store.rewind(checkpoint.path)  # before the metrics are cut, so that `latest` never points past their end
         self.metrics.cut(int(state["metrics_bytes"]) if self.parts.continue_metrics else 0)
 
 
 def _finite(row: dict[str, Any]) -> dict[str, Any]:
-    """The row without numbers that JSON cannot hold: a held-out loss may overflow where the training loss does not."""
+    """The row without NaN and inf, which JSON cannot hold: a held-out loss may overflow where the training loss does not."""
     return {name: value for name, value in row.items() if not isinstance(value, float) or math.isfinite(value)}

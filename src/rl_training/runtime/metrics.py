@@ -14,14 +14,14 @@ from rl_training.storage import storage_error
 
 
 class JsonLines:
-    """A file of one JSON object per line that a resumed run cuts to a known length and continues."""
+    """A file with one JSON object per line, which a resumed run cuts to a recorded length and continues."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._opened: BinaryIO | None = None
 
     def open(self) -> None:
-        """Open the file, at its end if it is there."""
+        """Open the file for appending."""
         try:
             self._opened = self.path.open("ab")
         except OSError as error:
@@ -39,7 +39,7 @@ class JsonLines:
         return self._stream.tell()
 
     def cut(self, length: int) -> None:
-        """Forget everything after `length` bytes."""
+        """Remove everything after `length` bytes."""
         if self.path.stat().st_size < length:
             raise CheckpointError(
                 f"{self.path}: is shorter than the checkpoint recorded ({length:,} bytes), so it was changed; "
@@ -49,7 +49,7 @@ class JsonLines:
         self._stream.seek(length)
 
     def write(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Append rows and hand them to the operating system."""
+        """Append rows and flush them to the operating system."""
         try:
             for row in rows:
                 self._stream.write((json.dumps(row, allow_nan=False) + "\n").encode())
@@ -67,14 +67,14 @@ class JsonLines:
             raise storage_error(self.path, 0, error) from error
 
     def close(self) -> None:
-        """Close the file; what could not be written has been reported by then."""
+        """Close the file; write errors have been raised before."""
         with contextlib.suppress(OSError):
             if self._opened is not None:
                 self._opened.close()
 
 
 class Stopwatch:
-    """Wall-clock figures of this process's part of a run."""
+    """Wall-clock figures of a run in this process."""
 
     def __init__(self, first: int) -> None:
         self._start = self._last = time.monotonic()

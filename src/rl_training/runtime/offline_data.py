@@ -1,4 +1,4 @@
-"""The data of a run put together: made or read, looked over by the doctor, split, processed."""
+"""Prepares the data of a run: made or read, checked by the doctor, split, processed."""
 
 import hashlib
 from collections.abc import Callable
@@ -24,13 +24,13 @@ from rl_training.errors import ConfigError, DatasetError
 from rl_training.runtime.progress import Reporter
 from rl_training.runtime.validation import Validation
 
-DEFAULT_FRACTION = 0.1  # of the episodes, where a run has no environment to be judged in
-_MOST_WARNINGS = 6
+DEFAULT_FRACTION = 0.1  # of the episodes are held out where a run has no environment to be evaluated in
+_MAX_WARNINGS = 6
 
 
 @dataclass(frozen=True, eq=False)
 class OfflineData:
-    """What an offline run learns from, and what it is checked against."""
+    """The training data of an offline run, and its held-out data if any."""
 
     dataset: TransitionDataset
     train: RunData
@@ -46,12 +46,12 @@ def offline_data(
     *,
     returns_to_go: bool = False,
 ) -> OfflineData:
-    """Return the data of a run; what was recognised, what is doubtful and what is held out is said on the way."""
+    """Return the data of a run; report its origin, the doctor's findings and what is held out."""
     if dataset is None:
         dataset = build_offline_dataset(config, check)
     if dataset.origin:
         reporter.note(f"data: {dataset.origin}")
-    _look_over(dataset, config, reporter)
+    _warn_about_findings(dataset, config, reporter)
     held_out: ValidationConfig | None = getattr(config.algo_kwargs, "validation", None)
     fraction = DEFAULT_FRACTION if held_out is None else held_out.fraction
     fingerprint, held = dataset.fingerprint, None
@@ -61,7 +61,7 @@ def offline_data(
         fingerprint = hashlib.sha256(f"{fingerprint} validation {other.fingerprint}".encode()).hexdigest()
         held = RowView(other)
         if other.fingerprint == dataset.fingerprint:
-            reporter.warn("the validation data is the training data itself, so its losses say nothing")
+            reporter.warn("the validation data is the training data itself, so its losses are meaningless")
     elif fraction and (held_out is not None or (config.env_id is None and len(dataset.episode_spans[0]) > 1)):
         train, held = split_views(dataset, fraction, 0 if held_out is None else held_out.seed)
     data = process_offline_dataset(train, config, returns_to_go=returns_to_go, spaces=_joint_spaces(dataset, held))
@@ -70,12 +70,12 @@ def offline_data(
         other_data = process_offline_dataset(held, config, returns_to_go=returns_to_go, like=data)
         rows = VALIDATION_ROWS if held_out is None else held_out.max_rows
         validation = Validation(other_data, config.algo_kwargs.batch_size, rows)
-    _say_what_is_held_out(config, reporter, held, train)
+    _note_held_out(config, reporter, held, train)
     return OfflineData(dataset, data, validation, fingerprint)
 
 
 def build_offline_dataset(config: RunConfig[Any], check: Callable[[], None] = lambda: None) -> TransitionDataset:
-    """Return the dataset a config asks for: a recipe, a file, or a weighted mixture of them."""
+    """Return the dataset that a config describes: a recipe, a file, or a weighted mixture of them."""
     parts = config.algo_kwargs.dataset
     if not parts:
         raise ConfigError("there is no dataset: set algo_kwargs.dataset (a recipe `kind` or a file `path`), or pass one")
@@ -96,7 +96,7 @@ def build_offline_dataset(config: RunConfig[Any], check: Callable[[], None] = la
 
 
 def load_file(file: FileConfig, max_bytes: int | None) -> TransitionDataset:
-    """Return the dataset of a file as its settings say it is to be read."""
+    """Return the dataset of a file, read with its settings."""
     return read_dataset(str(file.path), file.format, file.read_options(max_bytes)).dataset()
 
 
@@ -108,9 +108,9 @@ def process_offline_dataset(
     like: RunData | None = None,
     spaces: Spaces | None = None,
 ) -> RunData:
-    """Return the data normalised and packed; actions go to [-1, 1] by the environment's bounds, or the recorded ones.
+    """Return the data normalised and packed; actions are scaled to [-1, 1] by the environment's bounds, or the recorded ones.
 
-    `like` takes spaces and transforms of data that were processed before, `spaces` stands for the dataset's own.
+    With `like`, the spaces and transforms of data processed before are used; `spaces` replaces the dataset's own.
     """
     view = data if isinstance(data, RowView) else RowView(data)
     chosen = _spaces(view.dataset, config, spaces or view.dataset.spaces) if like is None else like.spaces
@@ -131,7 +131,7 @@ def _spaces(dataset: TransitionDataset, config: RunConfig[Any], own: Spaces) -> 
 
 
 def _joint_spaces(dataset: TransitionDataset, held: RowView | None) -> Spaces:
-    """The dataset's spaces; where no bounds are recorded, wide enough for the held-out data too."""
+    """The dataset's spaces; where no bounds are recorded, they also cover the held-out data."""
     spaces = dataset.spaces
     if (
         held is None
@@ -145,21 +145,21 @@ def _joint_spaces(dataset: TransitionDataset, held: RowView | None) -> Spaces:
     return replace(spaces, action_low=low, action_high=high)
 
 
-def _look_over(dataset: TransitionDataset, config: RunConfig[Any], reporter: Reporter) -> None:
-    """The cheap part of the doctor."""
+def _warn_about_findings(dataset: TransitionDataset, config: RunConfig[Any], reporter: Reporter) -> None:
+    """Warn about what the doctor's cheap checks find."""
     env = None if config.env_id is None else environment_spaces(config.env_id)
     found = quick_findings(dataset, env)
-    for finding in found[:_MOST_WARNINGS]:
+    for finding in found[:_MAX_WARNINGS]:
         reporter.warn(f"data: {finding}")
-    if len(found) > _MOST_WARNINGS:
-        reporter.warn(f"data: {len(found) - _MOST_WARNINGS} more findings; see `rl-training data doctor`")
+    if len(found) > _MAX_WARNINGS:
+        reporter.warn(f"data: {len(found) - _MAX_WARNINGS} more findings; see `rl-training data doctor`")
 
 
-def _say_what_is_held_out(config: RunConfig[Any], reporter: Reporter, held: RowView | None, train: RowView) -> None:
+def _note_held_out(config: RunConfig[Any], reporter: Reporter, held: RowView | None, train: RowView) -> None:
     if held is not None:
         reporter.note(
-            f"held out: {len(held):,} rows beside {len(train):,} to learn from; losses on them are `validation/...`"
+            f"held out: {len(held):,} rows, {len(train):,} to learn from; losses on held-out rows are `validation/...`"
         )
     if config.env_id is None:
-        rest = "held-out losses are all there is" if held is not None else "nothing is held out either"
+        rest = "only held-out losses are reported" if held is not None else "nothing is held out either"
         reporter.note(f"no environment (env_id is null): evaluation is skipped, {rest}")

@@ -1,4 +1,4 @@
-"""Members of a population: who trains, who stopped or diverged, what each has reached, and each combination of a sweep."""
+"""Members of a population: status and returns of each member, and of each combination of a sweep."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -13,7 +13,7 @@ from rl_training.algorithms.learner import Learner, Metrics
 
 @dataclass
 class MemberRecord:
-    """One member's standing; saved with every checkpoint."""
+    """One member's status and returns; saved with every checkpoint."""
 
     seed: int
     status: str = "training"  # training, stopped, diverged
@@ -21,16 +21,16 @@ class MemberRecord:
     last_return: float | None = None
     best_return: float | None = None
     best_step: int | None = None
-    knobs: dict[str, float] = field(default_factory=dict)  # what the member has of its own by a sweep
+    knobs: dict[str, float] = field(default_factory=dict)  # the member's own knobs in a sweep
 
     @property
     def label(self) -> str:
-        """The seed, and the knobs of its own: `3 (expectile=0.7)`."""
+        """The seed, and the member's own knobs if any: `3 (expectile=0.7)`."""
         return f"{self.seed} ({knob_text(self.knobs)})" if self.knobs else str(self.seed)
 
     @property
     def columns(self) -> dict[str, Any]:
-        """What tells the member from others in a metric row."""
+        """What identifies the member in a metric row."""
         return {"seed": self.seed, **{f"knob/{name}": value for name, value in self.knobs.items()}}
 
 
@@ -40,19 +40,19 @@ def knob_text(knobs: Mapping[str, float]) -> str:
 
 
 def restored_records(learner: Learner[Any, Any], saved: Sequence[Mapping[str, Any]]) -> list[MemberRecord]:
-    """Return the records of a checkpoint, with the knobs in the learner's order, which JSON does not keep."""
+    """Return the records of a checkpoint, with the knobs in the learner's order, which the JSON file does not keep."""
     return [MemberRecord(**{**record, "knobs": own}) for record, own in zip(saved, learner.member_knobs, strict=True)]
 
 
 @dataclass(frozen=True)
 class Combination:
-    """What one combination of a sweep has reached over its seeds; diverged members do not count in its return."""
+    """The results of one combination of a sweep over its seeds; its return leaves out diverged members."""
 
     knobs: dict[str, float]
     members: list[int]
     diverged: int
-    return_mean: float | None  # None where nobody was evaluated
-    return_std: float | None  # over the members, of their mean returns
+    return_mean: float | None  # None where no member was evaluated
+    return_std: float | None  # of the members' mean returns
 
 
 def combinations(records: Sequence[MemberRecord], returns: Sequence[float | None] | None = None) -> list[Combination]:
@@ -72,15 +72,15 @@ def combinations(records: Sequence[MemberRecord], returns: Sequence[float | None
 
 
 def best_combination(found: Sequence[Combination]) -> Combination | None:
-    """Return the one with the highest mean return of those that lost the fewest members; None where nobody was evaluated."""
+    """Return the one with the fewest diverged members, and of those the highest mean return; None if none was evaluated."""
     scored = [one for one in found if one.return_mean is not None]
     return min(scored, key=lambda one: (one.diverged, -(one.return_mean or 0.0)), default=None)
 
 
 class Population:
-    """Freezes members one by one: a frozen member keeps its last good state while the others go on.
+    """Freezes members one by one: a frozen member keeps its last good state while the others continue.
 
-    Members never mix, so a frozen one may go on computing inside a chunk; its rows are put back when the chunk ends.
+    Members are independent, so a frozen one may keep computing within a chunk; its rows are restored when the chunk ends.
     """
 
     def __init__(self, learner: Learner[Any, Any], records: Sequence[MemberRecord] | None = None) -> None:
@@ -104,26 +104,26 @@ class Population:
         return all(record.status == "diverged" for record in self.records)
 
     def freeze(self, members: Collection[int], status: str, step: int) -> None:
-        """Stop members at the state last kept for them."""
+        """Stop members at their last good state."""
         for member in members:
             self.records[member].status, self.records[member].status_step = status, step
         self.restore_frozen()
 
     def revive(self) -> None:
-        """Let stopped members train again; diverged ones stay as they are."""
+        """Let stopped members train again; diverged ones stay frozen."""
         for record in self.records:
             if record.status == "stopped":
                 record.status, record.status_step = "training", None
 
     def restore_frozen(self) -> None:
-        """Put the rows of frozen members back."""
+        """Restore the rows of frozen members."""
         frozen = self.frozen
         if frozen and self._kept is not None:
             for buffer, kept in zip(self.learner.buffers(), self._kept, strict=True):
                 buffer[frozen] = kept[frozen]
 
     def keep_good_state(self) -> None:
-        """Remember the present state of active members as their last good one."""
+        """Keep the current state of active members as their last good one."""
         if self._kept is not None:
             for buffer, kept in zip(self.learner.buffers(), self._kept, strict=True):
                 kept[self.active] = buffer[self.active]
@@ -135,7 +135,7 @@ class Population:
         return [member for member in self.active if not finite[member]]
 
     def record_evaluation(self, step: int, means: Sequence[float]) -> None:
-        """Note the returns of active members, and which is a member's best."""
+        """Record the returns of active members, and each member's best."""
         for member in self.active:
             record = self.records[member]
             record.last_return = means[member]

@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on: a bar on a terminal, plain lines elsewhere, nothing when asked to be quiet."""
+"""What the user sees during a run: a progress bar on a terminal, plain lines elsewhere, nothing when quiet."""
 
 import sys
 from typing import Any, Protocol
@@ -8,10 +8,10 @@ class Reporter(Protocol):
     """Receives the run's progress."""
 
     def start(self, first_step: int, total_steps: int) -> None:
-        """A run begins or goes on."""
+        """A run starts or resumes."""
 
     def advance(self, step: int, info: dict[str, float]) -> None:
-        """A chunk is done; `info` holds losses and the last return, as far as known."""
+        """A chunk is done; `info` holds losses and the last return, where known."""
 
     def note(self, text: str) -> None:
         """Something worth a line happened."""
@@ -27,19 +27,19 @@ class Reporter(Protocol):
 
 
 class QuietReporter:
-    """Says nothing, except warnings on standard error."""
+    """Prints nothing except warnings, on standard error."""
 
     def start(self, first_step: int, total_steps: int) -> None:
-        """Say nothing."""
+        """Print nothing."""
 
     def advance(self, step: int, info: dict[str, float]) -> None:
-        """Say nothing."""
+        """Print nothing."""
 
     def note(self, text: str) -> None:
-        """Say nothing."""
+        """Print nothing."""
 
     def saved(self, label: str) -> None:
-        """Say nothing."""
+        """Print nothing."""
 
     def warn(self, text: str) -> None:
         """Print a warning."""
@@ -57,7 +57,7 @@ class LineReporter(QuietReporter):
         self.note(f"training from step {first_step:,} to {total_steps:,}")
 
     def saved(self, label: str) -> None:
-        """Print where a checkpoint stands."""
+        """Print the position of a checkpoint."""
         self.note(f"saved {label}")
 
     def note(self, text: str) -> None:
@@ -104,7 +104,7 @@ class BarReporter(QuietReporter):
         self._console.print(f"warning: {text}", highlight=False, markup=False, style="yellow")
 
     def close(self) -> None:
-        """Leave the bar as it stands."""
+        """Stop the bar, leaving it on the screen."""
         self._bar.stop()
 
 

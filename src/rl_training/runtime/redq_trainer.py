@@ -1,4 +1,4 @@
-"""The trainer of `redq`; what is special to it is its row of the registry."""
+"""The trainer of `redq`, defined by its row in the registry."""
 
 from rl_training.runtime.trainer import trainer
 

@@ -1,4 +1,4 @@
-"""Learning-rate schedules: factors of the step over the whole run, which never rise again."""
+"""Learning-rate schedules: non-increasing factors of the learning rate over a run."""
 
 from collections.abc import Callable, Mapping
 from math import cos, pi
@@ -15,5 +15,5 @@ SCHEDULES: Final[Mapping[str, Callable[[float], float]]] = MappingProxyType(
 
 
 def schedule_factor(name: str, step: int, total_steps: int) -> float:
-    """Return the factor of the learning rate at a step; beyond the end it stays where it ended."""
+    """Return the factor of the learning rate at a step; beyond the last step it stays constant."""
     return SCHEDULES[name](min(step / total_steps, 1.0) if total_steps > 0 else 0.0)

@@ -1,4 +1,4 @@
-"""Signals as wishes: a handler only sets a flag, and the loop honours it where its state is whole."""
+"""Signals set flags; the loop acts on them at points where its state is consistent."""
 
 import os
 import signal
@@ -13,8 +13,8 @@ _STOP = (signal.SIGTERM, signal.SIGINT)
 
 
 @contextmanager
-def stops_held_back() -> Iterator[None]:
-    """Hold SIGTERM and SIGINT back inside the block, from processes that it starts too: a Ctrl-C reaches all of a group."""
+def stop_signals_blocked() -> Iterator[None]:
+    """Block SIGTERM and SIGINT in this context, also for child processes: a Ctrl-C reaches the whole process group."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _STOP)
     try:
         yield
@@ -23,7 +23,7 @@ def stops_held_back() -> Iterator[None]:
 
 
 class SignalWatch:
-    """While open, SIGTERM and SIGINT ask for a save and a stop, SIGUSR1 for a save; a second stop leaves at once."""
+    """While open, SIGTERM and SIGINT request a save and a stop, SIGUSR1 a save; a second stop signal exits at once."""
 
     def __init__(self) -> None:
         self.stop_signal: int | None = None
@@ -47,10 +47,10 @@ class SignalWatch:
         elif self.stop_signal is None:
             self.stop_signal = number
         else:
-            os._exit(128 + number)  # asked twice: leave now, the last checkpoint is whole
+            os._exit(128 + number)  # the second request: exit now, the last checkpoint is complete
 
     def raise_if_stopped(self, message: str = "stopped before anything had to be saved") -> None:
-        """Raise StoppedBySignal if a stop was asked for."""
+        """Raise StoppedBySignal if a stop was requested."""
         if self.stop_signal is not None:
             name = signal.Signals(self.stop_signal).name
             raise StoppedBySignal(self.stop_signal, f"{name}: {message}")

@@ -1,4 +1,4 @@
-"""What every `train_<id>` is: data or environment, learner, phases and loop put together."""
+"""Builds every `train_<id>`: data or environment, learner, phases and loop."""
 
 import contextlib
 from collections.abc import Callable, Sequence
@@ -22,21 +22,21 @@ from rl_training.runtime.learners import build_learner
 from rl_training.runtime.loop import LoopParts, TrainingLoop, TrainingResult
 from rl_training.runtime.offline_data import OfflineData, offline_data
 from rl_training.runtime.phases.base import position_of
-from rl_training.runtime.phases.build import Workplace, offline_phases, online_phases
+from rl_training.runtime.phases.build import PhaseBuilder, offline_phases, online_phases
 from rl_training.runtime.progress import QuietReporter, Reporter
 from rl_training.runtime.signals import SignalWatch
 
 
 @dataclass(frozen=True)
 class TrainOptions:
-    """How a trainer is run, beside its config."""
+    """What a trainer takes in addition to its config."""
 
     callbacks: Sequence[Callback] = ()
     dataset: TransitionDataset | None = None
     resume_from: Checkpoint | None = None
     continue_metrics: bool = False
     reporter: Reporter | None = None
-    on_ready: Callable[[TransitionDataset | None], None] | None = None  # all is checked; the run is about to write
+    on_ready: Callable[[TransitionDataset | None], None] | None = None  # called once all is checked, before the run writes
 
 
 class Trainer(Protocol):
@@ -47,7 +47,7 @@ class Trainer(Protocol):
 
 
 def trainer(algo: str) -> Trainer:
-    """Return the `train_<id>` of an algorithm; everything special to it is in its row of the registry."""
+    """Return the `train_<id>` of an algorithm, as defined by its row in the registry."""
     get_spec(algo)
 
     def train(config: RunConfig[Any], run_dir: str | Path, options: TrainOptions | None = None) -> TrainingResult:
@@ -60,9 +60,9 @@ def trainer(algo: str) -> Trainer:
 
 
 def _train(config: RunConfig[Any], run_dir: Path, options: TrainOptions) -> TrainingResult:
-    """Train to the end of the budget, from the beginning or exactly on from a checkpoint."""
+    """Train to the end of the budget, from the beginning or by an exact resume from a checkpoint."""
     reporter, checkpoint = options.reporter or QuietReporter(), options.resume_from
-    with SignalWatch() as signals, contextlib.closing(reporter), contextlib.ExitStack() as stack, _memory_said():
+    with SignalWatch() as signals, contextlib.closing(reporter), contextlib.ExitStack() as stack, _out_of_memory_reported():
         device = resolve_device(config.device)
         check_execution(config, device)
         found = _data(config, options, signals, reporter)
@@ -74,8 +74,8 @@ def _train(config: RunConfig[Any], run_dir: Path, options: TrainOptions) -> Trai
         learner = build_learner(config.algo, spaces, config.member_seeds, device, config.algo_kwargs, config.member_knobs)
 
         data = None if found is None else found.train
-        place = Workplace(config, learner, spaces, transforms, data, run_dir / "replay", reporter, stack)
-        phases, planned_steps = online_phases(place) if get_spec(config.algo).online else offline_phases(place)
+        builder = PhaseBuilder(config, learner, spaces, transforms, data, run_dir / "replay", reporter, stack)
+        phases, planned_steps = online_phases(builder) if get_spec(config.algo).online else offline_phases(builder)
 
         stored = checkpoint.execution if checkpoint else None
         executor = Executor(resolve_execution(config, learner, stored, planned_steps), reporter.warn, reporter.note)
@@ -110,8 +110,8 @@ def _train(config: RunConfig[Any], run_dir: Path, options: TrainOptions) -> Trai
 
 
 @contextlib.contextmanager
-def _memory_said() -> Any:
-    """Make one line of a device that has no memory left."""
+def _out_of_memory_reported() -> Any:
+    """Turn an out-of-memory error of the device into a one-line StorageError."""
     try:
         yield
     except torch.OutOfMemoryError as error:
@@ -119,7 +119,7 @@ def _memory_said() -> Any:
 
 
 def _data(config: RunConfig[Any], options: TrainOptions, signals: SignalWatch, reporter: Reporter) -> OfflineData | None:
-    """The data of a run, checked to be that of its checkpoint; None where it learns in the environment alone."""
+    """The data of a run, checked to be that of its checkpoint; None where the run learns from the environment alone."""
     spec, checkpoint = get_spec(config.algo), options.resume_from
     if not spec.takes_data:
         if options.dataset is not None:
@@ -134,7 +134,7 @@ def _data(config: RunConfig[Any], options: TrainOptions, signals: SignalWatch, r
 
 
 def _differences(checkpoint: Checkpoint, now: dict[str, Any]) -> str:
-    """How the execution of a checkpoint differs from that of this run; nothing where it does not."""
+    """How the execution of a checkpoint differs from that of this run; empty where it does not."""
     then = checkpoint.execution
     if set(then) != set(now):
         raise CheckpointError(f"{checkpoint.path}: its record of the execution is incomplete")

@@ -1,4 +1,4 @@
-"""Held-out losses: what a learner's losses are on episodes it never trains on."""
+"""Held-out losses: a learner's losses on episodes it never trains on."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from rl_training.rng import Draws
 
 
 class Validation:
-    """Rows that are never trained on; the same ones, with the same random numbers, at every look."""
+    """Rows that are never trained on; every evaluation uses the same rows and the same random numbers."""
 
     def __init__(self, data: RunData, batch_size: int, max_rows: int) -> None:
         count = min(len(data), max_rows)
@@ -26,7 +26,7 @@ class Validation:
 
     @torch.no_grad()
     def losses(self, learner: Learner[Any, Any]) -> dict[str, list[float]]:
-        """Return the mean of every metric of the learner over the rows, for each member; nothing is changed."""
+        """Return each member's mean of every metric of the learner over the rows; without side effects."""
         model, parts = learner.model, torch.split(self._rows, self._batch_size)
         draws = Draws.of_steps(model.seed_tensor, 0, len(parts))
         sums: dict[str, torch.Tensor] = {}

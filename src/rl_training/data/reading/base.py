@@ -1,4 +1,4 @@
-"""What a reader is."""
+"""The interface of a reader."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class Candidate:
 
     @cached_property
     def head(self) -> bytes:
-        """First bytes of a file; none of a directory."""
+        """The first bytes of a file; empty for a directory."""
         if not self.path.is_file():
             return b""
         with self.path.open("rb") as stream:
@@ -29,7 +29,7 @@ class Candidate:
 
     @cached_property
     def hdf5_names(self) -> frozenset[str]:
-        """Top-level names of an HDF5 file; none of anything else."""
+        """The top-level names of an HDF5 file; empty for anything else."""
         if not self.head.startswith(HDF5_MAGIC):
             return frozenset()
         with open_hdf5(self.path) as archive:
@@ -39,8 +39,8 @@ class Candidate:
 class Reader(ABC):
     """Recognises a format by content and reads it."""
 
-    name: ClassVar[str]  # as `format:` names it
-    title: ClassVar[str]  # what it is, for people
+    name: ClassVar[str]  # the value of `format:`
+    title: ClassVar[str]  # shown to users
     takes_columns: ClassVar[bool] = False  # whether a column map applies
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""The columns of a table by name, by pattern, or by a guess."""
+"""Column selection by name, by pattern, or by guessing."""
 
 import fnmatch
 import re
@@ -21,7 +21,7 @@ _GUESSES: dict[str, str] = {
     "done": r"(?i:done|dones)",
     "timeout": r"(?i:timeout|timeouts|truncated|truncation)",
 }
-"""What columns are called; single letters only as they stand here, since `T` may be a temperature."""
+"""Common column names; single letters only in the case written here, since `T` may be a temperature."""
 
 
 def guess_columns(found: Sequence[str], source: str) -> ColumnMap:
@@ -36,14 +36,14 @@ def guess_columns(found: Sequence[str], source: str) -> ColumnMap:
     if not guess["observations"] or not guess["actions"] or "reward" not in guess:
         shown = ", ".join(found[:20]) + (", ..." if len(found) > 20 else "")
         raise DatasetError(
-            f"{source}: its columns do not tell what is what; name them, such as "
+            f"{source}: cannot infer the roles of its columns; name them, such as "
             f"`columns: {{observations: 'obs_*', actions: [u], reward: r, episode: run}}`. Found: {shown or 'none'}"
         )
     return ColumnMap(**guess)
 
 
 def matching(patterns: Sequence[str], found: Sequence[str], source: str, taken: Collection[str] = ()) -> list[str]:
-    """Return the columns that names or patterns stand for, each once, in order; a pattern leaves out what is `taken`."""
+    """Return the columns that names or patterns select, each once, in order; patterns skip those in `taken`."""
     chosen: list[str] = []
     free = [name for name in found if name not in taken]
     for pattern in patterns:
@@ -55,7 +55,7 @@ def matching(patterns: Sequence[str], found: Sequence[str], source: str, taken: 
 
 
 def _in_number_order(names: Sequence[str]) -> list[str]:
-    """Names that differ in a number are put in the order of the number; others keep theirs."""
+    """Sort names that differ only in numbers by number; keep the order of others."""
     numbers = [re.findall(r"\d+", name) for name in names]
     if all(numbers) and len({re.sub(r"\d+", "#", name) for name in names}) == 1:
         return sorted(names, key=lambda name: [int(part) for part in re.findall(r"\d+", name)])

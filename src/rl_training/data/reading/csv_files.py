@@ -26,14 +26,14 @@ _WORDS = {**dict.fromkeys(_EMPTY, np.nan), "true": 1.0, "false": 0.0, "yes": 1.0
 
 
 class CSVReader(Reader):
-    """One row per time step; lines that begin with # before the header are passed over."""
+    """One row per time step; lines that begin with # before the header are skipped."""
 
     name = "csv"
     title = "CSV"
     takes_columns = True
 
     def recognises(self, candidate: Candidate) -> bool:
-        """Return whether the file begins with a line of several words."""
+        """Return whether the file begins with a line of several cells."""
         if candidate.head[:2] in _MARKS:
             return True
         lines = [line for line in candidate.head.splitlines() if line.strip() and not line.startswith(b"#")]
@@ -46,12 +46,12 @@ class CSVReader(Reader):
         file = _CSVFile(path, _encoding(path))
         file.check_cells()
         reading = table_reading(file.header, file.columns, options.columns, str(path), self.title)
-        reading.notes += ["it is not UTF-8, and taken for Latin-1"] * (file.encoding == "latin-1")
+        reading.notes += ["it is not UTF-8, so it is read as Latin-1"] * (file.encoding == "latin-1")
         return reading
 
 
 def _encoding(path: Path) -> str:
-    """UTF-8 or -16 by the first bytes, UTF-8 if all of the file is, Latin-1 otherwise."""
+    """UTF-8 or UTF-16 by the first bytes, UTF-8 if the whole file decodes, Latin-1 otherwise."""
     with path.open("rb") as stream:
         head = stream.read(3)
     for mark, name in _MARKS.items():
@@ -68,7 +68,7 @@ def _encoding(path: Path) -> str:
 
 @dataclass(frozen=True)
 class _CSVFile:
-    """A CSV file that has been opened once to see how it is written."""
+    """A CSV file and its detected layout."""
 
     path: Path
     encoding: str
@@ -88,13 +88,13 @@ class _CSVFile:
 
     @cached_property
     def separator(self) -> str:
-        """What stands between cells."""
+        """The character between cells."""
         first = next(self._lines(), "")
         return max(_SEPARATORS, key=first.count)
 
     @cached_property
     def header(self) -> list[str]:
-        """The names of the columns; some may have none."""
+        """The names of the columns; some may be empty."""
         names = [name.strip() for name in next(csv.reader(self._lines(), delimiter=self.separator), [])]
         twice = [name for name, count in Counter(names).items() if count > 1 and name]
         if twice:
@@ -107,7 +107,7 @@ class _CSVFile:
         rows = self._lines()
         next(rows, None)
         for number, line in enumerate(rows):
-            quoted = quoted or '"' in line  # a separator may stand inside quotes
+            quoted = quoted or '"' in line  # a separator may be inside quotes
             if not quoted and line.strip():
                 self._check_width(number, line.count(self.separator) + 1, width)
         if quoted:
@@ -121,11 +121,11 @@ class _CSVFile:
             raise DatasetError(f"{self.path}: row {number} has {cells} cells, the header has {width}{hint}")
 
     def columns(self, numbers: Sequence[str], text: Sequence[str]) -> Columns:
-        """Return columns as numbers, and columns as they are written."""
+        """Return the columns `numbers` as numbers and the columns `text` as written."""
         return {**self._numbers(numbers), **self._text(text)}
 
     def _numbers(self, names: Sequence[str]) -> dict[str, NDArray[Any]]:
-        """Quickly where every cell is a number; otherwise cell by cell, where an empty cell is NaN."""
+        """Parse fast if every cell is a number; otherwise cell by cell, with NaN for empty cells."""
         options: dict[str, Any] = {"delimiter": self.separator, "quotechar": '"', "encoding": self.encoding, "comments": None}
         try:
             positions = [self.header.index(name) for name in names]
@@ -138,16 +138,16 @@ class _CSVFile:
         columns: dict[str, list[str]] = {name: [] for name in names}
         if not names:
             return {}
-        places = [(columns[name], self.header.index(name)) for name in names]
+        targets = [(columns[name], self.header.index(name)) for name in names]
         rows = csv.reader(self._lines(), delimiter=self.separator)
         next(rows, None)
         for row in rows:
-            for cells, place in places if row else ():
-                cells.append(sys.intern(row[place].strip()))
+            for cells, index in targets if row else ():
+                cells.append(sys.intern(row[index].strip()))
         return {name: np.array(cells, dtype=object) for name, cells in columns.items()}
 
     def _parsed(self, cells: NDArray[Any]) -> NDArray[Any]:
-        """Numbers if every cell is a number, a truth value or empty; the text itself otherwise."""
+        """Numbers if every cell is a number, a boolean or empty; the text itself otherwise."""
         decimal_comma = self.separator != ","
         try:
             return np.array([_number(cell, decimal_comma=decimal_comma) for cell in cells.tolist()])

@@ -16,7 +16,7 @@ from rl_training.errors import DatasetError
 
 _OLD = ("observations", "actions", "rewards", "terminals", "episode_terminals")
 _CURRENT = ("observations", "actions", "rewards", "terminated")
-_UNSHIFTED = "version"  # a flat file that has this key is of 1.x
+_UNSHIFTED = "version"  # a flat file with this key was written by 1.x
 
 
 class D3rlpyReader(Reader):
@@ -26,7 +26,7 @@ class D3rlpyReader(Reader):
     title = "d3rlpy HDF5"
 
     def recognises(self, candidate: Candidate) -> bool:
-        """Return whether there is an episode 0, or ends of episodes apart from true ends in the old way."""
+        """Return whether there is an episode 0, or the `episode_terminals` of the old layout."""
         names = candidate.hdf5_names
         return _is_current(names) or ("episode_terminals" in names and "timeouts" not in names)
 
@@ -74,7 +74,7 @@ def _read_old(path: Path, options: ReadOptions) -> Reading:
 
 
 def _read_current(path: Path, options: ReadOptions) -> Reading:
-    """Episodes one after the other; the last row of one that did not end is dropped, its successor being unknown."""
+    """Concatenate the episodes; `settle` drops the last row of one without a true end, as its successor is unknown."""
     source = str(path)
     with open_hdf5(path) as archive:
         numbers = sorted(int(name.split("_")[1]) for name in archive if re.fullmatch(r"rewards_\d{1,9}", name))
@@ -89,15 +89,15 @@ def _read_current(path: Path, options: ReadOptions) -> Reading:
     values["rewards"] = values["rewards"].reshape(-1)
     values["terminals"], values["timeouts"] = np.zeros((2, len(values["rewards"])), dtype=bool)
     values["terminals"][last[ended]] = values["timeouts"][last[~ended]] = True
-    notes = ["ends: `terminated` episodes end truly, others by a time limit"]
+    notes = ["ends: `terminated` episodes have a true end, others a time limit"]
     return Reading(source, "d3rlpy HDF5", values, notes)
 
 
 def _episode(archive: Any, number: int, source: str) -> dict[str, Any]:
-    """The arrays of an episode, unread, of one length."""
+    """The arrays of an episode, not yet read, of one length."""
     for name in _CURRENT:
         if f"{name}_{number}" not in archive:
-            several = " (several observations at once are not supported)" if f"{name}_{number}_0" in archive else ""
+            several = " (several observation arrays are not supported)" if f"{name}_{number}_0" in archive else ""
             raise DatasetError(f"{source}: `{name}_{number}` is missing{several}")
     items = {name: hdf5_array(archive, f"{name}_{number}", source) for name in _CURRENT}
     lengths = {name: items[name].shape[0] if items[name].ndim else 0 for name in _CURRENT[:3]}

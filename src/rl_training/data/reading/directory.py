@@ -18,7 +18,7 @@ class MappedReading(Reading):
     mapped: TransitionDataset | None = None
 
     def settled(self, options: ReadOptions) -> Reading:
-        """Return the reading still mapped, with other bounds where they are given; a mend of rows reads them all."""
+        """Return the reading still mapped, with other bounds if set; a fix that changes rows loads them all."""
         if self.mapped is None or options.changes_rows:
             check_size(self.source, 2 * sum(array.nbytes for array in self.arrays.values()), options.max_bytes)
             return super().settled(options)
@@ -39,7 +39,7 @@ class StoreReader(Reader):
     title = "rl_training dataset directory"
 
     def recognises(self, candidate: Candidate) -> bool:
-        """Return whether both files are there."""
+        """Return whether both files exist."""
         return candidate.path.is_dir() and is_store(candidate.path)
 
     def read(self, path: Path, options: ReadOptions) -> Reading:

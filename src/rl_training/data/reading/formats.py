@@ -1,4 +1,4 @@
-"""The formats that datasets come in, each a small reader in a table; nothing in a file is executed."""
+"""The table of supported formats, one reader each; nothing in a file is executed."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -24,4 +24,4 @@ _ALL: tuple[Reader, ...] = (
 )
 
 READERS: Final[Mapping[str, Reader]] = MappingProxyType({reader.name: reader for reader in _ALL})
-"""By format name, in the order in which they are asked whether a file is theirs."""
+"""Readers by format name, in the order in which they are tried."""

@@ -1,4 +1,4 @@
-"""Files that may be hostile: everything is judged by its description, before any of it is allocated or followed."""
+"""Guards against hostile files: headers are checked before anything is allocated or any link is followed."""
 
 import contextlib
 import math
@@ -15,19 +15,19 @@ from numpy.typing import NDArray
 from rl_training.errors import DatasetError
 
 MOST_INFLATION = 1000  # declared over stored bytes
-SMALL = 2**26  # arrays below this many bytes may be as compressible as they like
-_LEAST_LIMIT = 2**28  # however little memory is free
+SMALL = 2**26  # bytes of arrays below which any inflation is allowed
+_LEAST_LIMIT = 2**28  # bytes, even if less memory is free
 
 
 def memory_limit(limit: int | None) -> int:
-    """Return the bytes that data may take in memory: what was set, else 80 % of what is free."""
+    """Return the bytes that data may take in memory: the limit if set, else 80 % of the free memory."""
     if limit is not None:
         return limit
     return max(int(0.8 * available_memory()), _LEAST_LIMIT)
 
 
 def available_memory() -> int:
-    """Return the bytes that can be had without swapping: free ones, and those of the page cache that can be given up."""
+    """Return the bytes available without swapping: free memory and reclaimable page cache."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         for line in Path("/proc/meminfo").read_text().splitlines():
             if line.startswith("MemAvailable:"):
@@ -36,7 +36,7 @@ def available_memory() -> int:
 
 
 def check_size(source: str, needed: int, limit: int | None, stored: int | None = None) -> None:
-    """Refuse, before anything is allocated, data that takes more memory than allowed or swells beyond belief."""
+    """Refuse, before anything is allocated, data that takes more memory than allowed or inflates implausibly."""
     allowed, what = memory_limit(limit), "80 % of the free memory" if limit is None else "max_dataset_bytes"
     if needed > allowed:
         raise DatasetError(
@@ -44,12 +44,12 @@ def check_size(source: str, needed: int, limit: int | None, stored: int | None =
             "raise max_dataset_bytes, or convert it in parts with `rl-training data convert` and train from that"
         )
     if stored is not None and needed > SMALL and needed > MOST_INFLATION * stored:
-        raise DatasetError(f"{source}: {stored:,} stored bytes claim to hold {needed:,}; that is no honest file")
+        raise DatasetError(f"{source}: {stored:,} stored bytes claim to hold {needed:,}; looks like a decompression bomb")
 
 
 @contextmanager
 def open_hdf5(path: Path) -> Iterator[Any]:
-    """Give an HDF5 file opened for reading."""
+    """Open an HDF5 file for reading."""
     import h5py
 
     with h5py.File(path, "r") as archive:
@@ -57,7 +57,7 @@ def open_hdf5(path: Path) -> Iterator[Any]:
 
 
 def hdf5_array(group: Any, name: str, source: str) -> Any:
-    """Return an h5py dataset that lies wholly inside its file; links and outside storage are refused unopened."""
+    """Return an h5py dataset stored entirely inside its file; links and external storage are refused unopened."""
     import h5py
 
     where = f"{source}: `{group.name.rstrip('/')}/{name}`".replace("`/", "`")
@@ -103,7 +103,7 @@ def read_npz(path: Path, wanted: Collection[str], limit: int | None) -> tuple[di
         entries = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
         chosen = {name: info for name, info in entries.items() if name in wanted}
         if len(entries) != len(archive.infolist()):
-            raise DatasetError(f"{source}: holds two arrays of one name")
+            raise DatasetError(f"{source}: holds two arrays with the same name")
         needed = sum(info.file_size for info in chosen.values())
         check_size(source, needed, limit, sum(info.compress_size for info in chosen.values()))
         for name, info in chosen.items():
@@ -114,11 +114,11 @@ def read_npz(path: Path, wanted: Collection[str], limit: int | None) -> tuple[di
 
 
 def _check_header(stream: IO[bytes], size: int, where: str) -> None:
-    """Refuse an array whose header promises other bytes than follow it, or objects."""
+    """Refuse an array whose header does not match the bytes that follow it, or declares objects."""
     version = np.lib.format.read_magic(stream)
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     shape, _, dtype = read(stream)
     if dtype.hasobject or dtype.kind not in "fiub":
         raise DatasetError(f"{where} has dtype {dtype}; numbers are needed")
     if math.prod(shape) * dtype.itemsize != size - stream.tell():
-        raise DatasetError(f"{where} claims the shape {shape}, which is not what is stored")
+        raise DatasetError(f"{where} claims the shape {shape}, which does not match the stored bytes")

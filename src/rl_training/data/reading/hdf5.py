@@ -17,7 +17,7 @@ class HDF5Reader(Reader):
     title = "flat HDF5 (D4RL style)"
 
     def recognises(self, candidate: Candidate) -> bool:
-        """Return whether the file is HDF5 of no layout that another reader knows."""
+        """Return whether the file is HDF5; the readers of other layouts are tried first."""
         return candidate.head.startswith(HDF5_MAGIC)
 
     def read(self, path: Path, options: ReadOptions) -> Reading:
@@ -32,6 +32,6 @@ def flat_arrays(path: Path, wanted: Collection[str], limit: int | None) -> tuple
         found = list(archive)
         items: dict[str, Any] = {name: hdf5_array(archive, name, str(path)) for name in found if name in wanted}
         claimed, stored = hdf5_bytes(items.values())
-        copies = 1 if {"next_observations", "next_obs"} & set(items) else 2  # made from the following rows
+        copies = 1 if {"next_observations", "next_obs"} & set(items) else 2  # next observations are made by copying
         check_size(str(path), copies * claimed, limit, stored)
         return {name: item[()] for name, item in items.items()}, found

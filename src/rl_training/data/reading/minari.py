@@ -16,12 +16,12 @@ from rl_training.data.reading.guards import check_size, hdf5_array, hdf5_bytes, 
 from rl_training.data.reading.reading import Arrays, Reading
 from rl_training.errors import DatasetError
 
-_PLACES = ("", "main_data.hdf5", "data/main_data.hdf5")
+_DATA_FILES = ("", "main_data.hdf5", "data/main_data.hdf5")
 _FIELDS = ("observations", "actions", "rewards", "terminations", "truncations")
 
 
 class MinariReader(Reader):
-    """Episodes with one observation more than actions."""
+    """Episodes with one more observation than actions."""
 
     name = "minari"
     title = "Minari HDF5"
@@ -53,12 +53,12 @@ class MinariReader(Reader):
 
 
 def _data_file(path: Path) -> Path | None:
-    """The HDF5 file of a dataset, whether the dataset, its `data` directory or the file itself is named."""
-    return next((path / place for place in _PLACES if (path / place).is_file()), None)
+    """The HDF5 file of a dataset, given the dataset, its `data` directory or the file itself."""
+    return next((path / name for name in _DATA_FILES if (path / name).is_file()), None)
 
 
 def _episode(group: Any, source: str) -> dict[str, Any]:
-    """The arrays of an episode, unread, with matching lengths."""
+    """The arrays of an episode, not yet read, with matching lengths."""
     if missing := [name for name in _FIELDS if name not in group]:
         raise DatasetError(f"{source}: `{missing[0]}` is missing from {group.name}. Found: {', '.join(sorted(group))}")
     if is_group(group, "observations"):
@@ -84,12 +84,12 @@ def _joined(episodes: list[dict[str, Any]], source: str) -> Arrays:
         "timeouts": as_flags(join("truncations"), "truncations", source),
     }
     last = np.cumsum([len(episode["rewards"]) for episode in episodes]) - 1
-    values["timeouts"][last] |= ~values["terminals"][last]  # an episode may have been cut by the recorder
+    values["timeouts"][last] |= ~values["terminals"][last]  # the recorder may have cut an episode
     return values
 
 
 def _action_bounds(file: Path, attributes: dict[str, Any]) -> tuple[Any, Any]:
-    """The bounds of the action space that the metadata records, where it does."""
+    """The bounds of the action space, if the metadata records them."""
     texts: list[Any] = [attributes.get("action_space")]
     with contextlib.suppress(OSError, ValueError, RecursionError, AttributeError):
         texts.append(json.loads((file.parent / "metadata.json").read_bytes()).get("action_space"))
@@ -103,7 +103,7 @@ def _action_bounds(file: Path, attributes: dict[str, Any]) -> tuple[Any, Any]:
 
 
 def minari_path(dataset_id: str) -> Path:
-    """Return where the Minari package keeps a dataset that has been downloaded."""
+    """Return where the Minari package stores a downloaded dataset."""
     try:
         import minari  # type: ignore[import-not-found,unused-ignore]  # noqa: F401
     except ImportError:

@@ -1,7 +1,7 @@
-"""What a reader hands over, and how it is settled: ends, rewards, next observations and drops, in this order.
+"""What a reader returns, and how it is settled: ends, rewards, next observations and drops, in this order.
 
-A reader gives rows as they stand in a file, under our names. `settle` turns them into transitions, with the fixes that were
-asked for; the doctor looks at the result before anything is refused.
+A reader returns rows as they are in the file, under our names. `settle` turns them into transitions with the requested
+fixes; the doctor checks the result before anything is refused.
 """
 
 from collections.abc import Mapping
@@ -39,7 +39,7 @@ KNOWN_NAMES = (*FIELDS, *ALIASES, *BOUNDS)
 
 @dataclass
 class Reading:
-    """Fields under our names; before `settle` as they stand in a file, where ends and next observations may be missing."""
+    """Fields under our names; before `settle` as they are in the file, where ends and next observations may be missing."""
 
     source: str
     format: str
@@ -47,9 +47,9 @@ class Reading:
     notes: list[str] = field(default_factory=list)
     action_low: Any = None
     action_high: Any = None
-    both_ends: NDArray[np.intp] | None = None  # rows marked both as an end and as a time limit, before a rule settled it
-    inferred: NDArray[np.bool_] | None = None  # cuts that nobody marked, put where observations break off
-    ends_known: bool = False  # every end is marked, so that none is looked for
+    both_ends: NDArray[np.intp] | None = None  # rows marked both as an end and as a time limit in the file
+    inferred: NDArray[np.bool_] | None = None  # unmarked cuts, inferred where observations break
+    ends_known: bool = False  # every end is marked, so none is inferred
 
     @property
     def origin(self) -> str:
@@ -57,7 +57,7 @@ class Reading:
         return "; ".join([f"{self.source}: read as {self.format}", *self.notes])
 
     def settled(self, options: ReadOptions) -> "Reading":
-        """Return the transitions of these rows, with the fixes that the options ask for."""
+        """Return the transitions of these rows, with the fixes that the options request."""
         return settle(self, options)
 
     def dataset(self) -> TransitionDataset:
@@ -97,10 +97,10 @@ def reading_of(arrays: Mapping[str, Any], found: list[str], source: str, title: 
 
 
 def _name_ends(reading: Reading) -> None:
-    """Leave `terminals` as true ends and `timeouts` as cuts where a file tells, and note what was taken for what."""
+    """Set `terminals` (true ends) and, if marked, `timeouts` (cuts) from the flags of a file, and note how they were read."""
     named, notes = reading.arrays, reading.notes
     marked_cuts = "timeouts" in named
-    if "masks" in named:  # OGBench: 0 where nothing is to be bootstrapped; `terminals` beside it end a trajectory
+    if "masks" in named:  # OGBench: 0 means no bootstrap; `terminals` then mark the ends of trajectories
         stop = ~named.pop("masks")
         last = [named.pop(name) for name in ("terminals", "timeouts", "dones") if name in named]
         named |= {"terminals": stop, "timeouts": np.logical_or.reduce([np.zeros_like(stop), *last]) & ~stop}
@@ -127,12 +127,12 @@ def _name_ends(reading: Reading) -> None:
 
 
 def settle(reading: Reading, options: ReadOptions) -> Reading:
-    """Return transitions: every row with its next observation and flags; what is unknown is left out."""
+    """Return transitions: every row with its next observation and flags; rows for which these are unknown are left out."""
     return _Settling(reading, options).reading()
 
 
 class _Settling:
-    """Rows on their way to transitions: ends first, then rewards, next observations, units, and what must be left out."""
+    """Turns rows into transitions: ends first, then rewards, next observations and units, and last what is left out."""
 
     def __init__(self, reading: Reading, options: ReadOptions) -> None:
         self._source, self._options = reading, options
@@ -151,7 +151,7 @@ class _Settling:
             self._leave_out_bad_rows()
 
     def _settle_ends(self) -> None:
-        """Time limits where they are marked, where observations break off if none are, and at the end of the data."""
+        """Set time limits where marked, else where observations break, and at the end of the data."""
         arrays = self._arrays
         terminals, timeouts = arrays["terminals"], arrays.get("timeouts", np.zeros_like(arrays["terminals"]))
         known_both = self._source.both_ends
@@ -173,16 +173,16 @@ class _Settling:
         lag, across = self._options.reward_lag, self._options.reward_lag_across
         following = None if self._stored else _following(self._arrays["observations"], self._terminals)
         if lag:
-            place, self._known = _stored_at(self._terminals | self._timeouts, lag, across=across)
-            self._arrays["rewards"] = self._arrays["rewards"].reshape(-1)[place]
+            stored, self._known = _stored_at(self._terminals | self._timeouts, lag, across=across)
+            self._arrays["rewards"] = self._arrays["rewards"].reshape(-1)[stored]
             left_out = int((~self._known).sum())
             self._notes.append(f"rewards are moved by {lag} rows; {left_out} rows without one are left out")
         if following is None:
             return
         self._arrays["next_observations"] = following
-        if lag > 0 and not across:  # a log of arrivals: a row has the reward and the end that came with its observation
+        if lag > 0 and not across:  # each row logs the reward and the end that arrived with its observation
             last = np.append(~self._known[1:], False) & self._known
-            ended = self._terminals[place] & self._known
+            ended = self._terminals[stored] & self._known
             self._terminals, self._timeouts = ended, last & ~ended
             self._notes.append("ends came with the rewards and are moved with them; next observations are the following rows")
         else:
@@ -191,7 +191,7 @@ class _Settling:
             self._known &= ~self._timeouts
 
     def _leave_out_bad_rows(self) -> None:
-        """Leave out transitions with NaN or inf; the successor of a true end does not matter, whatever it is."""
+        """Leave out transitions with NaN or inf; the successor of a true end does not matter."""
         here, after = self._arrays["observations"], self._arrays["next_observations"].copy()
         if here.shape == after.shape and here.ndim == 2:
             rows = bad_rows(after)
@@ -207,11 +207,11 @@ class _Settling:
         """Return the transitions that are known."""
         source, options, known, arrays = self._source, self._options, self._known, self._arrays
         if not known.any():
-            lacking = "each lacks its successor, its reward or a finite number"
+            lacking = "every row lacks its successor, its reward or a finite number"
             raise DatasetError(f"{source.source}: no transition is left: {lacking}")
         changed = options.ends != "auto" or options.reward_lag or self._dropped
         if changed and arrays.pop("returns_to_go", None) is not None:
-            self._notes.append("`returns_to_go` belonged to the rows as they were, and is left out")
+            self._notes.append("`returns_to_go` belonged to the original rows, and is left out")
         next_is_gone = np.append(~known[1:], False) & ~self._terminals
         arrays |= {"terminals": self._terminals, "timeouts": self._timeouts | next_is_gone}
         self._inferred &= ~next_is_gone
@@ -232,14 +232,14 @@ def _following(observations: NDArray[Any], terminals: NDArray[np.bool_]) -> NDAr
 
 
 def _stored_at(ends: NDArray[np.bool_], lag: int, *, across: bool) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-    """The row in which the reward of each row is stored, and whether there is one, in its episode or anywhere in the file."""
+    """The row that stores the reward of each row, and whether there is one, in its episode or anywhere in the file."""
     rows = np.arange(len(ends))
-    place = np.clip(rows + lag, 0, len(rows) - 1)
-    known = place == rows + lag
+    stored = np.clip(rows + lag, 0, len(rows) - 1)
+    known = stored == rows + lag
     if not across:
         episode = np.cumsum(np.append(False, ends[:-1]))
-        known &= episode[place] == episode
-    return place, known
+        known &= episode[stored] == episode
+    return stored, known
 
 
 def _finite_rows(arrays: Arrays) -> NDArray[np.bool_]:

@@ -1,4 +1,4 @@
-"""The rows of a table in the order of episode and time, and where one episode stops and the next begins."""
+"""Order the rows of a table by episode and time, and find where one episode stops and the next begins."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from rl_training.errors import DatasetError
 
 GAP = 5.0  # a time step this many times the usual one of its episode cuts the episode
-_SHUFFLED = 1 / 3  # share of rows that lie before the row above them in time: more than this, and the rows are in no order
-_ENOUGH_STEPS = 5  # to know the usual time step of an episode from itself
+_SHUFFLED = 1 / 3  # share of rows that are earlier than the row above them, beyond which the rows count as unordered
+_ENOUGH_STEPS = 5  # needed to estimate the usual time step of an episode from itself
 
 Named = tuple[str, NDArray[Any]]
 
@@ -20,9 +20,9 @@ def row_order(
 ) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
     """Return row numbers in order, and a flag on the last of them before each break.
 
-    Without a time the rows stand in order, and a new value of the episode column is a new episode. With both, rows of one
-    value belong together, ordered by time. With a time alone, a step back in time is a new episode; with very many of them
-    the rows may be in no order at all, which nobody but the user can tell.
+    Without a time the rows are in order, and a new value of the episode column is a new episode. With both, rows with the
+    same value belong together, ordered by time. With a time alone, a step back in time is a new episode; very many of them
+    may mean that the rows are unordered, which only the user can tell.
     """
     moments = None if time is None else _moments(*time, source)
     ids = None if episode is None else _identifiers(*episode, source)
@@ -56,17 +56,17 @@ def _identifiers(name: str, values: NDArray[Any], source: str) -> NDArray[np.int
     if empty.any():
         first = int(np.flatnonzero(empty)[0])
         raise DatasetError(
-            f"{source}: column `{name}` is empty in {int(empty.sum())} rows (first: {first}); give each an episode"
+            f"{source}: column `{name}` is empty in {int(empty.sum())} rows (first: {first}); set an episode for each"
         )
-    words = values if values.dtype.kind in "fiub" else values.astype(str)
-    _, first_rows, inverse = np.unique(words, return_index=True, return_inverse=True)
+    keys = values if values.dtype.kind in "fiub" else values.astype(str)
+    _, first_rows, inverse = np.unique(keys, return_index=True, return_inverse=True)
     return np.asarray(np.argsort(np.argsort(first_rows))[inverse.reshape(-1)], dtype=np.int64)
 
 
 def _gaps(
     moments: NDArray[np.float64], cuts: NDArray[np.bool_], order: NDArray[np.intp], name: str, source: str, notes: list[str]
 ) -> NDArray[np.bool_]:
-    """Rows after which time leaps, by the usual step of their own episode."""
+    """Rows followed by a gap in time, compared with the usual step of their own episode."""
     steps = np.diff(moments, append=moments[-1])
     if (repeated := np.flatnonzero((steps <= 0) & ~cuts)).size:
         raise DatasetError(
@@ -99,12 +99,12 @@ def _moments(name: str, values: NDArray[Any], source: str) -> NDArray[np.float64
             moments = _dates(name, values, source)
     if not np.isfinite(moments).all():
         first = int(np.flatnonzero(~np.isfinite(moments))[0])
-        raise DatasetError(f"{source}: column `{name}` is empty in row {first}, so its rows have no order")
+        raise DatasetError(f"{source}: column `{name}` is empty in row {first}, so the rows cannot be ordered")
     return moments
 
 
 def _dates(name: str, values: NDArray[Any], source: str) -> NDArray[np.float64]:
-    """ISO dates in seconds, any zone taken into account; NaN where there is none."""
+    """ISO dates in seconds, with time zones applied; NaN where there is none."""
     if values.dtype.kind == "M":
         dates = values.astype("datetime64[ns]")
         return np.where(np.isnat(dates), np.nan, dates.astype(np.int64) / 1e9)

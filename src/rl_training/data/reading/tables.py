@@ -1,4 +1,4 @@
-"""Tables with a column map: what CSV, Parquet and DataFrames have in common, and the latter two."""
+"""Tables with a column map: what CSV, Parquet and DataFrames share, and the readers of the latter two."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -49,7 +49,7 @@ class ParquetReader(Reader):
 
 
 def _parquet_bytes(metadata: Any, names: Sequence[str]) -> int:
-    """Bytes of columns as numbers: by the values they hold, since a dictionary may stand for any number of them."""
+    """Bytes of columns as numbers, counted by values, since a dictionary-encoded column may hold any number of them."""
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     columns = [group.column(j) for group in groups for j in range(group.num_columns)]
     inside = tuple(f"{name}." for name in names)
@@ -74,7 +74,7 @@ def table_reading(
     source: str,
     title: str,
 ) -> Reading:
-    """Return the fields of a table; `load` gives columns of numbers, and columns as they are written, by name."""
+    """Return the fields of a table; `load` returns columns by name, the first list as numbers, the second as written."""
     notes: list[str] = []
     roles = columns or guess_columns(header, source)
     single = {role: matching([name], header, source)[0] for role in _SINGLE if (name := getattr(roles, role)) is not None}
@@ -106,11 +106,11 @@ def table_reading(
 
 
 def _others(named: Mapping[str, Sequence[str]], role: str) -> set[str]:
-    """The columns that other roles call by name: a pattern does not mean them."""
+    """The columns that other roles name explicitly, which patterns skip."""
     return {name for other, names in named.items() if other != role for name in names}
 
 
-_AS_WRITTEN = ("episode", "time")  # identifiers and dates, which are not numbers to compute with
+_AS_WRITTEN = ("episode", "time")  # identifiers and dates, which are not used as numbers
 
 
 _WIDE = ("observations", "actions", "next_observations", "next_actions")
@@ -134,7 +134,7 @@ def _arrow_column(column: Any, where: str) -> NDArray[Any]:
 
 
 def _stacked(values: NDArray[Any], where: str) -> NDArray[Any]:
-    """A column of lists as a matrix; others as they are."""
+    """A column of lists as a matrix; others unchanged."""
     if values.dtype == object and len(values) and isinstance(values[0], list | tuple | np.ndarray):
         try:
             return np.stack([np.asarray(value, dtype=np.float64) for value in values])
@@ -149,7 +149,7 @@ def _matrix(columns: Sequence[tuple[str, NDArray[Any]]], source: str) -> NDArray
 
 
 def _numbers(values: NDArray[Any], name: str, source: str) -> NDArray[np.float32]:
-    """A column as numbers, or a DatasetError that shows the first cell that is none."""
+    """A column as numbers, or a DatasetError that shows the first cell that is not a number."""
     if values.dtype.kind in "fiub":
         return values.astype(np.float32)
     try:

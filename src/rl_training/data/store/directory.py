@@ -1,7 +1,7 @@
 """Our own format: a directory with a hashed manifest and one memory-mappable file of records.
 
 `rows.npy` is an ordinary npy file of a structured dtype, one record per transition; `manifest.json` names the fields, the
-action bounds, the fingerprint and the hash of the rows. A dataset of it is mapped, not read: training may stream from it.
+action bounds, the fingerprint and the hash of the rows. Such a dataset is mapped, not read, so training may stream from it.
 """
 
 import hashlib
@@ -32,7 +32,7 @@ _DTYPES = ("<f4", "<f8", "|b1")
 
 
 class DatasetWriter:
-    """Writes a dataset part by part; nothing appears at `path` unless all of it is on disk."""
+    """Writes a dataset part by part; nothing appears at `path` until all of it is on disk."""
 
     def __init__(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         self.path = free_target(path, overwrite=overwrite)
@@ -51,7 +51,7 @@ class DatasetWriter:
         return self
 
     def append(self, dataset: TransitionDataset) -> None:
-        """Add the rows of a dataset behind those that are there; the join is an episode boundary."""
+        """Append the rows of a dataset; the join is an episode boundary."""
         fields = dataset.fields()
         if self._dtype is None:
             self._dtype = record_dtype(fields)
@@ -70,7 +70,7 @@ class DatasetWriter:
             self._origins.append(dataset.origin)
 
     def _widen_bounds(self, dataset: TransitionDataset) -> None:
-        """Keep bounds that hold for every part; none when a part has none."""
+        """Keep bounds that hold for every part; none if a part has none."""
         if dataset.action_low is None or dataset.action_high is None:
             self._bounds = {}
         elif self._bounds:
@@ -122,21 +122,21 @@ class DatasetWriter:
 
 
 def free_target(path: str | os.PathLike[str], *, overwrite: bool) -> Path:
-    """Return the path of a dataset to write; what is there already is refused, unless it may be replaced."""
+    """Return the path of a dataset to write; an existing one is refused unless it may be replaced."""
     target = Path(path)
     if target.suffix in (".h5", ".hdf5", ".csv", ".parquet"):
-        raise ConfigError(f"{target}: data is written as a directory or as .npz; choose such a name")
+        raise ConfigError(f"{target}: data is written as a directory or as .npz; choose another name")
     try:
-        there, ours = target.exists(), target.is_file() if target.suffix == ".npz" else is_store(target)
+        exists, ours = target.exists(), target.is_file() if target.suffix == ".npz" else is_store(target)
     except OSError as error:
         raise storage_error(target, 0, error) from error
-    if there and not (overwrite and ours):
+    if exists and not (overwrite and ours):
         raise ConfigError(f"{target}: already exists; choose another name{', or --overwrite' if ours else ''}")
     return target
 
 
 def _prepare_parent(path: Path) -> None:
-    """Make the directory that a dataset goes into, and remove what a killed process left of an earlier attempt."""
+    """Create the parent directory of a dataset, and remove what a killed process left there."""
     try:
         path.absolute().parent.mkdir(parents=True, exist_ok=True)
         for left in (*path.parent.glob(f"{path.name}.tmp-*"), *path.parent.glob(f".{path.name}.tmp-*")):
@@ -150,9 +150,9 @@ def _prepare_parent(path: Path) -> None:
 def save_dataset(
     data: TransitionDataset | RowView | Sequence[RowView], path: str | os.PathLike[str], *, overwrite: bool = False
 ) -> Path:
-    """Write data as one directory that `load_dataset` maps, or as an npz file if the name ends so; return its path.
+    """Write data as one directory that `load_dataset` maps, or as an npz file if the name ends in .npz; return its path.
 
-    Views are written part by part, so that they may be larger than memory; several one after the other.
+    Views are written part by part, so they may be larger than memory; several are concatenated.
     """
     target = Path(path)
     views = [RowView(data)] if isinstance(data, TransitionDataset) else [data] if isinstance(data, RowView) else list(data)
@@ -186,7 +186,7 @@ def _save_npz(dataset: TransitionDataset, path: Path, *, overwrite: bool) -> Pat
 
 
 def record_dtype(fields: Mapping[str, NDArray[Any]]) -> np.dtype[Any]:
-    """Return the record of a transition: numbers first, flags last."""
+    """Return the record dtype of a transition: numbers first, flags last."""
     named = sorted(fields, key=lambda name: (name in _FLAGS, (*REQUIRED, *OPTIONAL).index(name)))
     return np.dtype([(name, fields[name].dtype.newbyteorder("<"), fields[name].shape[1:]) for name in named])
 
@@ -200,12 +200,12 @@ def _header(dtype: np.dtype[Any], rows: int) -> bytes:
 
 
 def is_store(path: Path) -> bool:
-    """Return whether a directory looks like a dataset of ours."""
+    """Return whether a directory looks like an rl_training dataset."""
     return (path / MANIFEST).is_file() and (path / ROWS).is_file()
 
 
 def open_store(path: Path) -> TransitionDataset:
-    """Return the mapped dataset of a directory, every byte of it verified and every number found finite in one pass."""
+    """Return the mapped dataset of a directory, after verifying in one pass every byte, and that every number is finite."""
     manifest = read_manifest(path, KIND, FORMAT_VERSION, DatasetError)
     try:
         dtype, rows = _stored_dtype(manifest["fields"]), int(manifest["rows"])
@@ -215,10 +215,10 @@ def open_store(path: Path) -> TransitionDataset:
         raise DatasetError(f"{path / MANIFEST}: does not describe a dataset ({error})") from None
     file, header = path / ROWS, _header(dtype, rows)
     if file.is_symlink() or file.stat().st_size != len(header) + rows * dtype.itemsize or rows < 1:
-        raise DatasetError(f"{file}: is damaged (its size is not what the manifest says)")
+        raise DatasetError(f"{file}: is damaged (its size does not match the manifest)")
     with file.open("rb") as stream:
         if stream.read(len(header)) != header:
-            raise DatasetError(f"{file}: is damaged (its header is not what the manifest says)")
+            raise DatasetError(f"{file}: is damaged (its header does not match the manifest)")
         _verify(stream, dtype, expected, file)
     records = RecordFile.open(file, dtype, len(header), rows, content)
     fields = {name: records.rows[name] for name in dtype.names or ()}
@@ -226,7 +226,7 @@ def open_store(path: Path) -> TransitionDataset:
 
 
 def _stored_dtype(fields: Any) -> np.dtype[Any]:
-    """The dtype a manifest describes: our fields, in our types, and no others."""
+    """The dtype a manifest describes: known fields of known types, and no others."""
     known = (*REQUIRED, *OPTIONAL)
     for name, kind, shape in fields:
         wide = name in ("observations", "next_observations", "actions", "next_actions")
@@ -235,7 +235,7 @@ def _stored_dtype(fields: Any) -> np.dtype[Any]:
             raise ValueError(f"field {name!r} of type {kind!r} and shape {shape!r}")
     shapes = {name: tuple(shape) for name, _, shape in fields}
     if not {*REQUIRED, "timeouts"} <= set(shapes) or len(shapes) != len(fields):
-        raise ValueError("a field is missing or there twice")
+        raise ValueError("a field is missing or duplicated")
     if (
         shapes["observations"] != shapes["next_observations"]
         or shapes.get("next_actions", shapes["actions"]) != shapes["actions"]
@@ -245,7 +245,7 @@ def _stored_dtype(fields: Any) -> np.dtype[Any]:
 
 
 def _verify(stream: io.BufferedReader, dtype: np.dtype[Any], expected: str, file: Path) -> None:
-    """Refuse records that have another hash than expected, or hold NaN or inf."""
+    """Refuse records whose hash is not the expected one, or that hold NaN or inf."""
     digest = hashlib.sha256()
     numbers = [name for name in dtype.names or () if name not in (*_FLAGS, "returns_to_go")]
     first, fault = 0, ""
@@ -254,7 +254,7 @@ def _verify(stream: io.BufferedReader, dtype: np.dtype[Any], expected: str, file
         records = np.frombuffer(block[: len(block) // dtype.itemsize * dtype.itemsize], dtype=dtype)
         for name in numbers:
             if not fault and len(bad := bad_rows(records[name])):
-                fault = f"{file}: `{name}` is NaN or inf in row {first + int(bad[0])}; write it anew from good data"
+                fault = f"{file}: `{name}` is NaN or inf in row {first + int(bad[0])}; write it again from good data"
         first += len(records)
     if digest.hexdigest() != expected:
         raise DatasetError(f"{file}: is damaged (its hash does not match the manifest)")

@@ -1,4 +1,4 @@
-"""Content fingerprints: SHA-256 over every field, the same for equal data however it is cut into parts, read or mapped."""
+"""Content fingerprints: SHA-256 over every field, the same for equal data whether it is split, read or mapped."""
 
 import hashlib
 import os
@@ -16,10 +16,10 @@ _SUCCESSORS = ("next_observations/rows", "next_observations/values")
 
 
 class Fingerprints:
-    """Digests of the fields of a dataset that comes part by part; a part ends with an episode, or with the data.
+    """Digests of the fields of a dataset that arrives in parts; a part ends with an episode, or with the data.
 
-    Inside an episode the next observation is the observation of the following row, which is hashed already. So only the
-    next observations that differ from it are hashed, with their row numbers; at the end of an episode always.
+    Inside an episode the next observation is usually the observation of the following row, which is hashed already. So only
+    next observations that differ from it, and those at the end of an episode, are hashed, with their row numbers.
     """
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ class Fingerprints:
         self._rows = 0
 
     def add(self, fields: Mapping[str, NDArray[Any]]) -> None:
-        """Take in the next rows."""
+        """Add the next rows."""
         own = {name: values for name, values in fields.items() if name != "next_observations"}
         for name in (*(f"{name}/{lane}" for name in own for lane in range(_LANES)), *_SUCCESSORS):
             self._digests.setdefault(name, hashlib.sha256())
@@ -42,7 +42,7 @@ class Fingerprints:
         self._rows += len(fields["rewards"])
 
     def _hash(self, name: str, values: NDArray[Any], lane: int) -> None:
-        """Hash every other block of a field: two threads can share a wide one."""
+        """Hash every other block of a field, so that two threads can share a wide one."""
         for part in blocks(len(values), self._rows):
             if (self._rows + part.start) // BLOCK % _LANES == lane:
                 self._digests[f"{name}/{lane}"].update(np.ascontiguousarray(values[part]).data)
@@ -62,14 +62,14 @@ class Fingerprints:
             self._digests[_SUCCESSORS[1]].update(np.ascontiguousarray(following[part][rows]).data)
 
     def content(self) -> str:
-        """Return the fingerprint of everything taken in."""
+        """Return the fingerprint of all rows added."""
         lines = [f"{name} {digest.hexdigest()}" for name, digest in self._digests.items()]
         lines += [f"{name} {kind} {(self._rows, *shape)}" for name, (kind, shape) in self._shapes.items()]
         return hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest()
 
 
 def with_bounds(content: str, bounds: Mapping[str, NDArray[Any] | None]) -> str:
-    """Return the fingerprint of a dataset: of its content, and of the bounds of its actions."""
+    """Return the fingerprint of a dataset from those of its content and its action bounds."""
     known = [f"{name} {bound.astype('<f4').tobytes().hex()}" for name, bound in bounds.items() if bound is not None]
     return hashlib.sha256("\n".join([content, *known]).encode()).hexdigest()
 

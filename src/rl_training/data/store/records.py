@@ -1,4 +1,4 @@
-"""Rows on disk, mapped into memory: one record per transition, so that a random row is one place in the file."""
+"""Rows on disk, mapped into memory: one record per transition, so that a random row is one contiguous read."""
 
 import mmap
 import os
@@ -29,19 +29,19 @@ class RecordFile:
         return cls(path, mapped, content, _stamp(path))
 
     def expect_random_access(self) -> None:
-        """Tell the system that rows will be asked for in no order.
+        """Tell the system that rows will be read in random order.
 
-        A file that fits into the page cache is brought there as a whole, in the order of the disk; of a larger one only the
-        pages that are asked for are read, since reading ahead would be in vain.
+        A file that fits in the page cache is loaded there sequentially as a whole; of a larger one only the requested pages
+        are read, since read-ahead would be wasted.
         """
         mapped = getattr(self.rows, "_mmap", None)
         if mapped is not None and hasattr(mmap, "MADV_RANDOM"):
             mapped.madvise(mmap.MADV_RANDOM if self.stamp[0] > available_memory() else mmap.MADV_WILLNEED)
 
     def fetch(self, rows: NDArray[np.int64]) -> NDArray[Any]:
-        """Return the records of some rows; a file that was cut or rewritten since it was opened is refused."""
+        """Return the records of some rows; a file that was truncated or rewritten since it was opened is refused."""
         if _stamp(self.path) != self.stamp:
-            raise DatasetError(f"{self.path}: was changed while it was in use; put the file back and resume")
+            raise DatasetError(f"{self.path}: was changed while it was in use; restore the file and resume")
         return np.take(self.rows, rows, axis=0)
 
 
@@ -49,5 +49,5 @@ def _stamp(path: Path) -> tuple[int, int]:
     try:
         status = os.stat(path)
     except OSError as error:
-        raise DatasetError(f"{path}: cannot be read any more: {error.strerror}; put the file back and resume") from None
+        raise DatasetError(f"{path}: can no longer be read: {error.strerror}; restore the file and resume") from None
     return status.st_size, status.st_mtime_ns

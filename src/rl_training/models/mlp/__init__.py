@@ -1,1 +1,1 @@
-"""Stacked perceptrons: one mathematics, several ways to run it."""
+"""Stacked perceptrons: one definition, several ways to run it."""

@@ -1,7 +1,7 @@
-"""Forward and backward of stacked perceptrons with torch's batched products: a stack is a member, or a member and a critic.
+"""Forward and backward of stacked perceptrons with torch's batched products; the stack axis is members times critics.
 
-Written out by hand. Autograd would record a dozen small operations per layer and copy every weight gradient twice; here a
-backward pass is two products per layer, and each gradient is written in place where the optimizer reads it.
+The backward pass is written by hand. Autograd would record a dozen small operations per layer and copy every weight gradient
+twice; here it is two products per layer, and each gradient is written directly where the optimizer reads it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,7 +17,7 @@ from torch import Tensor
 
 LAYER_NORM_EPS = 1e-5
 ROWS_AT_ONCE = 512
-_MOST_TURNS = 4
+_MAX_TURNS = 4
 
 _bf16 = False
 
@@ -25,7 +25,7 @@ _bf16 = False
 @contextmanager
 def bf16_products(enabled: bool) -> Iterator[None]:
     """Round the factors of every product to bfloat16 inside the block (sums stay in float32); CUDA only."""
-    global _bf16  # noqa: PLW0603 - a property of the running engine, like torch's own TF32 switch
+    global _bf16  # noqa: PLW0603 - a process-wide switch, like torch's own for TF32
     before, _bf16 = _bf16, enabled
     try:
         yield
@@ -35,12 +35,12 @@ def bf16_products(enabled: bool) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class MLPLayout:
-    """The shape of a perceptron and where its parameters lie in a member's columns."""
+    """The shape of a perceptron and where its parameters are in a member's columns."""
 
     widths: tuple[int, ...]  # inputs, hidden layers, outputs
     ensemble: int  # critics per member
     layer_norm: bool
-    places: tuple[tuple[int, int], ...]  # column of each parameter, and the distance from one critic to the next
+    locations: tuple[tuple[int, int], ...]  # first column of each parameter, and the stride from one critic to the next
     size: int  # columns of a member
 
     @property
@@ -50,44 +50,44 @@ class MLPLayout:
 
     @property
     def parameters_per_layer(self) -> int:
-        """Parameters of a hidden layer: weight and bias, and scale and offset of its LayerNorm."""
+        """Parameters of a hidden layer: weight and bias, with LayerNorm also scale and offset."""
         return 4 if self.layer_norm else 2
 
     def encode(self) -> list[int]:
-        """Return the layout as plain integers, the first of them their number."""
+        """Return the layout as plain integers, preceded by their count."""
         values = [self.ensemble, int(self.layer_norm), self.size, len(self.widths), *self.widths]
-        values += [number for place in self.places for number in place]
+        values += [number for location in self.locations for number in location]
         return [len(values), *values]
 
     @classmethod
     def decode(cls, values: Sequence[int]) -> list[Self]:
-        """Return the layouts that `encode` wrote one after the other."""
+        """Return the layouts from the concatenated results of `encode`."""
         layouts, rest = [], list(values)
         while rest:
             own, rest = rest[1 : rest[0] + 1], rest[rest[0] + 1 :]
             ensemble, layer_norm, size, count = own[:4]
-            widths, places = own[4 : 4 + count], own[4 + count :]
-            pairs = tuple(zip(places[::2], places[1::2], strict=True))
+            widths, numbers = own[4 : 4 + count], own[4 + count :]
+            pairs = tuple(zip(numbers[::2], numbers[1::2], strict=True))
             layouts.append(cls(tuple(widths), ensemble, bool(layer_norm), pairs, size))
         return layouts
 
     def stacks(self, columns: Tensor) -> list[Tensor]:
-        """Return each parameter as (stack, rows, out): a copy only when members and critics are both more than one."""
+        """Return each parameter as (stack, rows, out): a view, unless there are several members and several critics."""
         members, row, start = columns.shape[0], columns.stride(0), columns.storage_offset()
         stacks = []
-        for (column, step), shape in zip(self.places, self._shapes, strict=True):
+        for (column, step), shape in zip(self.locations, self._shapes, strict=True):
             size, stride = (members, self.ensemble, *shape), (row, step, shape[1], 1)
             stacks.append(columns.as_strided(size, stride, start + column).flatten(0, 1))
         return stacks
 
     def destinations(self, result: Tensor) -> list[Tensor]:
-        """Return where the gradient of each parameter goes in new columns: a view (stack, rows, out), where there is one.
+        """Return a view of new columns for the gradient of each parameter, (stack, rows, out).
 
-        With several members and several critics it is (members, critics, rows, out).
+        With several members and several critics, which no such view can cover, it is (members, critics, rows, out).
         """
         members, row = result.shape[0], result.stride(0)
         views = []
-        for (column, step), shape in zip(self.places, self._shapes, strict=True):
+        for (column, step), shape in zip(self.locations, self._shapes, strict=True):
             lead: tuple[int, ...] = (members, self.ensemble)
             steps: tuple[int, ...] = (row, step)
             if self.ensemble == 1 or members == 1:
@@ -96,7 +96,7 @@ class MLPLayout:
         return views
 
     def new_columns(self, members: int, like: Tensor) -> Tensor:
-        """Return columns (members, size) whose padding is zero and whose parameters are still to be written."""
+        """Return columns (members, size) with zero padding and uninitialised parameters."""
         result = like.new_empty(members, self.size)
         for start, stop in self.gaps:
             result[:, start:stop].zero_()
@@ -104,14 +104,14 @@ class MLPLayout:
 
     @cached_property
     def gaps(self) -> list[tuple[int, int]]:
-        """The columns between the parameters, that pad them."""
-        starts = [*(column for column, _ in self.places[1:]), self.size]
+        """The padding between parameters, as (first column, end)."""
+        starts = [*(column for column, _ in self.locations[1:]), self.size]
         return [(end, start) for (_, end, _), start in zip(self.slices, starts, strict=True) if end < start]
 
     @cached_property
     def slices(self) -> list[tuple[int, int, tuple[int, int]]]:
-        """The columns of each parameter, of all critics, from and to, and its shape in one of them."""
-        starts = [column for column, _ in self.places]
+        """The first column and the end of each parameter over all critics, and its shape in one critic."""
+        starts = [column for column, _ in self.locations]
         return [
             (start, start + self.ensemble * prod(shape), shape) for start, shape in zip(starts, self._shapes, strict=True)
         ]
@@ -125,12 +125,12 @@ class MLPLayout:
         return shapes
 
     def saved_size(self, stacks: int, rows: int) -> int:
-        """Return how many numbers a forward pass keeps for the backward pass."""
+        """Return how many numbers a forward pass saves for the backward pass."""
         kept = sum(self.hidden)
         return stacks * rows * (2 * kept + len(self.hidden) if self.layer_norm else kept)
 
     def saved_views(self, saved: Tensor, stacks: int, rows: int) -> list[list[Tensor]]:
-        """Return what each hidden layer keeps, (stack, rows, width): its activation; with LayerNorm the norm and 1 / std."""
+        """Return what each hidden layer saves, (stack, rows, width): its activation; with LayerNorm the norm and 1 / std."""
         widths = [width for layer in self.hidden for width in ((layer, layer, 1) if self.layer_norm else (layer,))]
         ends = list(accumulate(stacks * rows * width for width in widths))
         flat = [saved[end - stacks * rows * width : end] for end, width in zip(ends, widths, strict=True)]
@@ -147,9 +147,9 @@ def product(a: Tensor, b: Tensor) -> Tensor:
 
 
 def joined_inputs(parts: Sequence[Tensor], ensemble: int) -> Tensor:
-    """Return the parts of the inputs, (members, rows, width) each, side by side for every stack.
+    """Return the parts of the inputs, (members, rows, width) each, concatenated and repeated for every critic.
 
-    A part with fewer rows is repeated: observations that are scored with several actions each.
+    A part with fewer rows is repeated: observations that are evaluated with several actions each.
     """
     rows = max(part.shape[1] for part in parts)
     whole = [part if part.shape[1] == rows else part.repeat(1, rows // part.shape[1], 1) for part in parts]
@@ -165,14 +165,14 @@ def forward(
     inputs: Tensor,
     kept: list[list[Tensor]] | None = None,
 ) -> Tensor:
-    """Return the outputs (stack, rows, out); what each hidden layer has for a backward pass is appended to `kept`.
+    """Return the outputs (stack, rows, out); append to `kept` what the backward pass needs of each hidden layer.
 
     That is its activation; with LayerNorm also the norm and 1 / std.
     """
     hidden, count, last = inputs, layout.parameters_per_layer, len(layout.hidden)
     for layer in range(last):
         weight, bias = stacks[layer * count : layer * count + 2]
-        # bias apart: on the CPU baddbmm would first copy it to every row
+        # the bias is added separately, because on the CPU baddbmm would first copy it to every row
         hidden = product(hidden, weight)
         saved = [hidden]
         if layout.layer_norm:
@@ -190,14 +190,14 @@ def forward(
 
 
 def plain_forward(layout: MLPLayout, columns: Tensor, parts: Sequence[Tensor]) -> Tensor:
-    """Return the outputs (members, critics, rows, out) by operations that autograd and a compiler can take apart.
+    """Return the outputs (members, critics, rows, out) through plain operations that autograd and a compiler understand.
 
-    Nothing is written in place, so that a compiler may fuse what stands between two products, both ways. The critics of
-    several members are taken one after the other while they are few: side by side their weights have to be copied, but many
-    in a row take minutes to compile.
+    Nothing is written in place, so that a compiler can fuse the operations between two products, forward and backward. With
+    several members, a few critics are run one after the other, because stacking them would copy their weights; many critics
+    are stacked, because running them in sequence takes minutes to compile.
     """
     members = columns.shape[0]
-    turns = layout.ensemble if members > 1 and layout.ensemble <= _MOST_TURNS else 1
+    turns = layout.ensemble if members > 1 and layout.ensemble <= _MAX_TURNS else 1
     inputs, count = joined_inputs(parts, layout.ensemble // turns), len(layout.slices)
     parameters: tuple[Tensor, ...] = _Parameters.apply(columns, layout, turns)  # type: ignore[no-untyped-call]
     outputs = [_plain_outputs(layout, parameters[turn * count : (turn + 1) * count], inputs) for turn in range(turns)]
@@ -218,9 +218,9 @@ def _plain_outputs(layout: MLPLayout, stacks: Sequence[Tensor], hidden: Tensor) 
 
 
 class _Parameters(torch.autograd.Function):
-    """The parameters (stack, rows, out) in columns (members, size), of all critics or in turns; their gradients in a row.
+    """The parameters (stack, rows, out) in columns (members, size), for all critics at once or in turns.
 
-    By itself autograd would add up gradients of whole columns, one for each parameter.
+    The backward pass concatenates their gradients; autograd would sum a full-width gradient for each parameter.
     """
 
     @staticmethod
@@ -246,84 +246,84 @@ class _Parameters(torch.autograd.Function):
 
 
 def row_tiles(inputs: Tensor) -> list[slice]:
-    """Return the rows that go through a network together: on the CPU, of a long batch, as many as its cache holds."""
+    """Return slices of rows to run together: on the CPU a long batch is split into tiles that fit the cache."""
     rows = inputs.shape[1]
     if not inputs.is_cpu or rows <= 2 * ROWS_AT_ONCE:
         return [slice(0, rows)]
     return [slice(start, min(rows, start + ROWS_AT_ONCE)) for start in range(0, rows, ROWS_AT_ONCE)]
 
 
-def slope_below(
+def hidden_gradients(
     layout: MLPLayout,
     kept: Sequence[Tensor],
     stacks: Sequence[Tensor],
     layer: int,
     above: Tensor,
 ) -> list[Tensor]:
-    """Return the slopes at a hidden layer from those above it: before its bias; with LayerNorm also behind the norm."""
+    """Return the gradient at a hidden layer's product, given that of the layer above; with LayerNorm also after the norm."""
     weight = stacks[(layer + 1) * layout.parameters_per_layer]
-    slope = product(above, weight.transpose(1, 2))
-    torch.ops.aten.threshold_backward.grad_input(slope, kept[0], 0.0, grad_input=slope)
+    gradient = product(above, weight.transpose(1, 2))
+    torch.ops.aten.threshold_backward.grad_input(gradient, kept[0], 0.0, grad_input=gradient)
     if not layout.layer_norm:
-        return [slope]
+        return [gradient]
     _, norm, rstd = kept
-    scaled = slope * stacks[layer * layout.parameters_per_layer + 2]
+    scaled = gradient * stacks[layer * layout.parameters_per_layer + 2]
     centred = scaled - scaled.mean(-1, keepdim=True) - norm * (scaled * norm).mean(-1, keepdim=True)
-    return [centred.mul_(rstd), slope]
+    return [centred.mul_(rstd), gradient]
 
 
 def layer_gradients(
-    places: Sequence[Tensor], below: Tensor, slopes: Sequence[Tensor], kept: Sequence[Tensor], *, add: bool = False
+    outs: Sequence[Tensor], below: Tensor, gradients: Sequence[Tensor], kept: Sequence[Tensor], *, add: bool = False
 ) -> None:
-    """Write the gradients of one layer's parameters, or add to them; `below` is what it multiplied.
+    """Write the gradients of one layer's parameters to `outs`, or add them; `below` is the layer's input.
 
-    `slopes` and `kept` are those of the layer, as `slope_below` and `forward` give them.
+    `gradients` and `kept` belong to the layer, as returned by `hidden_gradients` and saved by `forward`.
     """
-    _weight_gradient(places[0], below, slopes[0], add=add)
-    _sum_rows(places[1], slopes[0], add=add)
-    if len(places) > 2:
-        _sum_rows(places[2], slopes[1] * kept[1], add=add)
-        _sum_rows(places[3], slopes[1], add=add)
+    _weight_gradient(outs[0], below, gradients[0], add=add)
+    _sum_rows(outs[1], gradients[0], add=add)
+    if len(outs) > 2:
+        _sum_rows(outs[2], gradients[1] * kept[1], add=add)
+        _sum_rows(outs[3], gradients[1], add=add)
 
 
-def input_slopes(stacks: Sequence[Tensor], slope: Tensor, ensemble: int, wanted: slice, shape: Sequence[int]) -> Tensor:
-    """Return the slopes at some columns of the inputs, a part of this shape, summed over critics and repetitions."""
-    gradient = product(slope, stacks[0][:, wanted].transpose(1, 2))
+def input_gradients(stacks: Sequence[Tensor], above: Tensor, ensemble: int, wanted: slice, shape: Sequence[int]) -> Tensor:
+    """Return the gradient at the wanted input columns, in the shape of their part: summed over critics and repetitions."""
+    gradient = product(above, stacks[0][:, wanted].transpose(1, 2))
     gradient = gradient if ensemble == 1 else gradient.view(-1, ensemble, *gradient.shape[1:]).sum(1)
     return gradient if gradient.shape == shape else gradient.view(shape[0], -1, *shape[1:]).sum(1)
 
 
-def _weight_gradient(place: Tensor, activation: Tensor, slope: Tensor, *, add: bool) -> None:
-    """Write activation^T @ slope where a weight's gradient goes, or add it."""
-    if place.ndim == 4 or _bf16:
-        _put(place, product(activation.transpose(1, 2), slope).view(place.shape), add=add)
-    elif place.shape[1] > place.shape[2]:  # a product with few columns is slow, with few rows it is not
-        _multiply(slope.transpose(1, 2), activation, place.transpose(1, 2), add=add)
+def _weight_gradient(out: Tensor, activation: Tensor, gradient: Tensor, *, add: bool) -> None:
+    """Write activation^T @ gradient, the gradient of a weight, to `out`, or add it."""
+    if out.ndim == 4 or _bf16:
+        _write(out, product(activation.transpose(1, 2), gradient).view(out.shape), add=add)
+    elif out.shape[1] > out.shape[2]:  # transposed, because a product with few columns is slow and one with few rows is not
+        _multiply(gradient.transpose(1, 2), activation, out.transpose(1, 2), add=add)
     else:
-        _multiply(activation.transpose(1, 2), slope, place, add=add)
+        _multiply(activation.transpose(1, 2), gradient, out, add=add)
 
 
-def _sum_rows(place: Tensor, values: Tensor, *, add: bool) -> None:
-    """Write the sum over the rows of (stack, rows, out) where a bias's gradient goes, as a product with ones, or add it."""
+def _sum_rows(out: Tensor, values: Tensor, *, add: bool) -> None:
+    """Write the sum over the rows of (stack, rows, out), the gradient of a bias, to `out`, or add it: a product with ones."""
     ones = _ones(*values.shape[:2], values.dtype, values.device)
-    if place.ndim == 4:
-        _put(place, torch.bmm(ones, values).view(place.shape), add=add)
+    if out.ndim == 4:
+        _write(out, torch.bmm(ones, values).view(out.shape), add=add)
     else:
-        _multiply(ones, values, place, add=add)
+        _multiply(ones, values, out, add=add)
 
 
-def _multiply(a: Tensor, b: Tensor, place: Tensor, *, add: bool) -> None:
+def _multiply(a: Tensor, b: Tensor, out: Tensor, *, add: bool) -> None:
     if add:
-        place.baddbmm_(a, b)
+        out.baddbmm_(a, b)
     else:
-        torch.bmm(a, b, out=place)
+        torch.bmm(a, b, out=out)
 
 
-def _put(place: Tensor, values: Tensor, *, add: bool) -> None:
+def _write(out: Tensor, values: Tensor, *, add: bool) -> None:
     if add:
-        place.add_(values)
+        out.add_(values)
     else:
-        place.copy_(values)
+        out.copy_(values)
 
 
 @lru_cache(maxsize=64)

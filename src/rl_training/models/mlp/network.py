@@ -1,8 +1,8 @@
 """Stacked multi-layer perceptrons over (members, ensemble): one batched matrix product per layer.
 
-The mathematics is in `mlp_math`. Eagerly a network is one autograd function whose backward pass writes the gradient of the
-whole network in place into the one segment that the optimizer reads. While an engine compiles a step for a GPU the same goes
-through the operators of `mlp_ops`, which it can merge and a GPU runs as single kernels; for the CPU through plain operations.
+The mathematics is in `mlp_math`. Eagerly, a network is one autograd function whose backward pass writes the gradient of the
+whole network directly into the segment that the optimizer reads. While a step is traced for a GPU, networks call the
+operators of `mlp_ops`, which tracing can merge and the GPU runs as single kernels; for the CPU they are plain operations.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ class StackedMLP:
     """A ReLU perceptron for every member, or for every member and critic of an ensemble.
 
     With `ensemble` = E the parameters are (members, E, in, out) and the output (members, E, batch, out); without it the
-    ensemble axis is absent, and so is the last axis of a `scalar` network. LayerNorm, when asked for, stands between
+    ensemble axis is absent, and so is the last axis of a `scalar` network. With `layer_norm` a LayerNorm is applied between
     each hidden product and its activation.
     """
 
@@ -39,7 +39,7 @@ class StackedMLP:
     ensemble: int | None = None
     layer_norm: bool = False
     initialization: Initialization = "orthogonal"
-    scalar: bool = False  # one output, and no axis for it
+    scalar: bool = False  # a single output, without an axis of its own
 
     @property
     def hidden_layers(self) -> int:
@@ -48,7 +48,7 @@ class StackedMLP:
 
     @cached_property
     def parameters(self) -> Segment:
-        """The parameters in the order of the layers: weight, bias, and scale and offset of a LayerNorm."""
+        """The parameters in layer order: weight, bias, and with LayerNorm scale and offset."""
         lead = () if self.ensemble is None else (self.ensemble,)
         sizes = (self.input_size, *self.hidden_sizes, self.output_size)
         specs: list[ParameterSpec] = []
@@ -63,21 +63,21 @@ class StackedMLP:
 
     @cached_property
     def layout(self) -> MLPLayout:
-        """The shape and the places of the parameters."""
+        """The shape and the locations of the parameters."""
         segment, alone = self.parameters, self.ensemble is None
         steps = [0 if alone else spec.strides[0] for spec in segment.specs]
         widths = (self.input_size, *self.hidden_sizes, self.output_size)
-        places = tuple(zip(segment.offsets, steps, strict=True))
-        return MLPLayout(widths, self.ensemble or 1, self.layer_norm, places, segment.size)
+        locations = tuple(zip(segment.offsets, steps, strict=True))
+        return MLPLayout(widths, self.ensemble or 1, self.layer_norm, locations, segment.size)
 
     @cached_property
     def first_layout(self) -> MLPLayout:
-        """The same for the first critic alone."""
+        """The layout of the first critic only."""
         whole = self.layout
-        return MLPLayout(whole.widths, 1, whole.layer_norm, whole.places, whole.size)
+        return MLPLayout(whole.widths, 1, whole.layer_norm, whole.locations, whole.size)
 
     def __call__(self, values: SegmentValues, *parts: Tensor) -> Tensor:
-        """Return outputs (members[, ensemble], batch[, out]) of inputs (members, batch, in), given whole or in two parts.
+        """Return outputs (members[, ensemble], batch[, out]) for inputs (members, batch, in), given whole or in two parts.
 
         A first part with fewer rows than the second is repeated.
         """
@@ -87,7 +87,7 @@ class StackedMLP:
         return outputs.squeeze(1) if self.ensemble is None else outputs
 
     def first(self, values: SegmentValues, *parts: Tensor) -> Tensor:
-        """Return the outputs of the first critic alone, (members, batch[, out]); its parameters take no gradient."""
+        """Return the outputs of the first critic only, (members, batch[, out]); its parameters get no gradient."""
         outputs = self._outputs(self.first_layout, SegmentValues(values.columns.detach()), parts).squeeze(1)
         return outputs.squeeze(-1) if self.scalar else outputs
 
@@ -112,7 +112,7 @@ class StackedMLP:
 
 
 def _stacks(layout: MLPLayout, values: SegmentValues) -> list[Tensor]:
-    """The parameters as a network multiplies them; kept with the values where they are views of them."""
+    """The parameters as a network multiplies them; cached on `values` where they are views."""
     stacks = layout.stacks(values.columns.detach())
     if layout.ensemble == 1 or values.columns.shape[0] == 1:
         values.stacks.extend(stacks)
@@ -120,7 +120,7 @@ def _stacks(layout: MLPLayout, values: SegmentValues) -> list[Tensor]:
 
 
 class _StackedMLPFunction(torch.autograd.Function):
-    """Forward and backward of a whole network with torch's products; differentiates the segment's columns and the inputs."""
+    """A whole network, forward and backward, with torch's products; gives gradients for the parameters and the inputs."""
 
     @staticmethod
     def forward(ctx: Any, columns: Tensor, layout: MLPLayout, stacks: Sequence[Tensor], *parts: Tensor) -> Tensor:
@@ -128,7 +128,7 @@ class _StackedMLPFunction(torch.autograd.Function):
         tiles = [[[inputs[:, rows]]] for rows in mlp_math.row_tiles(inputs)]
         outputs = _joined([mlp_math.forward(layout, stacks, kept[0][0], kept) for kept in tiles])
         ctx.layout, ctx.members, ctx.shapes = layout, columns.shape[0], [part.shape for part in parts]
-        ctx.stacks, ctx.tiles = stacks, tiles  # nothing that autograd has made, so nothing it has to look after
+        ctx.stacks, ctx.tiles = stacks, tiles  # without autograd history, so save_for_backward is not needed
         return outputs.view(-1, layout.ensemble, inputs.shape[1], layout.widths[-1])
 
     @staticmethod
@@ -136,16 +136,16 @@ class _StackedMLPFunction(torch.autograd.Function):
         layout: MLPLayout = ctx.layout
         stacks, tiles, ctx.tiles = ctx.stacks, ctx.tiles, None
         result = layout.new_columns(ctx.members, tiles[0][0][0]) if ctx.needs_input_grad[0] else None
-        places = layout.destinations(result) if result is not None else []
+        outs = layout.destinations(result) if result is not None else []
         gradient = gradient.flatten(0, 1)
-        wanted, slopes, first = ctx.needs_input_grad[3:], [], 0
+        wanted, lowest, first = ctx.needs_input_grad[3:], [], 0
         for number, kept in enumerate(tiles):
             rows = kept[0][0].shape[1]
-            slope = _backward(layout, stacks, kept, gradient[:, first : first + rows], places, add=number > 0)
+            hidden = _backward(layout, stacks, kept, gradient[:, first : first + rows], outs, add=number > 0)
             if any(wanted):
-                slopes.append(slope)
+                lowest.append(hidden)
             first += rows
-        return (result, None, None, *_to_parts(layout, stacks, slopes, ctx.shapes, wanted))
+        return (result, None, None, *_part_gradients(layout, stacks, lowest, ctx.shapes, wanted))
 
 
 def _joined(tiles: Sequence[Tensor]) -> Tensor:
@@ -157,34 +157,34 @@ def _backward(
     stacks: Sequence[Tensor],
     kept: Sequence[Sequence[Tensor]],
     gradient: Tensor,
-    places: Sequence[Tensor],
+    outs: Sequence[Tensor],
     *,
     add: bool,
 ) -> Tensor:
-    """The slopes at the lowest hidden layer; the gradients of the parameters are written to their places, if any."""
-    count, slopes = layout.parameters_per_layer, [gradient]
+    """The gradient at the lowest hidden layer; the gradients of the parameters are written to `outs` unless it is empty."""
+    count, gradients = layout.parameters_per_layer, [gradient]
     for layer in reversed(range(len(kept))):
-        if places:
-            normalised = kept[layer + 1] if layer + 1 < len(kept) else []
-            mlp_math.layer_gradients(places[layer * count : (layer + 1) * count], kept[layer][0], slopes, normalised, add=add)
+        if outs:
+            saved = kept[layer + 1] if layer + 1 < len(kept) else []
+            mlp_math.layer_gradients(outs[layer * count : (layer + 1) * count], kept[layer][0], gradients, saved, add=add)
         if layer > 0:
-            slopes = mlp_math.slope_below(layout, kept[layer], stacks, layer - 1, slopes[0])
-    return slopes[0]
+            gradients = mlp_math.hidden_gradients(layout, kept[layer], stacks, layer - 1, gradients[0])
+    return gradients[0]
 
 
-def _to_parts(
+def _part_gradients(
     layout: MLPLayout,
     stacks: Sequence[Tensor],
-    slopes: Sequence[Tensor],
+    lowest: Sequence[Tensor],
     shapes: Sequence[torch.Size],
     wanted: Sequence[bool],
 ) -> list[Tensor | None]:
-    """The slopes at each part of the inputs that wants them."""
+    """The gradient at each wanted part of the inputs, from tiles of the gradient at the lowest hidden layer."""
     found: list[Tensor | None] = []
     start = 0
-    for shape, asked in zip(shapes, wanted, strict=True):
+    for shape, needed in zip(shapes, wanted, strict=True):
         columns = slice(start, start + shape[-1])
-        found.append(mlp_math.input_slopes(stacks, _joined(slopes), layout.ensemble, columns, shape) if asked else None)
+        found.append(mlp_math.input_gradients(stacks, _joined(lowest), layout.ensemble, columns, shape) if needed else None)
         start = columns.stop
     return found
 
@@ -200,7 +200,7 @@ def _fused_forward(
 
 
 class _FusedMLPFunction(torch.autograd.Function):
-    """The same through the operators that a compiling engine sees; only the last part of the inputs is differentiated."""
+    """A whole network through the operators of `mlp_ops`; gives gradients for the last part of the inputs only."""
 
     @staticmethod
     def forward(
@@ -217,17 +217,17 @@ class _FusedMLPFunction(torch.autograd.Function):
         layout: MLPLayout = ctx.layout
         train_columns, train_first, train_second = ctx.needs_input_grad[:3]
         if ctx.parts == 1:
-            train_first, train_second = False, train_first  # one part is passed as both
+            train_first, train_second = False, train_first  # a single part is passed as both
         if train_first:
             raise NotImplementedError("only the last part of a network's inputs can be differentiated while compiling")
         start = first.shape[-1] if ctx.parts == 2 else 0
         wanted = [start, second.shape[-1]] if train_second else [0, 0]
         encoded, precision = layout.encode(), ctx.precision
-        slopes, inputs = mlp_ops.mlp_hidden_slopes([columns], [gradient], [saved], wanted, encoded, precision)
+        hidden, inputs = mlp_ops.mlp_hidden_gradients([columns], [gradient], [saved], wanted, encoded, precision)
         result = None
         if train_columns:
             widths = [second.shape[-1] if ctx.parts == 2 else 0]
-            (result,) = mlp_ops.mlp_gradients([first], [second], widths, [gradient], [saved], [slopes], encoded, precision)
+            (result,) = mlp_ops.mlp_gradients([first], [second], widths, [gradient], [saved], [hidden], encoded, precision)
         to_inputs = inputs.sum(1) if train_second else None
         if ctx.parts == 1:
             return result, to_inputs, None, None, None, None

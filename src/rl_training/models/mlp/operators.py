@@ -1,8 +1,8 @@
-"""Perceptrons as three operators that a compiler leaves whole: forward, gradients at hidden layers, gradients of parameters.
+"""Perceptrons as three operators that are opaque to the compiler: forward, hidden gradients, parameter gradients.
 
 Each takes a list of *jobs*, networks of equal hidden widths that do not depend on one another, so that several calls can be
-merged into one launch. On a GPU a call is one Triton kernel; nothing else implements it. A shape that the kernels do not know
-never comes here: such a network is traced operation by operation, and so is every network on the CPU.
+merged into one launch. A call is one Triton kernel on a GPU; there is no other implementation. Networks whose shape the
+kernels do not support are traced operation by operation instead, and so is every network on the CPU.
 """
 
 import contextlib
@@ -21,8 +21,8 @@ _precision: str | None = None
 
 @contextlib.contextmanager
 def fused_networks(precision: str) -> Iterator[None]:
-    """Let networks inside the block be recorded for a compiler, on a GPU as operators of this module in a precision."""
-    global _precision  # noqa: PLW0603 - a property of the engine that is compiling a step
+    """Trace networks inside the block for a compiler, on a GPU as operators of this module in the given precision."""
+    global _precision  # noqa: PLW0603 - a process-wide switch, set while a step is traced
     before, _precision = _precision, precision
     try:
         yield
@@ -31,26 +31,26 @@ def fused_networks(precision: str) -> Iterator[None]:
 
 
 def recorded_plainly(device: torch.device) -> bool:
-    """Return whether a network is being recorded for a compiler that fuses its operations itself: the CPU's."""
+    """Return whether a network is being traced as plain operations, which the CPU's compiler fuses itself."""
     return _precision is not None and device.type == "cpu"
 
 
 def fused_precision(layout: MLPLayout, device: torch.device) -> str | None:
-    """Return the precision in which a network goes through these operators now, None if it does not."""
+    """Return the precision in which a network calls these operators, None if it does not call them."""
     if _precision is None or (device.type == "cuda" and not has_kernels(layout)):
         return None
     return _precision
 
 
 def has_kernels(layout: MLPLayout) -> bool:
-    """Return whether the kernels know a shape: hidden widths that are powers of two, no LayerNorm."""
+    """Return whether the kernels support a shape: hidden widths that are powers of two, no LayerNorm."""
     powers = all(16 <= width <= LARGEST_WIDTH and width & (width - 1) == 0 for width in layout.hidden)
     return powers and not layout.layer_norm and layout.widths[-1] <= LARGEST_WIDTH and triton_available()
 
 
 @lru_cache(maxsize=1)
 def triton_available() -> bool:
-    """Return whether the compiler of the kernels is installed."""
+    """Return whether Triton is installed."""
     try:
         import triton  # noqa: F401
     except ImportError:
@@ -67,10 +67,10 @@ def _rows(first: Tensor, second: Tensor, second_width: int) -> int:
 
 
 def _operator(name: str, launched: str, arguments: str, results: Callable[..., list[Tensor]]) -> Any:
-    """An operator of lists that a GPU runs as one kernel; `results` gives its results, still to be written."""
+    """An operator on lists of tensors that a GPU runs as one kernel; `results` allocates its results."""
 
     def run(*given: Any) -> list[Tensor]:
-        from rl_training.models.mlp.triton import launch  # needs a GPU's compiler
+        from rl_training.models.mlp.triton import launch  # needs Triton
 
         *others, layouts, precision = given
         return list(getattr(launch, launched)(*others, MLPLayout.decode(layouts), precision))
@@ -89,7 +89,7 @@ def empty_outputs(
     layouts: Sequence[MLPLayout],
     precision: str,
 ) -> list[Tensor]:
-    """Return the results of `mlp_forward`, still to be written."""
+    """Return uninitialised results of `mlp_forward`."""
     results = []
     for own, first, second, width, layout in zip(columns, firsts, seconds, second_widths, layouts, strict=True):
         members, rows = own.shape[0], _rows(first, second, width)
@@ -101,8 +101,8 @@ def empty_outputs(
     return results
 
 
-def empty_slopes(gradients: Sequence[Tensor], saved: Sequence[Tensor], wanted: Sequence[int]) -> list[Tensor]:
-    """Return the results of `mlp_hidden_slopes`, still to be written."""
+def empty_hidden_gradients(gradients: Sequence[Tensor], saved: Sequence[Tensor], wanted: Sequence[int]) -> list[Tensor]:
+    """Return uninitialised results of `mlp_hidden_gradients`."""
     results = []
     for gradient, kept, count in zip(gradients, saved, wanted[1::2], strict=True):
         results += [torch.empty_like(kept), gradient.new_empty(*gradient.shape[:3], count)]
@@ -114,9 +114,9 @@ def _empty_forward(*given: Any) -> list[Tensor]:
     return empty_outputs(columns, firsts, seconds, second_widths, MLPLayout.decode(layouts), precision)
 
 
-def _empty_slopes(*given: Any) -> list[Tensor]:
+def _empty_hidden_gradients(*given: Any) -> list[Tensor]:
     _columns, gradients, saved, wanted, _layouts, _precision = given
-    return empty_slopes(gradients, saved, wanted)
+    return empty_hidden_gradients(gradients, saved, wanted)
 
 
 def _empty_gradients(*given: Any) -> list[Tensor]:
@@ -132,22 +132,22 @@ mlp_forward = _operator(
 )
 """For each job its outputs (members, critics, rows, out) and what its backward pass needs.
 
-`trained` says which jobs will have a backward pass; what is saved for the others is not to be read.
+`trained` says which jobs will have a backward pass; the saved values of the others are undefined.
 """
-mlp_hidden_slopes = _operator(
-    "mlp_hidden_slopes",
-    "hidden_slopes",
+mlp_hidden_gradients = _operator(
+    "mlp_hidden_gradients",
+    "hidden_gradients",
     "Tensor[] columns, Tensor[] gradients, Tensor[] saved, int[] wanted",
-    _empty_slopes,
+    _empty_hidden_gradients,
 )
-"""For each job the slopes at its hidden layers, laid out as saved, and at the wanted inputs.
+"""For each job the gradients at its hidden layers, in the layout of `saved`, and at the wanted inputs.
 
-`wanted` holds for each job the first column and their number; the result is (members, critics, rows, columns).
+`wanted` holds the first wanted column and the number of columns of each job; the result is (members, critics, rows, columns).
 """
 mlp_gradients = _operator(
     "mlp_gradients",
     "parameter_gradients",
-    "Tensor[] firsts, Tensor[] seconds, int[] second_widths, Tensor[] gradients, Tensor[] saved, Tensor[] slopes",
+    "Tensor[] firsts, Tensor[] seconds, int[] second_widths, Tensor[] gradients, Tensor[] saved, Tensor[] hidden",
     _empty_gradients,
 )
-"""For each job the gradient of its parameters, (members, columns), with zeros between them."""
+"""For each job the gradient of its parameters, (members, columns), with zeros in the padding."""

@@ -1,4 +1,4 @@
-"""What every source of batches is: one mechanism for eager and compiled gradient steps."""
+"""The interface of all batches, the same for eager and compiled gradient steps."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -14,10 +14,10 @@ Bits = Callable[[str], Tensor]
 
 
 class Batches(ABC):
-    """Packed rows for gradient steps; which rows a step gets depends on its random bits and on what the source holds.
+    """Packed rows for gradient steps; which rows a step gets depends on its random bits and on the stored data alone.
 
-    `indices`, `gather` and `batch` are plain tensor operations on storage that stays in place, so that they run eagerly, in a
-    compiled function and in a CUDA graph alike. Whatever may fail or has to wait happens in `prepare` and `load`.
+    `indices`, `gather` and `batch` are plain tensor operations on storage that does not move, so that they run eagerly, in a
+    compiled function and in a CUDA graph alike. Everything that may fail or block happens in `prepare` and `load`.
     """
 
     def __init__(self, layout: RowLayout, seeds: Tensor, batch_size: int) -> None:
@@ -25,26 +25,26 @@ class Batches(ABC):
 
     @property
     def resident(self) -> bool:
-        """Whether all rows lie on the training device, so that a long chunk takes no more room than a short one."""
+        """Whether all rows are stored on the training device, so that a long chunk needs no more memory than a short one."""
         return True
 
     def prepare(self, first_step: int, count: int) -> None:
-        """Fetch what the next steps need; everything that can fail outside the learner fails here."""
+        """Fetch the rows of the next steps; errors outside the learner are raised here."""
         del first_step, count
 
     def load(self, first_step: int, count: int) -> None:
-        """Put in place what `gather` reads for the next steps."""
+        """Load the rows that `gather` reads for the next steps."""
         del first_step, count
 
-    def keep_in_place(self, most_steps: int) -> None:
-        """Let `gather` read from the same memory from now on, for up to so many steps at a time: a CUDA graph will."""
-        del most_steps
+    def use_fixed_buffer(self, max_steps: int) -> None:
+        """Make `gather` read from fixed memory from now on, as CUDA graphs need, for up to `max_steps` steps at a time."""
+        del max_steps
 
     @abstractmethod
     def indices(self, bits: Bits, steps: int) -> tuple[Tensor, Tensor | None]:
-        """Return the rows of storage for each step, and which of them are prior data where both kinds are mixed.
+        """Return the storage rows of each step, and flags for prior data where both kinds are mixed.
 
-        Indices are (steps, members, batch), or (steps,) where rows were fetched for their steps beforehand.
+        Indices are (steps, members, batch), or (steps,) where the rows of each step were fetched beforehand.
         """
 
     @abstractmethod
@@ -52,9 +52,9 @@ class Batches(ABC):
         """Return the packed rows at indices of some steps, (steps, members, batch, width)."""
 
     def batch(self, rows: Tensor, prior: Tensor | None) -> Batch:
-        """Return packed rows (members, batch, width) as a batch, with which of them are prior."""
+        """Return packed rows (members, batch, width) as a batch, with the flags for prior data."""
         batch = self.layout.batch(rows)
         return batch if prior is None else replace(batch, prior=prior)
 
-    def close(self) -> None:  # noqa: B027 - rows in memory need no care
-        """Let go of whatever is held."""
+    def close(self) -> None:  # noqa: B027 - rows in memory need no closing
+        """Release threads and files."""

@@ -1,4 +1,4 @@
-"""Batches of a fixed dataset whose rows lie on the training device: one gather per batch."""
+"""Batches of a fixed dataset whose rows are stored on the training device: one gather per batch."""
 
 import torch
 from torch import Tensor
@@ -19,7 +19,7 @@ class DatasetBatches(Batches):
         self._prior = prior
 
     def indices(self, bits: Bits, steps: int) -> tuple[Tensor, Tensor | None]:
-        """Return row numbers, uniform over the dataset."""
+        """Return row indices, uniform over the dataset."""
         del steps
         found = rng.bounded(bits("batches"), len(self.rows), 1).transpose(0, 1).contiguous()
         return found, torch.ones_like(found, dtype=torch.float32) if self._prior else None

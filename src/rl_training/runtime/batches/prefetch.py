@@ -1,7 +1,7 @@
-"""Batches of a dataset that lies elsewhere: the next rows are fetched while the last ones are learned.
+"""Batches of a dataset that is not stored on the device: the next rows are fetched while the learner trains on the last ones.
 
-Elsewhere is the disk, for data larger than memory, or the host's memory, for data larger than the device's. A batch holds the
-same rows as if they lay on the device.
+Data larger than memory stays on disk, data larger than the device's memory in the host's. A batch holds the same rows as if
+they were stored on the device.
 """
 
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -17,13 +17,13 @@ from rl_training.data.processing import RunData, StreamedDataset
 from rl_training.runtime.batches.base import Batches, Bits
 from rl_training.runtime.batches.dataset import DatasetBatches
 
-_READERS = 16  # threads that wait for the disk at once
-DEVICE_SHARE = 0.6  # of a GPU's free memory that rows may take; networks, graphs and batches need the rest
+_READERS = 16  # threads that read from the disk in parallel
+DEVICE_SHARE = 0.6  # share of a GPU's free memory that rows may take; networks, graphs and batches need the rest
 
 
 @dataclass
-class _Ahead:
-    """Rows of some steps that are being fetched."""
+class _Prefetch:
+    """Rows of some steps that are being fetched in the background."""
 
     first: int
     count: int
@@ -31,7 +31,7 @@ class _Ahead:
 
 
 class PrefetchedBatches(Batches):
-    """Rows of the next steps are fetched and sent to the device in the background."""
+    """Batches whose rows are fetched and copied to the device in the background, ahead of their steps."""
 
     def __init__(self, data: RunData, seeds: Tensor, batch_size: int, device: torch.device, *, prior: bool = False) -> None:
         super().__init__(data.layout, seeds, batch_size)
@@ -40,39 +40,39 @@ class PrefetchedBatches(Batches):
             data.records.expect_random_access()
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="rows")
         self._packer = ThreadPoolExecutor(1, thread_name_prefix="pack")
-        self._ahead: _Ahead | None = None
+        self._prefetch: _Prefetch | None = None
         self._stage = _PinnedStage(device) if device.type == "cuda" else None
-        self._first, self._fetched = 0, torch.empty(len(seeds), 0, device=device)  # rows of steps from the first on
+        self._first, self._fetched = 0, torch.empty(len(seeds), 0, device=device)  # rows of the steps from `_first` on
         self._fixed: Tensor | None = None
         self._loaded = self._fetched
 
     @property
     def resident(self) -> bool:
-        """Rows are fetched chunk by chunk."""
+        """Return False: rows are fetched chunk by chunk."""
         return False
 
     @property
-    def whereabouts(self) -> str:
-        """A line that says where the rows stay, and why."""
+    def location(self) -> str:
+        """A line that says where the rows are stored, and why."""
         rows, bytes_needed = f"{len(self.data):,} rows", len(self.data) * self.layout.width * 4
         if isinstance(self.data, StreamedDataset):
             return f"{rows} stay on disk, since they would take {bytes_needed:,} bytes of memory"
         return f"{rows} stay in the host's memory, since they would take {bytes_needed:,} bytes of {self.device}"
 
     def prepare(self, first_step: int, count: int) -> None:
-        """Wait for the rows of the next steps; those of as many steps after them are fetched in the background."""
-        ahead = self._ahead
-        if ahead is None or ahead.first != first_step or ahead.count < count:
-            ahead = self._start(first_step, count)
-        self._ahead = None
-        rows = ahead.rows.result()
+        """Wait for the rows of the next steps, and start to fetch those of as many steps after them."""
+        prefetch = self._prefetch
+        if prefetch is None or prefetch.first != first_step or prefetch.count < count:
+            prefetch = self._start(first_step, count)
+        self._prefetch = None
+        rows = prefetch.rows.result()
         if self._stage is not None:
-            self._stage.hand_over(rows)
-        self._ahead = self._start(first_step + count, count)
+            self._stage.wait_on_training_stream(rows)
+        self._prefetch = self._start(first_step + count, count)
         self._first, self._fetched = first_step, rows
 
     def load(self, first_step: int, count: int) -> None:
-        """Have the rows of the next steps at hand, fetched now if `prepare` was not called for them."""
+        """Load the rows of the next steps; they are fetched now if `prepare` was not called for them."""
         start = first_step - self._first
         if not 0 <= start <= self._fetched.shape[1] - count:
             self.prepare(first_step, count)
@@ -80,26 +80,26 @@ class PrefetchedBatches(Batches):
         rows = self._fetched[:, start : start + count].transpose(0, 1)
         self._loaded = rows if self._fixed is None else self._fixed[:count].copy_(rows)
 
-    def keep_in_place(self, most_steps: int) -> None:
-        """Copy rows into one buffer from now on."""
-        shape = (most_steps, len(self.seeds), self.batch_size, self.layout.width)
+    def use_fixed_buffer(self, max_steps: int) -> None:
+        """Copy rows into one fixed buffer from now on."""
+        shape = (max_steps, len(self.seeds), self.batch_size, self.layout.width)
         self._fixed = torch.zeros(shape, device=self.device)
 
     def indices(self, bits: Bits, steps: int) -> tuple[Tensor, Tensor | None]:
-        """Return the number of each step among those loaded; their rows were chosen when they were fetched."""
+        """Return the index of each step among those loaded; their rows were drawn when they were fetched."""
         del bits
-        numbers = torch.arange(steps, device=self.device)
+        loaded = torch.arange(steps, device=self.device)
         shape = (steps, len(self.seeds), self.batch_size)
-        return numbers, torch.ones(shape, device=self.device) if self._prior else None
+        return loaded, torch.ones(shape, device=self.device) if self._prior else None
 
     def gather(self, indices: Tensor) -> Tensor:
-        """Return the rows that were loaded."""
+        """Return the loaded rows."""
         return self._loaded.index_select(0, indices)
 
-    def _start(self, first_step: int, count: int) -> _Ahead:
+    def _start(self, first_step: int, count: int) -> _Prefetch:
         steps = torch.arange(first_step, first_step + count, device=self.seeds.device)
         rows = rng.integers(self.seeds, "batches", steps, (self.batch_size,), high=len(self.data))
-        return _Ahead(first_step, count, self._packer.submit(self._fetch, rows.cpu().numpy()))
+        return _Prefetch(first_step, count, self._packer.submit(self._fetch, rows.cpu().numpy()))
 
     def _fetch(self, indices: NDArray[np.int64]) -> Tensor:
         parts = np.array_split(indices.reshape(-1), _READERS)
@@ -114,7 +114,7 @@ class PrefetchedBatches(Batches):
 
 
 class _PinnedStage:
-    """Two pinned buffers in turn: one is filled while the other is on its way to the device, on a stream of its own."""
+    """Two pinned buffers that alternate: one is filled while the other is copied to the device, on a separate stream."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -124,7 +124,7 @@ class _PinnedStage:
         self._turn = 0
 
     def send(self, rows: Tensor) -> Tensor:
-        """Return the rows on the device; the copy may still be under way."""
+        """Return the rows on the device; the copy may still be in progress."""
         self._turn = 1 - self._turn
         buffer = self._buffers[self._turn]
         if buffer is None or buffer.numel() < rows.numel():
@@ -137,8 +137,8 @@ class _PinnedStage:
             self._sent[self._turn].record(self._stream)
         return result
 
-    def hand_over(self, rows: Tensor) -> None:
-        """Let the training stream wait for what was sent, and keep its memory until that stream has used it."""
+    def wait_on_training_stream(self, rows: Tensor) -> None:
+        """Make the training stream wait for the copy, and keep the rows' memory until that stream has used it."""
         training = torch.cuda.current_stream(self._device)
         training.wait_stream(self._stream)
         rows.record_stream(training)
@@ -153,9 +153,9 @@ def dataset_batches(
     prior: bool = False,
     device_bytes: int | None = None,
 ) -> Batches:
-    """Return the batches that fit where the data lies: rows in memory go to the device if they take at most `device_bytes`.
+    """Return batches of the data: rows in memory are moved to the device if they take at most `device_bytes`.
 
-    Without `device_bytes` that is a share of what a GPU has free, and no limit on the CPU, where rows are not copied.
+    By default that is a share of a GPU's free memory, and unlimited on the CPU, where rows are not copied.
     """
     if isinstance(data, StreamedDataset) or data.rows.nbytes > _room(device, device_bytes):
         return PrefetchedBatches(data, seeds, batch_size, device, prior=prior)

@@ -1,4 +1,4 @@
-"""Batches of a replay buffer: fresh transitions alone, an exact share of prior ones, or both as one pool."""
+"""Batches of a replay buffer: fresh transitions only, an exact share of prior ones, or both as one pool."""
 
 import torch
 from torch import Tensor
@@ -9,10 +9,10 @@ from rl_training.runtime.batches.base import Batches, Bits
 
 
 class ReplayBatches(Batches):
-    """Rows of a replay buffer as it was at the last `refresh`; what changes with the buffer lies in small tensors.
+    """Rows of a replay buffer as of the last `refresh`; everything that changes with the buffer is kept in small tensors.
 
-    Where the buffer holds prior data, `shared` says how it is mixed: with a given number of prior rows in every batch, or as
-    one pool with the fresh transitions.
+    If the buffer holds prior data, `shared` batches have a given number of prior rows each; otherwise prior data and fresh
+    transitions are one pool.
     """
 
     def __init__(self, buffer: ReplayBuffer, seeds: Tensor, batch_size: int, *, shared: bool) -> None:
@@ -21,23 +21,23 @@ class ReplayBatches(Batches):
         self._available = torch.zeros(buffer.members, 1, dtype=torch.int64, device=seeds.device)
         self._oldest = torch.zeros((), dtype=torch.int64, device=seeds.device)
         self._share = torch.zeros((), dtype=torch.int64, device=seeds.device)
-        self._number = torch.arange(batch_size, device=seeds.device)
+        self._positions = torch.arange(batch_size, device=seeds.device)
 
     def refresh(self, share: int = 0) -> None:
-        """Take note of what the buffer holds now, and of how many rows of a batch are to be prior."""
+        """Update the view of the buffer's contents, and set the number of prior rows in a batch."""
         self._available.copy_(torch.from_numpy(self._buffer.available).unsqueeze(1))
         self._oldest.fill_(self._buffer.oldest)
         self._share.fill_(share)
 
     def indices(self, bits: Bits, steps: int) -> tuple[Tensor, Tensor | None]:
-        """Return rows of storage; a member with nothing fresh to sample yet learns from prior data alone."""
+        """Return storage rows; a member without fresh transitions to sample yet gets prior data only."""
         prior_rows, available = self._buffer.prior_rows, self._available.expand(-1, steps)
         if not prior_rows:
             return self._slots(rng.bounded(bits("batches"), available, 1)), None
         if self._shared:
             prior = rng.bounded(bits("prior_batches"), prior_rows, 1).transpose(0, 1)
             fresh = self._slots(rng.bounded(bits("batches"), available, 1))
-            use_prior = (self._number < self._share) | (self._available == 0)
+            use_prior = (self._positions < self._share) | (self._available == 0)
             found = torch.where(use_prior, prior, fresh)
         else:
             pool = rng.bounded(bits("batches"), available + prior_rows, 1)
@@ -46,7 +46,7 @@ class ReplayBatches(Batches):
         return found, (found < prior_rows).to(torch.float32)
 
     def _slots(self, indices: Tensor) -> Tensor:
-        """Rows of storage (steps, members, batch) for indices (members, steps, batch) from the oldest transition held."""
+        """Storage rows (steps, members, batch) for indices (members, steps, batch) counted from the oldest transition."""
         slots = (indices + self._oldest) % self._buffer.capacity + self._buffer.first_slots.unsqueeze(2)
         return slots.transpose(0, 1).contiguous()
 

@@ -1,1 +1,1 @@
-"""What a run leaves on disk to go on from."""
+"""What a run saves to disk to resume from."""

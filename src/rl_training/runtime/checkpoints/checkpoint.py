@@ -1,8 +1,8 @@
-"""Checkpoints: safetensors and JSON under one hashed manifest, self-contained, never executed.
+"""Checkpoints: safetensors and JSON under one hashed manifest, self-contained; nothing in them is executed.
 
 A checkpoint directory holds `state.safetensors` (networks, targets, moments, counts and transforms by logical name, each
 learner tensor with a leading members axis), `state.json` (config, spaces, step, members, callbacks) and `manifest.json`.
-That of an online run is named by both counters, holds the current episodes, and refers to hashed segments of its replay.
+A checkpoint of an online run is named by both counters, holds the current episodes, and refers to hashed replay segments.
 """
 
 import re
@@ -24,11 +24,11 @@ from rl_training.storage import (
     MAX_JSON_BYTES,
     canonical_json,
     parse_json,
-    read_members,
+    read_files,
     read_regular_file,
     replace_file,
     staged_directory,
-    write_members,
+    write_files,
 )
 
 FORMAT_VERSION = 1
@@ -44,13 +44,13 @@ _REQUIRED = {
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A verified checkpoint in memory."""
+    """A verified checkpoint, loaded into memory."""
 
     path: Path
     tensors: dict[str, Tensor]
     state: dict[str, Any]
     source: Path  # the directory it was read from
-    member: int | None = None  # the member of the population in `source` that it is
+    member: int | None = None  # which member of the population in `source` it is, if one was extracted
 
     @property
     def step(self) -> int:
@@ -85,31 +85,31 @@ def write_checkpoint(
 ) -> Path:
     """Write one complete checkpoint directory; nothing appears at `path` unless all of it is on disk."""
     data = encode_tensors({name: value.cpu().contiguous() for name, value in tensors.items()})
-    members = {"state.safetensors": data, "state.json": canonical_json(state), **(files or {})}
+    contents = {"state.safetensors": data, "state.json": canonical_json(state), **(files or {})}
     with staged_directory(path) as stage:
-        write_members(stage, members, FORMAT_VERSION)
+        write_files(stage, contents, FORMAT_VERSION)
     return path
 
 
 def load_checkpoint(path: str | Path) -> Checkpoint:
     """Return a checkpoint after verifying every byte of it, or raise a CheckpointError that names the file."""
     where = Path(path)
-    members = read_members(where, FORMAT_VERSION)
-    if not {"state.safetensors", "state.json"} <= set(members):
-        raise CheckpointError(f"{where}: holds {sorted(members)}; state.safetensors and state.json are expected")
-    if len(members["state.json"]) > MAX_JSON_BYTES:
+    files = read_files(where, FORMAT_VERSION)
+    if not {"state.safetensors", "state.json"} <= set(files):
+        raise CheckpointError(f"{where}: holds {sorted(files)}; state.safetensors and state.json are expected")
+    if len(files["state.json"]) > MAX_JSON_BYTES:
         raise CheckpointError(f"{where / 'state.json'}: is larger than {MAX_JSON_BYTES:,} bytes")
-    state = parse_json(members["state.json"], str(where / "state.json"))
-    if "environment" in state:  # the name in the first versions
+    state = parse_json(files["state.json"], str(where / "state.json"))
+    if "environment" in state:  # the key in the first versions
         state.setdefault("execution", state.pop("environment"))
     if missing := sorted(_REQUIRED - set(state)):
         raise CheckpointError(f"{where / 'state.json'}: lacks {', '.join(missing)}")
     try:
-        tensors = decode_tensors(members["state.safetensors"])
+        tensors = decode_tensors(files["state.safetensors"])
     except (safetensors.SafetensorError, ValueError, KeyError) as error:
         raise CheckpointError(f"{where / 'state.safetensors'}: cannot be read: {error}") from error
-    if extra := set(members) - {"state.safetensors", "state.json", *segment_names(state)}:
-        raise CheckpointError(f"{where}: holds {sorted(extra)}, which is no part of a checkpoint")
+    if extra := set(files) - {"state.safetensors", "state.json", *segment_names(state)}:
+        raise CheckpointError(f"{where}: holds {sorted(extra)}, which are not part of a checkpoint")
     return Checkpoint(where, tensors, state, where)
 
 
@@ -121,13 +121,13 @@ def segment_names(state: Mapping[str, Any]) -> set[str]:
 
 
 def _order(name: str) -> tuple[int, int]:
-    """The counters in a checkpoint's name: environment steps first, which an offline run has none of."""
+    """The counters in a checkpoint's name, environment steps first; an offline run has 0 of those."""
     counters = _NAME.fullmatch(name)
     return (int(counters[1] or 0), int(counters[2])) if counters else (0, 0)
 
 
 class CheckpointStore:
-    """The `checkpoints/` directory of a run: newest, best, and which may be forgotten."""
+    """The `checkpoints/` directory of a run: saves, loads and prunes checkpoints, and points to the latest and the best."""
 
     def __init__(self, directory: Path, keep: int, warn: Callable[[str], None] | None = None) -> None:
         self.directory = directory
@@ -135,14 +135,14 @@ class CheckpointStore:
         self.warn = warn or (lambda text: print(f"warning: {text}", file=sys.stderr))
 
     def restore_aside(self) -> None:
-        """Put back a checkpoint whose replacement was cut between its two renames."""
+        """Put back a checkpoint whose replacement was interrupted between its two renames."""
         for entry in list(self.directory.glob("*.old-*")):
             if aside := _ASIDE.fullmatch(entry.name):
                 original = self.directory / aside["name"]
                 shutil.rmtree(entry, ignore_errors=True) if original.exists() else entry.rename(original)
 
     def prepare(self) -> None:
-        """Make the directory and mend what an interrupted save left behind."""
+        """Make the directory and clean up after an interrupted save."""
         self.directory.mkdir(parents=True, exist_ok=True)
         self.restore_aside()
         for entry in self.directory.iterdir():
@@ -152,29 +152,29 @@ class CheckpointStore:
                 entry.unlink(missing_ok=True)
 
     def path(self, counters: Mapping[str, int]) -> Path:
-        """Return where the checkpoint of some counters lives: `step-...`, or `env-..._step-...` for an online run."""
+        """Return the path of the checkpoint at some counters: `step-...`, or `env-..._step-...` for an online run."""
         return self.directory / "_".join(f"{name.removesuffix('_step')}-{count:09d}" for name, count in counters.items())
 
     def save(
         self, counters: Mapping[str, int], tensors: Mapping[str, Tensor], state: Mapping[str, Any], *, best: bool
     ) -> Path:
-        """Write a checkpoint, point `latest` (and `best`) at it, verify it, and only then forget old ones."""
+        """Write a checkpoint, point `latest` (and `best`) to it, verify it, and only then remove old ones."""
         path = write_checkpoint(self.path(counters), tensors, state)
         fault_point("save:before-latest")
         self.point(path, best=best)
         fault_point("save:after-latest")
-        read_members(path, FORMAT_VERSION)
+        read_files(path, FORMAT_VERSION)
         self._prune()
         return path
 
     def point(self, path: Path, *, best: bool) -> None:
-        """Make a checkpoint the latest, and the best if it is."""
-        if best:  # first: a run that dies here comes by again, one that dies after `latest` does not
+        """Make a checkpoint the latest, and with `best` also the best."""
+        if best:  # first, because a run killed after `latest` is set would not evaluate this step again
             self._point("best", path)
         self._point("latest", path)
 
     def rewind(self, path: Path) -> None:
-        """Make an older checkpoint the latest, before the run goes on from it."""
+        """Make an older checkpoint the latest, before the run resumes from it."""
         if self._pointed("latest") != path.name:
             self._point("latest", path)
 
@@ -190,15 +190,15 @@ class CheckpointStore:
         asides = {aside["name"] for entry in entries if (aside := _ASIDE.fullmatch(entry))}
         return sorted({name for name in entries if _NAME.fullmatch(name)} | asides, key=_order)
 
-    def _home(self, name: str) -> Path:
-        """Where a checkpoint lies: set aside, when a save of the same step was cut between its two renames."""
+    def _stored_at(self, name: str) -> Path:
+        """Where a checkpoint is stored: set aside, if a save of the same step was interrupted between its two renames."""
         path = self.directory / name
         return path if path.exists() else next(iter(self.directory.glob(f"{name}.old-*")), path)
 
     def referenced_segments(self) -> set[str] | None:
         """Return the replay segments that any checkpoint refers to; None when one of them cannot be read."""
         try:
-            states = [read_regular_file(self._home(name) / "state.json", MAX_JSON_BYTES) for name in self.names()]
+            states = [read_regular_file(self._stored_at(name) / "state.json", MAX_JSON_BYTES) for name in self.names()]
             return set().union(*(segment_names(parse_json(state, "state.json")) for state in states))
         except (CheckpointError, KeyError, TypeError):
             return None
@@ -206,39 +206,39 @@ class CheckpointStore:
     def load(
         self, which: str = "latest", check: Callable[[Checkpoint], object] = lambda _: None, *, fall_back: bool = False
     ) -> Checkpoint:
-        """Return `latest`, `best` or the checkpoint of a step; one that is damaged, or that `check` refuses, is an error.
+        """Return `latest`, `best` or the checkpoint of a step; raise if it is damaged or `check` rejects it.
 
-        With `fall_back`, for a run that goes on, the newest good one is taken in its place, with a warning.
+        With `fall_back`, for a run that resumes, the newest good checkpoint is returned instead, with a warning.
         """
         names = self.names()
         if not names:
             raise CheckpointError(f"{self.directory}: there is no checkpoint; train first, or give another path")
         wanted = self._named(which, names, fall_back=fall_back)
         others = [name for name in reversed(names) if name != wanted]
-        first_fault: CheckpointError | None = None
+        first_error: CheckpointError | None = None
         for candidate in [wanted, *(others if fall_back else [])]:
             try:
-                checkpoint = replace(load_checkpoint(self._home(candidate)), path=self.directory / candidate)
+                checkpoint = replace(load_checkpoint(self._stored_at(candidate)), path=self.directory / candidate)
                 check(checkpoint)
             except CheckpointError as error:
-                first_fault = first_fault or error
+                first_error = first_error or error
                 continue
-            if first_fault is not None:
-                self.warn(f"{first_fault}; falling back to {candidate}")
+            if first_error is not None:
+                self.warn(f"{first_error}; falling back to {candidate}")
             return checkpoint
         listed = f"; name another with --checkpoint: {', '.join(others)}" if others and not fall_back else ""
-        raise CheckpointError(f"{first_fault}{listed}")
+        raise CheckpointError(f"{first_error}{listed}")
 
     def _named(self, which: str, names: Sequence[str], *, fall_back: bool) -> str:
-        """The name of the checkpoint that is meant by `latest`, `best`, a step, or its name."""
+        """The name of the checkpoint given as `latest`, `best`, a step, or a name."""
         if which in ("latest", "best"):
             pointed = self._pointed(which)
             if pointed in names:
                 return str(pointed)
             if which == "latest" and (pointed is None or fall_back):
                 return names[-1]
-            fault = f"{self.directory / which}.json: names no checkpoint that is there"
-            raise CheckpointError(f"{fault}; name one with --checkpoint: {', '.join(names)}")
+            problem = f"{self.directory / which}.json: names no checkpoint that exists"
+            raise CheckpointError(f"{problem}; name one with --checkpoint: {', '.join(names)}")
         counts = {name: _order(name)[0] if name.startswith("env-") else _order(name)[1] for name in names}
         found = [name for name, count in counts.items() if which == name or (which.isdecimal() and int(which) == count)]
         if len(found) != 1:
@@ -259,7 +259,7 @@ class CheckpointStore:
         return value if isinstance(value, str) and _NAME.fullmatch(value) else None
 
     def _prune(self) -> None:
-        offline = [name for name in self.names() if not name.startswith("env-")]  # the last is where an online phase began
+        offline = [name for name in self.names() if not name.startswith("env-")]  # an online phase started from the last one
         kept = {*self.names()[-self.keep :], *offline[-1:], self._pointed("best"), self._pointed("latest")}
         for name in self.names():
             if name not in kept:

@@ -1,4 +1,4 @@
-"""One process per run directory: a lock the kernel frees when its holder dies."""
+"""One process per run directory: a lock that the kernel releases when its holder dies."""
 
 import fcntl
 import json
@@ -45,5 +45,5 @@ class RunLock:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self._handle is not None:
-            os.close(self._handle)  # closing frees the lock; the file stays, since removing it would race
+            os.close(self._handle)  # closing releases the lock; the file stays, because removing it would be a race
             self._handle = None

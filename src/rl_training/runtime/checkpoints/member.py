@@ -1,4 +1,4 @@
-"""One member of a population's checkpoint as a checkpoint of its own."""
+"""Extracts one member of a population's checkpoint as a solo checkpoint."""
 
 from rl_training.errors import ConfigError
 from rl_training.runtime.callbacks import EarlyStopping
@@ -6,10 +6,10 @@ from rl_training.runtime.checkpoints.checkpoint import Checkpoint
 
 
 def member_of(checkpoint: Checkpoint, member: int) -> Checkpoint:
-    """Return one member of a population as a solo checkpoint, exactly as it stands."""
+    """Return one member of a population as a solo checkpoint, with its exact state."""
     state = checkpoint.state
     if type(member) is not int or not 0 <= member < len(state["seeds"]):
-        raise ConfigError(f"member {member} is not there: the checkpoint has members 0 to {len(state['seeds']) - 1}")
+        raise ConfigError(f"member {member} not found: the checkpoint has members 0 to {len(state['seeds']) - 1}")
     shared = {name: value for name, value in checkpoint.tensors.items() if name.startswith("transforms/")}
     own = {name: value[member : member + 1].clone() for name, value in checkpoint.learner_tensors.items()}
     seed, record = state["seeds"][member], state["members"][member]

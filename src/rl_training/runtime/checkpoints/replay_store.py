@@ -1,7 +1,7 @@
-"""Replay on disk: hashed segments that checkpoints share, so that a checkpoint costs what is new since the last one.
+"""The replay on disk: hashed segments that checkpoints share, so that a checkpoint writes only what is new since the last.
 
-A segment `replay/rows-FIRST-STOP-HASH.safetensors` holds transitions number FIRST to STOP of all members. A checkpoint
-lists the segments of its buffer with sizes and SHA-256; a checkpoint that was saved on its own carries its rows inside.
+A segment `replay/rows-FIRST-STOP-HASH.safetensors` holds the transitions FIRST to STOP of all members. A checkpoint lists
+the segments of its buffer with sizes and SHA-256; a checkpoint exported on its own contains its replay.
 """
 
 import re
@@ -30,7 +30,7 @@ Segment = dict[str, Any]
 
 
 def encode_segment(rows: NDArray[np.float32], first: int) -> tuple[Segment, bytes]:
-    """Return the record and the bytes of a segment that begins with transition number `first`."""
+    """Return the record and the bytes of a segment whose first transition has the index `first`."""
     data = encode_arrays({"rows": np.ascontiguousarray(rows)})
     digest, stop = sha256(data), first + rows.shape[1]
     name = f"rows-{first:09d}-{stop:09d}-{digest[:16]}.safetensors"
@@ -50,7 +50,7 @@ def read_replay(checkpoint: Checkpoint) -> NDArray[np.float32]:
 
 
 def _checked_segments(checkpoint: Checkpoint) -> list[Segment]:
-    """The segments that a checkpoint lists, each of the right form."""
+    """The segments that a checkpoint lists, each checked for its form."""
     segments = checkpoint.state.get("replay")
     kinds = {"name": str, "first": int, "stop": int, "bytes": int, "sha256": str}
     for segment in segments if isinstance(segments, list) else [None]:
@@ -62,7 +62,7 @@ def _checked_segments(checkpoint: Checkpoint) -> list[Segment]:
 
 
 def export_checkpoint(path: Path, checkpoint: Checkpoint) -> Path:
-    """Write a checkpoint that stands alone: that of an online run with its replay inside."""
+    """Write a self-contained checkpoint: one of an online run includes its replay."""
     if not checkpoint.state.get("replay"):
         return write_checkpoint(path, checkpoint.tensors, checkpoint.state)
     segment, data = encode_segment(read_replay(checkpoint), checkpoint.state["replay"][0]["first"])
@@ -74,7 +74,7 @@ def _read_segment(checkpoint: Checkpoint, segment: Segment) -> NDArray[np.float3
     path = inside if inside.exists() else checkpoint.source.parent.parent / "replay" / segment["name"]
     if not path.exists():
         raise CheckpointError(
-            f"{path}: is missing; {checkpoint.path} refers to the replay of its run (save() makes a copy that stands alone)"
+            f"{path}: is missing; {checkpoint.path} refers to the replay of its run (save() makes a self-contained copy)"
         )
     data = read_regular_file(path, segment["bytes"])
     if len(data) != segment["bytes"] or sha256(data) != segment["sha256"]:
@@ -96,7 +96,7 @@ class ReplayStore:
         self._segments: list[Segment] = []
 
     def save(self, buffer: ReplayBuffer, stop: int) -> list[Segment]:
-        """Write the transitions before number `stop` that no segment holds; return the segments of all the buffer holds."""
+        """Write the transitions before index `stop` that no segment holds; return the segments of all the buffer holds."""
         current = [segment for segment in self._segments if segment["stop"] > buffer.oldest]
         if len(current) >= MAX_SEGMENTS:
             current = []
@@ -118,13 +118,13 @@ class ReplayStore:
         fault_point("save:after-replay")
 
     def adopt(self, checkpoint: Checkpoint) -> None:
-        """Go on from the segments of a checkpoint of this very run; another's are written anew by the next save."""
+        """Continue with the segments of a checkpoint of this run; those of another run are written anew by the next save."""
         segments = [dict(segment) for segment in checkpoint.state["replay"]]
         ours = checkpoint.member is None and all((self.directory / segment["name"]).is_file() for segment in segments)
         self._segments = segments if ours else []
 
     def prune(self, referenced: Collection[str]) -> None:
-        """Remove the segments that nobody refers to."""
+        """Remove the segments that are not referenced."""
         if not self.directory.is_dir():
             return
         try:

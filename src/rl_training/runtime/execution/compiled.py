@@ -1,7 +1,7 @@
 """Compiled gradient steps: a traced step per variant, several of them in one block, and a CUDA graph of each block.
 
-A block draws the random numbers of its steps at once, gathers their rows at once, and then runs the compiled function of
-each step; a block of many steps is the block of one step many times over. The same block runs with and without a graph.
+A block draws the random numbers of all its steps at once, gathers all their rows at once, and then runs the compiled function
+of each step; a block of many steps gives the same results as that many blocks of one step, with and without a graph.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,12 +19,12 @@ from rl_training.rng import DrawKey, DrawnAhead, bits
 from rl_training.runtime.batches.base import Batches
 from rl_training.runtime.execution.compiler_cache import cpp_compiler_available
 from rl_training.runtime.execution.tracing import TracedStep, Variant, Wanted, trace_step, variant_at
-from rl_training.runtime.signals import stops_held_back
+from rl_training.runtime.signals import stop_signals_blocked
 
-LONGEST_BLOCK = 20  # divides the usual intervals, and is divided by the usual delays of policies
-_MEMBER_STEPS = 256  # of a block, so that a large population's block is short and small
-_LONGEST_DELAY = 1000  # of a policy's updates, that is looked for
-_PATTERNS = 16  # blocks that are kept; a delay that fits no block would make ever new ones
+LONGEST_BLOCK = 20  # divides the usual intervals, and is a multiple of the usual delays of policies
+_MEMBER_STEPS = 256  # members times steps of a block at most, so that a large population's block is short and small
+_LONGEST_DELAY = 1000  # longest delay of a group's updates that is detected
+_MAX_PATTERNS = 16  # blocks that are cached; a delay that does not divide the block would produce ever new patterns
 
 _COPIES = counting()
 
@@ -33,13 +33,13 @@ Rates = Mapping[str, float]
 
 
 def block_length(members: int) -> int:
-    """Return the steps of a block: the largest divisor of the longest that keeps it small enough."""
+    """Return the steps of a block: the largest divisor of LONGEST_BLOCK that keeps the block small enough."""
     most = max(1, _MEMBER_STEPS // members)
     return next(length for length in range(LONGEST_BLOCK, 0, -1) if LONGEST_BLOCK % length == 0 and length <= most)
 
 
 class CompilationFailedError(Exception):
-    """A step could not be compiled or captured; the learner stands where its last whole step left it."""
+    """A step could not be compiled or captured; the learner is in the state after its last complete step."""
 
 
 class CompiledSteps:
@@ -61,7 +61,7 @@ class CompiledSteps:
         self.longest = block_length(learner.model.members)
         self._groups = list(learner.model.trained.groups)
         self._most_due = max(len(learner.due_groups(step)) for step in range(_LONGEST_DELAY))
-        self._base = torch.zeros((), dtype=torch.int64, device=self.device)  # number of the next step
+        self._base = torch.zeros((), dtype=torch.int64, device=self.device)  # index of the next step
         self._rates = torch.ones(self.longest, len(self._groups), dtype=torch.float64, device=self.device)
         self._rates_moved = False
         self._steps: dict[Wanted, tuple[TracedStep, Callable[..., list[Tensor]]]] = {}
@@ -70,12 +70,12 @@ class CompiledSteps:
         self._replays: dict[Pattern, Callable[[], Metrics]] = {}
         self._blocks: list[Callable[[], Metrics]] = []
         if graphs:
-            batches.keep_in_place(self.longest)
+            batches.use_fixed_buffer(self.longest)
 
     def run(self, first: int, count: int, rates: Callable[[int], Rates] | None = None, *, report: bool = True) -> Metrics:
-        """Take the gradient steps from number `first` on; return the metrics of the last if it is to report.
+        """Take `count` gradient steps from step `first` on; with `report`, return the metrics of the last.
 
-        `rates` gives the learning-rate factors of each step by its offset, where they are not 1.
+        `rates` gives the learning-rate factors of each step by its offset, if they are not all 1.
         """
         self._base.fill_(first)
         metrics: Metrics = {}
@@ -91,7 +91,7 @@ class CompiledSteps:
         return metrics if report else {}
 
     def _set_rates(self, rates: Callable[[int], Rates] | None, done: int, count: int) -> None:
-        """Put the learning-rate factors of the next steps in place."""
+        """Set the learning-rate factors of the next steps."""
         if rates is not None:
             factors = [[rates(done + offset)[group] for group in self._groups] for offset in range(count)]
             self._rates[:count].copy_(torch.tensor(factors, dtype=torch.float64))
@@ -100,9 +100,9 @@ class CompiledSteps:
         self._rates_moved = rates is not None
 
     def _next_pattern(self, left: int, *, report: bool) -> Pattern:
-        """A whole block where one begins and fits, else a single step; only the last step of all may report.
+        """A whole block where one begins and fits, else a single step; only the last step of a run may report.
 
-        On the CPU, where nothing is captured, a block is as long as it can be.
+        On the CPU, where nothing is captured, a block is as long as possible.
         """
         step, length = self.learner.step, 1
         if self.device.type == "cpu":
@@ -111,20 +111,20 @@ class CompiledSteps:
             length = self.longest
         reports = [report and offset == left - 1 for offset in range(length)]
         pattern = tuple(variant_at(self.learner, step + offset, report=last) for offset, last in enumerate(reports))
-        known = pattern in self._replays or len(self._replays) < _PATTERNS
+        known = pattern in self._replays or len(self._replays) < _MAX_PATTERNS
         return pattern if known else pattern[:1]
 
     def _prepare(self, pattern: Pattern, first: int) -> Callable[[], Metrics]:
-        """Compile what a block needs, and capture it; the learner is left as it was."""
+        """Compile what a block needs, and capture it; the learner is left unchanged."""
         kept = [buffer.clone() for buffer in [*self.learner.buffers(), self._base]]
         self._announce()
         try:
             self.batches.load(first, len(pattern))
-            with stops_held_back():
+            with stop_signals_blocked():
                 for wanted in self._wanted_by(pattern):
                     if wanted not in self._steps:
                         self._steps[wanted] = self._compiled(wanted, first)
-                replay = self._captured(pattern) if self.graphs else self._tried(pattern)
+                replay = self._captured(pattern) if self.graphs else self._run_once(pattern)
         except Exception as error:
             raise CompilationFailedError(f"{type(error).__name__}: {error}") from error
         finally:
@@ -134,17 +134,17 @@ class CompiledSteps:
         return replay
 
     def _wanted(self, variant: Variant) -> list[Wanted]:
-        """What a step runs. Metrics are apart, so that gradients never depend on whether a step reports.
+        """What a step runs. Metrics are traced separately, so that gradients never depend on whether a step reports.
 
-        On the CPU they always come with the gradients when every group is due: then metrics need no extra forward pass.
+        On the CPU they are always traced with the gradients when every group is due: then they need no extra forward pass.
         """
         due, on_cpu = variant.due, self.device.type == "cpu"
         if not on_cpu and variant.targets and not set(self.learner.model.target_groups) <= set(due):
-            raise NotImplementedError("targets that move while their networks rest")
+            raise NotImplementedError("targets are due at a step that does not train their networks")
         if on_cpu and len(due) == self._most_due:
             return [Wanted(due, metrics=True)]
-        told = [Wanted(due, gradients=False, metrics=True)] if variant.report else []
-        return [*told, Wanted(due)]
+        reported = [Wanted(due, gradients=False, metrics=True)] if variant.report else []
+        return [*reported, Wanted(due)]
 
     def _wanted_by(self, pattern: Pattern) -> list[Wanted]:
         return list(dict.fromkeys(wanted for variant in pattern for wanted in self._wanted(variant)))
@@ -156,33 +156,33 @@ class CompiledSteps:
         if self.device.type == "cuda":
             return traced, torch.compile(traced.graph, fullgraph=True, dynamic=False)
         if not wanted.gradients:
-            return traced, traced.graph  # runs once in many steps: not worth the seconds of compiling it
+            return traced, traced.graph  # runs once in many steps, so compiling it would not pay off
         return traced, compile_for_cpu(traced)
 
     def _rows(self, steps: Tensor) -> tuple[Tensor, Tensor | None]:
-        indices, prior = self._once("indices", self._indices)(steps)
+        indices, prior = self._compiled_once("indices", self._indices)(steps)
         return self.batches.gather(indices), prior
 
     def _indices(self, steps: Tensor) -> tuple[Tensor, Tensor | None]:
-        """The rows of some steps; on a GPU the compiler sees the draw itself, on the CPU it is made many steps ahead."""
+        """The rows of some steps; on a GPU drawing is compiled too, on the CPU it is done for many steps in advance."""
         batches, shape = self.batches, (self.batches.batch_size,)
         if self.device.type == "cpu":
             return batches.indices(lambda stream: self._ahead((bits, stream, shape), steps), len(steps))
         return batches.indices(lambda stream: bits(batches.seeds, stream, steps, shape), len(steps))
 
-    def _once(self, name: Any, function: Callable[..., Any]) -> Callable[..., Any]:
-        """A function of this block's tensors, on a GPU compiled into few kernels when first asked for."""
+    def _compiled_once(self, name: Any, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The function itself on the CPU; on a GPU compiled into a few kernels at the first request, and cached by name."""
         if self.device.type == "cpu":
             return function
         if name not in self._draws:
-            self._draws[name] = torch.compile(_copied(function), fullgraph=True, dynamic=False)
+            self._draws[name] = torch.compile(_with_own_code(function), fullgraph=True, dynamic=False)
         return self._draws[name]
 
     def _drawn(self, streams: tuple[DrawKey, ...], steps: Tensor) -> list[Tensor]:
-        """The random numbers of steps, (steps, members, ...) for each stream."""
+        """The random numbers of some steps, (steps, members, ...) for each stream."""
         if self.device.type == "cpu":
             return [self._ahead(key, steps).transpose(0, 1).contiguous() for key in streams]
-        draw: Callable[..., list[Tensor]] = self._once(streams, _drawing(streams))
+        draw: Callable[..., list[Tensor]] = self._compiled_once(streams, _drawing(streams))
         return draw(self.learner.model.seed_tensor, steps)
 
     def _block(self, pattern: Pattern) -> Callable[[], Metrics]:
@@ -223,7 +223,7 @@ class CompiledSteps:
         return gradients, metrics
 
     def _increments(self, pattern: Pattern) -> Tensor:
-        """How often each group has been trained within the block, up to and with each step."""
+        """How often each group has been trained within the block, up to and including each step."""
         due = [[float(group in variant.due) for group in self._groups] for variant in pattern]
         return torch.tensor(due, dtype=torch.float64, device=self.device).cumsum(0)
 
@@ -232,7 +232,7 @@ class CompiledSteps:
             return None
         optimizer = self.learner.optimizer
         counts = torch.cat([optimizer.counts[group] for group in self._groups], dim=1)
-        function = self._once("factors", adam_factors)
+        function = self._compiled_once("factors", adam_factors)
         factors: Tensor = function(counts, increments, optimizer.learning_rates, self._rates[: len(increments)])
         return factors
 
@@ -249,14 +249,14 @@ class CompiledSteps:
             for column, group in enumerate(self._groups):
                 self.learner.optimizer.counts[group].add_(increments[-1, column])
 
-    def _tried(self, pattern: Pattern) -> Callable[[], Metrics]:
-        """The block as it is, run once: only then is everything in it compiled."""
+    def _run_once(self, pattern: Pattern) -> Callable[[], Metrics]:
+        """The block itself, after one run, because some of it is compiled only when it first runs."""
         block = self._block(pattern)
         block()
         return block
 
     def _captured(self, pattern: Pattern) -> Callable[[], Metrics]:
-        """The block as a graph; its metrics are copied out, since the next replay writes over them."""
+        """The block as a CUDA graph; its metrics are copied, because the next replay overwrites them."""
         block = self._block(pattern)
         stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream(self.device))
@@ -264,11 +264,11 @@ class CompiledSteps:
             block()
         torch.cuda.current_stream(self.device).wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
-        # another thread may be fetching rows meanwhile: what it asks of the device is none of the capture's business
+        # thread_local, because another thread may be copying rows to the device, which must not fail the capture
         with torch.cuda.graph(graph, capture_error_mode="thread_local"):
             metrics = block()
 
-        self._blocks.append(block)  # the graph reads tensors that only the block holds
+        self._blocks.append(block)  # keeps alive the tensors that the graph reads
 
         def replay() -> Metrics:
             graph.replay()
@@ -278,26 +278,26 @@ class CompiledSteps:
 
 
 def compile_for_cpu(traced: TracedStep) -> Callable[..., list[Tensor]]:
-    """Return a traced step as compiled code, called without the checks of its arguments that `torch.compile` puts before it.
+    """Return a traced step as compiled code, without the argument checks that `torch.compile` adds to each call.
 
-    Those take half a millisecond of every step; here the arguments always have the same shapes.
+    Those would take half a millisecond of every step, and here the arguments always have the same shapes.
     """
     if not cpp_compiler_available():
         raise FileNotFoundError("there is no C++ compiler: install g++, or name one in CXX")
-    import torch._inductor  # two seconds that only compiling needs
+    import torch._inductor  # takes two seconds, and only compiling needs it
     from torch._guards import TracingContext, tracing
     from torch._subclasses import FakeTensorMode
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-    shapes = FakeTensorMode(shape_env=ShapeEnv())  # without them the compiler would keep nothing for the next start
+    shapes = FakeTensorMode(shape_env=ShapeEnv())  # without it the compiler caches nothing for the next start
     inputs: list[Any] = [None if value is None else shapes.from_tensor(value, static_shapes=True) for value in traced.example]
     with tracing(TracingContext(shapes)):
         function: Callable[..., list[Tensor]] = torch._inductor.compile(traced.graph, inputs)
     return function
 
 
-def _copied(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The same function with code of its own: the compiler counts the shapes it has met, and gives up, by code."""
+def _with_own_code(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same function with its own code object: the compiler's limit on recompilations is per code object."""
     plain = getattr(function, "__func__", function)
     code = plain.__code__.replace(co_name=f"{plain.__name__}_{next(_COPIES)}")
     copy = FunctionType(code, plain.__globals__, plain.__name__, plain.__defaults__, plain.__closure__)
@@ -307,7 +307,7 @@ def _copied(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @lru_cache(maxsize=64)
 def _drawing(streams: Sequence[DrawKey]) -> Callable[[Tensor, Tensor], list[Tensor]]:
-    """A function that draws some streams for several steps: (steps, members, ...) each."""
+    """A function that draws the streams for several steps, (steps, members, ...) each."""
 
     def draw(seeds: Tensor, steps: Tensor) -> list[Tensor]:
         return [kind(seeds, name, steps, shape).transpose(0, 1).contiguous() for kind, name, shape in streams]

@@ -1,4 +1,4 @@
-"""Where and how steps run: device, mode, precision and threads, resolved once and stored with every checkpoint."""
+"""Where and how steps run: device, mode, precision and threads, resolved once and stored in every checkpoint."""
 
 import contextlib
 import ctypes
@@ -20,11 +20,11 @@ from rl_training.models.mlp.eager import bf16_products
 from rl_training.models.mlp.operators import triton_available
 from rl_training.runtime.execution.compiler_cache import cpp_compiler_available
 
-CHUNK_LIMIT = 100  # most steps between two checks of the watchdog and the signals
+CHUNK_LIMIT = 100  # steps between two checks of the watchdog and the signals, at most
 _CHUNK_OPERATIONS = 2e10  # floating-point operations of a chunk: well under a second on one slow core
 _GPU_CHUNK_OPERATIONS = 1e13  # the same for compiled steps on a GPU
 STEPS_WORTH_COMPILING = {"cuda": 10_000, "cpu": 30_000}  # of a run; below, compiling takes longer than it saves
-_SMALL_STEP = 2e8  # below this a second thread costs more than it gives
+_SMALL_STEP = 2e8  # operations of a step below which a second thread does not pay off
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,8 @@ class Execution:
 
 
 def resolve_device(name: str) -> torch.device:
-    """Return the device a name stands for, or a ConfigError that says what there is."""
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read once, when CUDA starts; makes products repeatable
+    """Return the device of a name, or raise a ConfigError that lists what is available."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when CUDA starts; makes products repeatable
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if not re.fullmatch(r"cpu|cuda(:\d{1,4})?", name):
@@ -60,7 +60,7 @@ def resolve_device(name: str) -> torch.device:
 
 
 def check_execution(config: RunConfig[Any], device: torch.device) -> None:
-    """Raise a ConfigError for a mode or precision that a device does not have; cheap, before any data is made."""
+    """Raise a ConfigError for a mode or precision that a device does not support; cheap, so done before data is read."""
     if config.precision != "float32" and device.type == "cpu":
         raise ConfigError(f"precision = {config.precision!r} needs a CUDA device; use float32 on the CPU")
     if config.engine == "graph" and device.type == "cpu":
@@ -70,7 +70,7 @@ def check_execution(config: RunConfig[Any], device: torch.device) -> None:
 def resolve_execution(
     config: RunConfig[Any], learner: Learner[Any, Any], stored: dict[str, Any] | None, planned_steps: int = 0
 ) -> Execution:
-    """Return mode, precision and threads for a run of so many gradient steps, from a checkpoint's record if there is one."""
+    """Return how a run of `planned_steps` gradient steps is executed; a checkpoint's record decides on mode and threads."""
     device = learner.model.device
     check_execution(config, device)
     small = step_operations(learner, config.algo_kwargs.batch_size) < _SMALL_STEP
@@ -91,7 +91,7 @@ def resolve_execution(
 
 
 def _mode(device: torch.device, planned_steps: int) -> str:
-    """Compiled steps, as graphs on a GPU, where a run is long enough to win back the time to compile and can."""
+    """The fastest available mode: compiled steps, as graphs on a GPU, if the run is long enough for compiling to pay off."""
     if planned_steps < STEPS_WORTH_COMPILING[device.type]:
         return "eager"
     if device.type == "cuda":
@@ -101,7 +101,7 @@ def _mode(device: torch.device, planned_steps: int) -> str:
 
 @contextlib.contextmanager
 def applied(execution: Execution) -> Iterator[None]:
-    """Apply an execution's threads and flags to torch for the length of a block, and put back what was there."""
+    """Apply an execution's threads and flags to torch inside the block, and restore the previous ones after it."""
     guard: Any = torch.utils.deterministic
     threads, tf32 = torch.get_num_threads(), torch.backends.cuda.matmul.allow_tf32
     deterministic, fill = torch.are_deterministic_algorithms_enabled(), guard.fill_uninitialized_memory
@@ -110,7 +110,7 @@ def applied(execution: Execution) -> Iterator[None]:
         keep_freed_memory()
     else:
         torch.backends.cuda.matmul.allow_tf32 = execution.precision == "tf32"
-        guard.fill_uninitialized_memory = False  # a help for debugging that costs a kernel each
+        guard.fill_uninitialized_memory = False  # a debugging aid that costs a kernel per allocation
         torch.use_deterministic_algorithms(execution.deterministic)
     try:
         with bf16_products(execution.precision == "bf16"):
@@ -136,7 +136,7 @@ def chunk_length(learner: Learner[Any, Any], batch_size: int, *, compiled: bool 
 
 
 def keep_freed_memory() -> None:
-    """Tell glibc to keep freed blocks: a step frees and takes the same megabytes over and over."""
+    """Make glibc keep freed memory, because every step frees and allocates the same megabytes again."""
     if platform.libc_ver()[0] == "glibc":
         libc = ctypes.CDLL(None)
         trim_threshold, mmap_threshold = -1, -3

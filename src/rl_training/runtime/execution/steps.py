@@ -1,4 +1,4 @@
-"""Gradient steps on batches: compiled where that was resolved, eagerly otherwise or once compiling has failed."""
+"""Gradient steps on batches: compiled if so resolved, eager otherwise and after a failed compilation."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -16,7 +16,7 @@ Rates = Callable[[int], Mapping[str, float]]
 
 
 class Executor:
-    """How the steps of a run are executed now: as resolved at the start, or eagerly once compiling has failed."""
+    """How the steps of a run are executed: as resolved at the start, or eagerly once compiling has failed."""
 
     def __init__(
         self, execution: Execution, warn: Callable[[str], None], note: Callable[[str], None] = lambda _: None
@@ -26,7 +26,7 @@ class Executor:
 
     @property
     def compiles(self) -> bool:
-        """Whether steps go through compiled code."""
+        """Whether steps run as compiled code."""
         return self.execution.mode != "eager"
 
     @property
@@ -41,25 +41,25 @@ class Executor:
         return CompiledSteps(learner, batches, precision=self.execution.precision, graphs=graphs, announce=self._announce)
 
     def _announce(self) -> None:
-        """Say, once, that compiling begins."""
+        """Report, once, that compiling begins."""
         if not self._announced:
             self._note(
-                f"engine `{self.execution.mode}`: compiling the first steps, up to some minutes; a signal waits for it"
+                f"engine `{self.execution.mode}`: compiling the first steps, may take minutes; signals wait until it is done"
             )
         self._announced = True
 
-    def give_up(self, error: CompilationFailedError) -> None:
-        """Go on eagerly, and say so once."""
+    def fall_back_to_eager(self, error: CompilationFailedError) -> None:
+        """Continue eagerly, with a warning."""
         reason = str(error).strip().splitlines()[0][:300]
         self._warn(
             f"engine `{self.execution.mode}` failed, going on with `eager`, whose last digits differ ({reason}); "
-            "`--engine eager` does not try"
+            "`--engine eager` skips compiling"
         )
         self.execution = replace(self.execution, mode="eager")
 
 
 class GradientSteps:
-    """Takes the gradient steps of a learner on batches; what a step gives never depends on what is taken with it."""
+    """Takes the gradient steps of a learner on batches; the result of a step does not depend on the chunk it is part of."""
 
     def __init__(self, learner: Learner[Any, Any], batches: Batches) -> None:
         self.learner, self.batches = learner, batches
@@ -69,25 +69,25 @@ class GradientSteps:
         self._drawn: tuple[int, int, Draws] | None = None  # first step, number of steps, their random numbers
 
     def execute_with(self, executor: Executor) -> None:
-        """Run steps as resolved; called once, before the first."""
+        """Use an executor for all steps; called once, before the first."""
         self._executor = executor
         if executor.compiles:
             self.compiled = executor.compiled(self.learner, self.batches)
 
     @property
     def chunk(self) -> int:
-        """Steps to take at once: a function of shapes and mode alone; on a GPU whole blocks of compiled steps."""
+        """Steps to take at once: a function of shapes and mode alone; on a GPU a multiple of the block of compiled steps."""
         if self.compiled is None or self._executor is None or not self._executor.on_gpu:
             return self.eager_chunk
         block = block_length(self.learner.model.members)
-        resident = self.batches.resident  # otherwise a chunk's rows need room of their own
+        resident = self.batches.resident  # otherwise a chunk's rows take additional memory
         chunk = chunk_length(self.learner, self.batches.batch_size, compiled=True) if resident else self.eager_chunk
         return max(block, chunk - chunk % block)
 
     def run(self, first: int, count: int, rates: Rates | None = None, *, report: bool = True) -> Metrics:
-        """Take the gradient steps from number `first` on; return the metrics of the last if it is to report.
+        """Take `count` gradient steps from step `first` on; with `report`, return the metrics of the last.
 
-        `rates` gives learning-rate factors where they are not 1.
+        `rates` gives learning-rate factors if they are not all 1.
         """
         done = 0
         if self.compiled is not None and self._executor is not None and self._executor.compiles:
@@ -95,7 +95,7 @@ class GradientSteps:
             try:
                 return self.compiled.run(first, count, rates, report=report)
             except CompilationFailedError as error:
-                self._executor.give_up(error)
+                self._executor.fall_back_to_eager(error)
                 self.compiled, done = None, self.learner.step - before
         metrics: Metrics = {}
         batches, (draws, start) = self.batches, self._draws(first + done, count - done)
@@ -111,7 +111,7 @@ class GradientSteps:
         return metrics
 
     def _draws(self, first: int, count: int) -> tuple[Draws, int]:
-        """The random numbers of steps, and the place of the first among them; those of the next steps are drawn with them."""
+        """The random numbers of steps, drawn together with those of the following steps, and the index of the first step."""
         if self._drawn is None or not self._drawn[0] <= first <= first + count <= self._drawn[0] + self._drawn[1]:
             together = max(count, self.eager_chunk)
             self._drawn = first, together, Draws.of_steps(self.learner.model.seed_tensor, first, together)

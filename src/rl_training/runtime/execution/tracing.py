@@ -1,9 +1,9 @@
 """A gradient step as one graph of operations: traced from the learner's own code, its networks merged into few launches.
 
-The algorithms know nothing of this. Their loss and its backward pass are run once with recording tensors; what comes out is
-a pure function of parameters, targets, packed rows and random numbers. Networks that wait for the same things are then
-joined: each call of the operators of `models.mlp_ops` takes a list of networks, and lists can be put together. (On the CPU
-there are no such calls, and nothing is joined.)
+The algorithms are not aware of this. Their loss and its backward pass are traced once; the result is a pure function of
+parameters, targets, packed rows and random numbers. Independent networks are then merged: each call of the operators in
+`models.mlp.operators` takes a list of networks, and lists can be concatenated. On the CPU there are no such calls, and
+nothing is merged.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,7 +27,7 @@ MakeBatch = Callable[[Tensor, Tensor | None], Batch]
 
 @dataclass(frozen=True)
 class Variant:
-    """What may differ from one gradient step to another: the groups trained, whether targets follow, whether it reports."""
+    """What may differ between gradient steps: the groups trained, whether targets are updated, and whether they report."""
 
     due: tuple[str, ...]
     targets: bool
@@ -36,7 +36,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a traced step gives: the gradients of the due groups, its metrics, or both."""
+    """What a traced step returns: the gradients of the due groups, its metrics, or both."""
 
     due: tuple[str, ...]
     gradients: bool = True
@@ -45,13 +45,13 @@ class Wanted:
 
 @dataclass(frozen=True)
 class TracedStep:
-    """One step's results as a graph of trained and target buffers, rows, prior flags if any, and draws."""
+    """One step as a graph; its inputs are trained and target buffers, rows, prior flags if any, and draws."""
 
     graph: fx.GraphModule
-    segments: tuple[str, ...]  # whose gradients are the first results
-    metrics: tuple[str, ...]  # the others
-    streams: tuple[DrawKey, ...]  # of the last inputs
-    example: tuple[Tensor | None, ...]  # of all inputs
+    segments: tuple[str, ...]  # segments whose gradients are the first results
+    metrics: tuple[str, ...]  # names of the other results
+    streams: tuple[DrawKey, ...]  # random streams of the last inputs
+    example: tuple[Tensor | None, ...]  # example values of all inputs
 
 
 def variant_at(learner: Learner[Any, Any], step: int, *, report: bool) -> Variant:
@@ -64,12 +64,12 @@ def variant_at(learner: Learner[Any, Any], step: int, *, report: bool) -> Varian
 def trace_step(
     learner: Learner[Any, Any], wanted: Wanted, rows: Tensor, prior: Tensor | None, make_batch: MakeBatch, precision: str
 ) -> TracedStep:
-    """Return the wanted results of a step as a graph; nothing of the learner changes."""
+    """Return the wanted results of a step as a graph; the learner is not changed."""
     model = learner.model
-    learner.buffers()  # has its optimizer made now, not while recording
+    learner.buffers()  # creates the optimizer now, not while tracing
     draws = Draws.of_steps(model.seed_tensor, 0)
     with mlp_ops.fused_networks(precision):
-        learner.loss(make_batch(rows, prior), Step(draws, wanted.due, wanted.metrics))  # to learn what it draws
+        learner.loss(make_batch(rows, prior), Step(draws, wanted.due, wanted.metrics))  # records the streams it draws
         streams, segments, names = draws.streams, list[str](), list[str]()
 
         def step(trained: Tensor, targets: Tensor, rows: Tensor, prior: Tensor | None, *drawn: Tensor) -> list[Tensor]:
@@ -77,28 +77,28 @@ def trace_step(
                 given = Step(Draws.given(model.seed_tensor, streams, drawn), wanted.due, wanted.metrics)
                 loss, metrics = learner.loss(make_batch(rows, prior), given)
                 gradients = learner.gradients(loss, wanted.due) if wanted.gradients else {}
-                told = summarize(metrics) if wanted.metrics else {}
-            segments[:], names[:] = gradients, told
-            return [*gradients.values(), *told.values()]
+                reported = summarize(metrics) if wanted.metrics else {}
+            segments[:], names[:] = gradients, reported
+            return [*gradients.values(), *reported.values()]
 
         example = (model.trained.flat, model.targets.flat, rows, prior, *draws.values_of_step(streams))
         recorded = make_fx(step)(*example)
-        graph = make_fx(torch.func.functionalize(recorded))(*example)  # without writes in place its order can be changed
+        graph = make_fx(torch.func.functionalize(recorded))(*example)  # without in-place writes nodes can be reordered
     merge_networks(graph)
     return TracedStep(graph, tuple(segments), tuple(names), streams, example)
 
 
 _FORWARD = torch.ops.rl_training.mlp_forward.default
-_SLOPES = torch.ops.rl_training.mlp_hidden_slopes.default
+_HIDDEN_GRADIENTS = torch.ops.rl_training.mlp_hidden_gradients.default
 _GRADIENTS = torch.ops.rl_training.mlp_gradients.default
-_RESULTS = {_FORWARD: 2, _SLOPES: 2, _GRADIENTS: 1}  # tensors that one job gives
+_RESULTS = {_FORWARD: 2, _HIDDEN_GRADIENTS: 2, _GRADIENTS: 1}  # tensors that one job returns
 
 
 def merge_networks(module: fx.GraphModule) -> None:
-    """Join the networks of a graph that do not wait for one another, in place.
+    """Merge the calls of independent networks in a graph, in place.
 
-    A network's depth is the number of networks on the longest way to it; those of one kind, depth and shape are independent.
-    Gradients of parameters, for which nobody waits, are all put at the end.
+    A network's depth is the number of networks on the longest path to it; networks of one kind, depth and shape are
+    independent. Parameter gradients, which no network depends on, are merged regardless of depth.
     """
     graph = module.graph
     graph.eliminate_dead_code()
@@ -122,11 +122,11 @@ def _encoded(node: fx.Node) -> Sequence[int]:
 
 
 def _depths(graph: fx.Graph) -> dict[fx.Node, int]:
-    """For each node the number of networks before it on the longest way."""
+    """For each node the number of networks before it on the longest path."""
     depths: dict[fx.Node, int] = {}
     for node in graph.nodes:
-        ways = [depths[source] + (source.target in _RESULTS) for source in node.all_input_nodes]
-        depths[node] = max(ways, default=0)
+        paths = [depths[source] + (source.target in _RESULTS) for source in node.all_input_nodes]
+        depths[node] = max(paths, default=0)
     return depths
 
 
@@ -147,31 +147,31 @@ def _merge(graph: fx.Graph, nodes: Sequence[fx.Node]) -> None:
 
 
 def _sort(graph: fx.Graph) -> None:
-    """Put the nodes into an order in which each comes after what it needs, and otherwise as they were."""
+    """Sort the nodes topologically, and otherwise keep their order."""
     order: list[fx.Node] = []
-    placed: set[fx.Node] = set()
+    visited: set[fx.Node] = set()
 
-    def place(node: fx.Node) -> None:
+    def visit(node: fx.Node) -> None:
         stack = [node]
         while stack:
             top = stack[-1]
-            missing = [source for source in top.all_input_nodes if source not in placed]
+            missing = [source for source in top.all_input_nodes if source not in visited]
             if missing:
                 stack.extend(reversed(missing))
                 continue
             stack.pop()
-            if top not in placed:
-                placed.add(top)
+            if top not in visited:
+                visited.add(top)
                 order.append(top)
 
     for node in list(graph.nodes):
-        place(node)
+        visit(node)
     for before, after in pairwise(order):
         before.append(after)
 
 
 def launches(module: fx.GraphModule) -> dict[str, int]:
-    """Return how many calls of each operator of the networks a graph makes."""
+    """Return the number of calls of each network operator in a graph."""
     found: list[Any] = [node.target for node in module.graph.nodes if node.target in _RESULTS]
-    names = {_FORWARD: "mlp_forward", _SLOPES: "mlp_hidden_slopes", _GRADIENTS: "mlp_gradients"}
+    names = {_FORWARD: "mlp_forward", _HIDDEN_GRADIENTS: "mlp_hidden_gradients", _GRADIENTS: "mlp_gradients"}
     return {name: sum(target is wanted for target in found) for wanted, name in names.items()}

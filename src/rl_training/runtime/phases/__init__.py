@@ -1,1 +1,1 @@
-"""What a position of a run is: gradient steps on a dataset, or environment steps."""
+"""The phases of a run, which count in gradient steps on a dataset or in environment steps."""

@@ -1,4 +1,4 @@
-"""What a phase is: a stretch of a run in one unit, and what the loop asks of it."""
+"""The interface of a phase: a part of a run that counts in one unit."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -17,26 +17,26 @@ from rl_training.runtime.schedules import schedule_factor
 class Phase(ABC):
     """Advances a learner by gradient steps or by environment steps; methods count in that unit from the phase's beginning.
 
-    A run is one phase after another on one axis of positions, from `first` to `last`. Intervals count from a phase's
+    A run is a sequence of phases; each covers the run's positions from `first` to `last`. Intervals count from a phase's
     beginning, and its end is always evaluated and saved.
     """
 
-    unit = "step"  # what is counted
+    unit = "step"  # name of the unit in messages
 
     def __init__(self, steps: GradientSteps, schedules: Mapping[str, str], length: int) -> None:
         self.steps, self.length, self.first = steps, length, 0
-        self._span = length  # of the schedules, also where the phase is cut short
+        self._span = length  # of the schedules, also if `length` is reduced later
         self._schedules = {group: schedules.get(group, "constant") for group in steps.learner.model.trained.groups}
 
     @property
     def last(self) -> int:
-        """The position of the run at which the phase ends."""
+        """The run's position at which the phase ends."""
         return self.first + self.length
 
     @property
     @abstractmethod
     def chunk(self) -> int:
-        """Most units between two checks of the watchdog and the signals."""
+        """The maximum number of units between two checks of the watchdog and the signals."""
 
     @property
     def gradient_steps(self) -> int:
@@ -48,36 +48,36 @@ class Phase(ABC):
         return {group: schedule_factor(name, done, self._span) for group, name in self._schedules.items()}
 
     def prepare(self, done: int, count: int) -> None:
-        """Do what can fail outside the learner before `run` is called with the same units."""
+        """Do what can fail outside the learner, before `run` is called with the same arguments."""
         del done, count
 
     @abstractmethod
     def run(self, done: int, count: int) -> Metrics:
-        """Advance by `count` units; return the metrics of the last gradient step, none if there was none."""
+        """Advance by `count` units; return the metrics of the last gradient step, empty if there was none."""
 
     @abstractmethod
     def counters(self, done: int) -> dict[str, int]:
-        """Return the counters, as metric rows and the names of checkpoints show them."""
+        """Return the counters shown in metric rows and in the names of checkpoints."""
 
     def label(self, done: int) -> str:
-        """Return words such as `step 120`."""
+        """Return a label such as `step 120`."""
         return f"{self.unit} {done}"
 
     def member_metrics(self, member: int) -> dict[str, float]:
-        """Return what a log row shows of a member beside the learner's metrics."""
+        """Return a member's metrics for a log row, in addition to the learner's."""
         del member
         return {}
 
     def freeze(self, members: Collection[int]) -> None:
-        """Learn which members have stopped."""
+        """Freeze these members, which have stopped."""
         del members
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return what a checkpoint holds beside the learner, under names that begin with `online/`."""
+        """Return tensors for a checkpoint in addition to the learner's, under names that begin with `online/`."""
         return {}
 
     def write_files(self) -> dict[str, Any]:
-        """Write what a checkpoint only refers to, and return the references."""
+        """Write the files that a checkpoint refers to, and return the references."""
         return {}
 
     def state(self) -> dict[str, Any]:
@@ -85,7 +85,7 @@ class Phase(ABC):
         return {}
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        """Take back what `tensors`, `write_files` and `state` gave."""
+        """Restore what `tensors`, `write_files` and `state` saved."""
         del checkpoint
 
     def prune_files(self, referenced: Callable[[], Collection[str] | None]) -> None:
@@ -93,19 +93,19 @@ class Phase(ABC):
         del referenced
 
     def close(self) -> None:
-        """Let go of whatever is held."""
+        """Release threads, files and environments."""
         self.steps.batches.close()
 
 
 def in_sequence(phases: list[Phase]) -> list[Phase]:
-    """Return the phases, each beginning where the one before it ends."""
+    """Return the phases, with each set to begin where the previous one ends."""
     for before, after in pairwise(phases):
         after.first = before.last
     return phases
 
 
 def position_of(phases: Sequence[Phase], checkpoint: Checkpoint) -> int:
-    """Return the position of a run at which a checkpoint stands; one that does not fit the phases is refused."""
+    """Return the position of a checkpoint in the run; raise a ConfigError for one that does not fit the phases."""
     phase = phases[0] if checkpoint.env_step is None else phases[-1]
     if phase is not phases[-1] and checkpoint.position > phase.length:
         raise ConfigError(

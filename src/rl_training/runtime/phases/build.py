@@ -1,4 +1,4 @@
-"""The phases of a run, put together from its config."""
+"""Builds the phases of a run from its config."""
 
 from collections.abc import Callable
 from contextlib import ExitStack, closing
@@ -26,8 +26,8 @@ from rl_training.runtime.progress import Reporter
 
 
 @dataclass(frozen=True)
-class Workplace:
-    """What the phases of a run are built from; phases are closed with `stack`."""
+class PhaseBuilder:
+    """Builds phases from the parts of a run; they are closed with `stack`."""
 
     config: RunConfig[Any]
     learner: Learner[Any, Any]
@@ -39,13 +39,13 @@ class Workplace:
     stack: ExitStack
 
     def offline(self, schedules: dict[str, str], length: Callable[[int], int], *, prior: bool = False) -> OfflinePhase:
-        """Return gradient steps on the data; `length` gives their number, and what schedules span, from an epoch's steps."""
+        """Return gradient steps on the data; `length` maps an epoch's steps to their number, which schedules span."""
         if self.data is None:
             raise ConfigError(f"{self.config.algo} has no data to learn from")
         model, batch_size = self.learner.model, self.config.algo_kwargs.batch_size
         batches = dataset_batches(self.data, model.seed_tensor, batch_size, model.device, prior=prior)
         if isinstance(batches, PrefetchedBatches):
-            self.reporter.note(f"data: {batches.whereabouts}")
+            self.reporter.note(f"data: {batches.location}")
         steps_per_epoch = -(-len(self.data) // batch_size)
         phase = OfflinePhase(GradientSteps(self.learner, batches), schedules, length(steps_per_epoch))
         return self.stack.enter_context(closing(phase))
@@ -53,7 +53,7 @@ class Workplace:
     def online(
         self, plan: OnlinePlan, schedules: dict[str, str], capacity: int, prior: ProcessedDataset | None
     ) -> OnlinePhase:
-        """Return interaction with the environment; `prior` data lies in the replay buffer beside what is collected."""
+        """Return interaction with the environment; `prior` data is stored in the replay buffer with what is collected."""
         config, model = self.config, self.learner.model
         if config.env_id is None:
             raise ConfigError(f"{config.algo} learns in an environment: set env_id")
@@ -64,14 +64,14 @@ class Workplace:
         return self.stack.enter_context(closing(phase))
 
 
-def offline_phases(place: Workplace) -> tuple[list[Phase], int]:
-    """Return gradient steps on the data, then interaction if the config has a `finetune` block; and the steps planned.
+def offline_phases(builder: PhaseBuilder) -> tuple[list[Phase], int]:
+    """Return gradient steps on the data, then interaction if the config has a `finetune` block; and the planned steps.
 
-    A finetune is not among the steps planned: it may be asked for before the run starts or after it has ended, and must make
-    no difference to how the run is executed.
+    Planned steps leave out the finetune: it may be requested before the run starts or after it has ended, and must not
+    change how the run is executed.
     """
-    config, block = place.config, place.config.finetune
-    phase = place.offline(config.schedules, lambda steps_per_epoch: total_steps(config, steps_per_epoch))
+    config, block = builder.config, builder.config.finetune
+    phase = builder.offline(config.schedules, lambda steps_per_epoch: total_steps(config, steps_per_epoch))
     budget = phase.length
     if block is None:
         return [phase], budget
@@ -79,15 +79,15 @@ def offline_phases(place: Workplace) -> tuple[list[Phase], int]:
     if switch > budget:
         raise ConfigError(f"finetune.from_step = {switch} lies beyond the offline budget of {budget} steps")
     phase.length = switch  # schedules still span the whole budget
-    prior = None if place.data is None else in_memory(place.data, "a finetune")
-    online = place.online(_finetune_plan(config, block, switch), {}, block.buffer_capacity, prior)
+    prior = None if builder.data is None else in_memory(builder.data, "a finetune")
+    online = builder.online(_finetune_plan(config, block, switch), {}, block.buffer_capacity, prior)
     return in_sequence([phase, online]), budget
 
 
-def online_phases(place: Workplace) -> tuple[list[Phase], int]:
-    """Return interaction, after gradient steps on prior data alone where the config asks for them; and the steps planned."""
-    config, kwargs = place.config, place.config.algo_kwargs
-    prior = None if place.data is None else in_memory(place.data, config.algo)
+def online_phases(builder: PhaseBuilder) -> tuple[list[Phase], int]:
+    """Return interaction, preceded by gradient steps on prior data only if the config has them; and the planned steps."""
+    config, kwargs = builder.config, builder.config.algo_kwargs
+    prior = None if builder.data is None else in_memory(builder.data, config.algo)
     pretraining = 0 if prior is None else kwargs.offline_pretrain_updates
     rhythm = _rhythm(kwargs)
     env_steps = config.total_timesteps
@@ -101,10 +101,10 @@ def online_phases(place: Workplace) -> tuple[list[Phase], int]:
         first_gradient_step=pretraining,
         share=None if prior is None else PriorShare(kwargs.offline_batch_ratio, kwargs.offline_batch_ratio, 0),
     )
-    online = place.online(plan, config.schedules, kwargs.buffer_capacity, prior)
+    online = builder.online(plan, config.schedules, kwargs.buffer_capacity, prior)
     if not pretraining:
         return [online], online.gradient_steps
-    offline = place.offline({}, lambda _: pretraining, prior=True)
+    offline = builder.offline({}, lambda _: pretraining, prior=True)
     return in_sequence([offline, online]), pretraining + online.gradient_steps
 
 
@@ -133,7 +133,7 @@ def _rhythm(config: CollectionConfig) -> UpdateRhythm:
 
 
 def _returns(data: ProcessedDataset, kwargs: Any) -> Returns | None:
-    """How fresh episodes get their returns: as the data's rows got theirs, if they did."""
+    """The function that computes the returns of fresh episodes, as for the data; None if the data has none."""
     if not any(name == "returns_to_go" for name, _ in data.layout.fields):
         return None
     return partial(compute_returns_to_go, gamma=kwargs.gamma, tail=kwargs.tail, failure_reward=kwargs.failure_reward)

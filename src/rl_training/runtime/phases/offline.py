@@ -5,15 +5,15 @@ from rl_training.runtime.phases.base import Phase
 
 
 class OfflinePhase(Phase):
-    """Gradient steps, and nothing else; the unit is a gradient step."""
+    """Gradient steps only; the unit is a gradient step."""
 
     @property
     def chunk(self) -> int:
-        """Most steps between two checks of the watchdog and the signals."""
+        """The maximum number of steps between two checks of the watchdog and the signals."""
         return self.steps.chunk
 
     def prepare(self, done: int, count: int) -> None:
-        """Fetch the batches of the next steps; nothing of the learner changes."""
+        """Fetch the batches of the next steps; the learner is not changed."""
         self.steps.batches.prepare(done, count)
 
     def run(self, done: int, count: int) -> Metrics:

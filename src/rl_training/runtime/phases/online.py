@@ -25,7 +25,7 @@ from rl_training.runtime.phases.base import Phase
 
 @dataclass(frozen=True)
 class UpdateRhythm:
-    """Which environment steps are followed by updates: every `frequency` steps once `starts` are taken, `updates` each."""
+    """When updates happen: `updates` of them every `frequency` environment steps, once `starts` steps are taken."""
 
     starts: int
     frequency: int
@@ -39,13 +39,13 @@ class UpdateRhythm:
         return max(0, env_step // self.frequency - self._rounds_before_start()) * self.updates
 
     def env_steps(self, gradient_steps: int) -> int:
-        """Return the environment steps after which no further round fits into a budget of gradient steps."""
+        """Return the environment steps up to the last round of updates that fits into a budget of gradient steps."""
         return (self._rounds_before_start() + gradient_steps // self.updates) * self.frequency
 
 
 @dataclass(frozen=True)
 class PriorShare:
-    """Which share of a batch is prior data: `start` at first, moving to `end` over `anneal_steps` environment steps."""
+    """The share of prior data in a batch: annealed from `start` to `end` over `anneal_steps` environment steps."""
 
     start: float
     end: float
@@ -59,19 +59,19 @@ class PriorShare:
 
 @dataclass(frozen=True)
 class OnlinePlan:
-    """What an online phase does, whatever algorithm it trains."""
+    """The settings of an online phase, independent of the algorithm."""
 
     env_steps: int
     batch_size: int
     rhythm: UpdateRhythm
     random_steps: int  # environment steps with uniformly random actions at the start
     first_gradient_step: int = 0  # gradient steps taken before the phase
-    share: PriorShare | None = None  # None: prior data, where there is any, is one pool with the fresh
+    share: PriorShare | None = None  # None: prior data, if any, and fresh transitions are one pool
     rate: float = 1.0  # factor of every learning rate
 
 
 class OnlinePhase(Phase):
-    """Interaction and gradient steps in a fixed rhythm; the unit is an environment step."""
+    """Environment steps with gradient steps at fixed intervals; the unit is an environment step."""
 
     unit = "env step"
 
@@ -93,7 +93,7 @@ class OnlinePhase(Phase):
 
     @property
     def chunk(self) -> int:
-        """Most environment steps between two checks of the watchdog and the signals."""
+        """The maximum number of environment steps between two checks of the watchdog and the signals."""
         updates_per_step = self.plan.rhythm.updates / self.plan.rhythm.frequency
         return max(1, min(CHUNK_LIMIT, int(self.steps.eager_chunk / updates_per_step)))
 
@@ -107,7 +107,7 @@ class OnlinePhase(Phase):
         return self.plan.rhythm.gradient_steps(self.length)
 
     def run(self, done: int, count: int) -> Metrics:
-        """Take `count` environment steps and the updates that belong to them."""
+        """Take `count` environment steps and their updates."""
         acting = Draws.of_steps(self.steps.learner.model.seed_tensor, done, count)
         rhythm = self.plan.rhythm
         last = rhythm.gradient_steps(done + count)
@@ -122,7 +122,7 @@ class OnlinePhase(Phase):
         return metrics
 
     def _learn(self, env_step: int, done: int, count: int, *, report: bool) -> Metrics:
-        """Take a round of updates; with a report, return the metrics of its last."""
+        """Take a round of updates; with `report`, return the metrics of the last."""
         share, rates = self.plan.share, self.rates(env_step)
         self.batches.refresh(0 if share is None else share.rows(env_step, self.plan.batch_size))
         moving = (lambda _offset: rates) if any(rate != 1.0 for rate in rates.values()) else None
@@ -142,24 +142,24 @@ class OnlinePhase(Phase):
         return {"env_step": done, "step": self.plan.first_gradient_step + self.plan.rhythm.gradient_steps(done)}
 
     def member_metrics(self, member: int) -> dict[str, float]:
-        """Return what the last whole episode of a member gave."""
+        """Return the metrics of a member's last complete episode."""
         return self.collector.metrics(member)
 
     def freeze(self, members: Collection[int]) -> None:
-        """Let the environments of stopped members stand still."""
+        """Stop stepping the environments of stopped members."""
         self.collector.freeze(members)
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return the current episodes, and the transitions that wait for the end of theirs."""
+        """Return the current episodes, and the transitions that may still change when their episode ends."""
         pending = self.buffer.rows(self._settled(), self.buffer.added)
         return {**self.collector.tensors(), "online/pending": torch.from_numpy(pending)}
 
     def _settled(self) -> int:
-        """The number of transitions that will not change any more, of every member."""
+        """The number of transitions that will not change any more for any member."""
         return max(int(self.buffer.ready.min()), self.buffer.oldest)
 
     def write_files(self) -> dict[str, Any]:
-        """Write the transitions that are new since the last checkpoint; return the segments of all that the buffer holds."""
+        """Write the transitions that are new since the last checkpoint; return the segments of all the buffer holds."""
         return {"replay": self.store.save(self.buffer, self._settled())}
 
     def state(self) -> dict[str, Any]:
@@ -167,7 +167,7 @@ class OnlinePhase(Phase):
         return {"episodes": self.collector.state(), "replay_ready": self.buffer.ready.tolist()}
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        """Take back replay and environments."""
+        """Restore replay and environments."""
         if "episodes" not in checkpoint.state or checkpoint.env_step is None:
             raise CheckpointError(f"{checkpoint.path}: is not the checkpoint of an online run")
         rows = self._stored_rows(checkpoint, checkpoint.env_step)
@@ -175,11 +175,11 @@ class OnlinePhase(Phase):
         lost = self.collector.restore(checkpoint.state["episodes"], checkpoint.tensors, self.warn)
         for member in lost:
             self.buffer.cut(member)
-        if not lost:  # otherwise the rows have changed, and the next save writes them anew
+        if not lost:  # otherwise the rows have changed, and the next save rewrites them
             self.store.adopt(checkpoint)
 
     def _stored_rows(self, checkpoint: Checkpoint, added: int) -> NDArray[np.float32]:
-        """The transitions of a checkpoint, settled and pending; refused unless they are just those the buffer held."""
+        """The transitions of a checkpoint, settled and pending; raise unless they are exactly those the buffer held."""
         try:
             pending, segments = checkpoint.tensors["online/pending"].numpy(), checkpoint.state["replay"]
             settled = read_replay(checkpoint)
@@ -189,13 +189,13 @@ class OnlinePhase(Phase):
             if rows.shape != shape or rows.shape[1] < min(added, self.buffer.capacity):
                 raise CheckpointError(f"{checkpoint.path}: its replay is {rows.shape}, {shape} is needed")
             if len(checkpoint.state["replay_ready"]) != self.buffer.members:
-                raise CheckpointError(f"{checkpoint.path}: its replay is of another number of members")
+                raise CheckpointError(f"{checkpoint.path}: its replay has another number of members")
         except (KeyError, TypeError, ValueError) as error:
-            raise CheckpointError(f"{checkpoint.path}: its replay is not described as this version does ({error})") from error
+            raise CheckpointError(f"{checkpoint.path}: its replay is described in an unknown way ({error})") from error
         return rows
 
     def prune_files(self, referenced: Callable[[], Collection[str] | None]) -> None:
-        """Remove the segments that no checkpoint refers to; none, when a checkpoint cannot be read."""
+        """Remove the segments that no checkpoint refers to; keep all if a checkpoint cannot be read."""
         if (names := referenced()) is not None:
             self.store.prune(names)
 

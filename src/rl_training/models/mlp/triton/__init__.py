@@ -1,1 +1,1 @@
-"""Triton kernels and their launches; loaded only where a GPU runs compiled steps."""
+"""Triton kernels and the functions that launch them; imported only where a GPU runs compiled steps."""

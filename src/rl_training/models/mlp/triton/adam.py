@@ -1,4 +1,4 @@
-"""Adam and polyak as one Triton kernel over the flat buffers."""
+"""Adam and polyak averaging as one Triton kernel over the flat buffers."""
 
 import triton
 import triton.language as tl
@@ -24,18 +24,18 @@ def adam_kernel(
     BETA1: tl.constexpr,
     BETA2: tl.constexpr,
 ):
-    """Adam on some segments of the flat buffers, and polyak of their targets, in one pass over memory.
+    """Apply Adam to some segments of the flat buffers, and polyak averaging to their targets, in one pass over memory.
 
-    A segment is (first program, column, size, group, column of its target or -1); `factors` holds for each member and group
-    what multiplies m / (sqrt(v) + e), and e.
+    A segment is (first program, column, size, group, column of its target or -1); `factors` holds the factor of
+    m / (sqrt(v) + e), and e, for each member and group.
     """
     segment = which(META, SEGMENTS)
     member = tl.program_id(1)
-    place = (tl.program_id(0) - pick(segment, META, 0, SEGMENTS)) * BLOCK + tl.arange(0, BLOCK)
+    offset = (tl.program_id(0) - pick(segment, META, 0, SEGMENTS)) * BLOCK + tl.arange(0, BLOCK)
     size = pick(segment, META, 2, SEGMENTS)
-    live = place < size
-    gradient = tl.load(pick_pointer(segment, gradients, SEGMENTS) + member.to(tl.int64) * size + place, mask=live, other=0.0)
-    column = member.to(tl.int64) * ROW + pick(segment, META, 1, SEGMENTS) + place
+    live = offset < size
+    gradient = tl.load(pick_pointer(segment, gradients, SEGMENTS) + member.to(tl.int64) * size + offset, mask=live, other=0.0)
+    column = member.to(tl.int64) * ROW + pick(segment, META, 1, SEGMENTS) + offset
     m = tl.load(first + column, mask=live, other=0.0)
     v = tl.load(second + column, mask=live, other=0.0)
     p = tl.load(parameters + column, mask=live, other=0.0)
@@ -48,6 +48,6 @@ def adam_kernel(
     tl.store(parameters + column, p, mask=live)
     target_column = pick(segment, META, 4, SEGMENTS)
     if target_column >= 0:
-        followed = targets + member.to(tl.int64) * TARGET_ROW + target_column + place
+        followed = targets + member.to(tl.int64) * TARGET_ROW + target_column + offset
         old = tl.load(followed, mask=live, other=0.0)
         tl.store(followed, old + tl.load(tau + member) * (p - old), mask=live)

@@ -1,7 +1,7 @@
-"""What the Triton kernels share: products in a precision, and the table that says which job a program works for.
+"""What the Triton kernels share: products in a precision, and the lookup of the job that a program belongs to.
 
-One launch serves a list of jobs. Everything that differs between them is known when the kernel is compiled (`META`, a row of
-numbers per job that begins with its first program), except the addresses.
+One launch runs a list of jobs. Everything that differs between them, except the addresses, is known when the kernel is
+compiled: `META` has a row of numbers per job, beginning with its first program.
 """
 
 import triton
@@ -10,7 +10,7 @@ import triton.language as tl
 
 @triton.jit
 def product(a, b, total, PRECISION: tl.constexpr):
-    """Total + a @ b."""
+    """Return total + a @ b."""
     if PRECISION == "bf16":
         result = tl.dot(a.to(tl.bfloat16), b.to(tl.bfloat16), total)
     else:
@@ -20,7 +20,7 @@ def product(a, b, total, PRECISION: tl.constexpr):
 
 @triton.jit
 def which(META: tl.constexpr, JOBS: tl.constexpr):
-    """The job of this program; the first field of a job is its first program."""
+    """Return the job of this program; the first field of a job is its first program."""
     program = tl.program_id(0)
     job = program * 0
     for other in tl.static_range(1, JOBS):
@@ -30,7 +30,7 @@ def which(META: tl.constexpr, JOBS: tl.constexpr):
 
 @triton.jit
 def pick(job, META: tl.constexpr, FIELD: tl.constexpr, JOBS: tl.constexpr):
-    """A number of the job."""
+    """Return one field of the job's row in META."""
     value = job * 0 + META[0][FIELD]
     for other in tl.static_range(1, JOBS):
         value = tl.where(job == other, META[other][FIELD], value)
@@ -39,7 +39,7 @@ def pick(job, META: tl.constexpr, FIELD: tl.constexpr, JOBS: tl.constexpr):
 
 @triton.jit
 def pick_pointer(job, pointers, JOBS: tl.constexpr):
-    """An address of the job."""
+    """Return the job's pointer."""
     pointer = pointers[0]
     for other in tl.static_range(1, JOBS):
         pointer = tl.where(job == other, pointers[other], pointer)

@@ -1,4 +1,4 @@
-"""Launches of the kernels of stacked perceptrons: tiles, tables of jobs, and which size suits how much work."""
+"""Launches of the kernels of stacked perceptrons: the tables of jobs, and tile sizes chosen by the amount of work."""
 
 from collections.abc import Sequence
 from itertools import accumulate
@@ -9,22 +9,22 @@ import triton
 from torch import Tensor
 
 from rl_training.models.mlp.eager import MLPLayout
-from rl_training.models.mlp.operators import empty_outputs, empty_slopes
+from rl_training.models.mlp.operators import empty_hidden_gradients, empty_outputs
 from rl_training.models.mlp.triton.adam import adam_kernel
-from rl_training.models.mlp.triton.mlp_backward import hidden_slopes_kernel, parameter_gradients_kernel
+from rl_training.models.mlp.triton.mlp_backward import hidden_gradients_kernel, parameter_gradients_kernel
 from rl_training.models.mlp.triton.mlp_forward import forward_kernel
 from rl_training.models.parameters import ALIGNMENT
 
-PROCESSORS = 132  # of the GPU these sizes were chosen on
-MANY_ROWS = 4096  # in one launch, from which on torch makes the gradients of the hidden weights
+PROCESSORS = 132  # multiprocessors of the GPU that the tile sizes were tuned on
+MANY_ROWS = 4096  # stacks times rows of a launch from which torch computes the gradients of the hidden weights
 _USUAL_WIDTH = 256
 _PRECISIONS = {"float32": "ieee", "tf32": "tf32", "bf16": "bf16"}
 
 
 def _forward_tiles(rows: int, precision: str, widest: int) -> dict[str, int]:
-    """Rows per program: few while there are processors to spare, many where programs share the way to the weights.
+    """Tiles of the forward pass: few rows per program while processors are idle, many where reading the weights is the limit.
 
-    In TF32 tiles of 32 rows keep to instructions that read a weight as it lies; larger ones would turn it around first.
+    In TF32, tiles of 32 rows use instructions that read a weight as stored; larger ones would transpose it first.
     """
     if rows <= 16 * PROCESSORS:
         return _fitted({"ROWS": 16, "PAIR": 0, "STEP": 32, "num_warps": 4, "num_stages": 3}, widest)
@@ -34,8 +34,8 @@ def _forward_tiles(rows: int, precision: str, widest: int) -> dict[str, int]:
     return _fitted({"ROWS": 32, "PAIR": pair, "STEP": 16, "num_warps": 4, "num_stages": 4}, widest)
 
 
-def _slope_tiles(rows: int, widest: int) -> dict[str, int]:
-    """The same for the backward pass, which reads every weight as its instructions want it."""
+def _backward_tiles(rows: int, widest: int) -> dict[str, int]:
+    """Tiles of the backward pass, which never has to transpose a weight."""
     if rows <= 16 * PROCESSORS:
         return _fitted({"ROWS": 16, "STEP": 64, "num_warps": 4, "num_stages": 3}, widest)
     if rows <= 64 * PROCESSORS:
@@ -44,13 +44,13 @@ def _slope_tiles(rows: int, widest: int) -> dict[str, int]:
 
 
 def _fitted(options: dict[str, int], widest: int) -> dict[str, int]:
-    """The options for networks wider than usual: smaller tiles, that registers and shared memory still hold."""
+    """The options, with smaller tiles for wider networks, so that they fit into registers and shared memory."""
     times = max(1, widest // _USUAL_WIDTH)
     return {**options, "ROWS": max(16, options["ROWS"] // times), "STEP": max(16, options["STEP"] // times)}
 
 
 def _gradient_tiles(stacks: int, precision: str) -> dict[str, int]:
-    """Tiles of the gradient of a weight, as in `_forward_tiles`."""
+    """Tiles of the gradient of a weight."""
     if precision == "bf16":
         size = 64 if stacks <= 32 else 128
         return {"TILE_IN": size, "TILE_OUT": size, "STEP": 64, "num_warps": 4, "num_stages": 3}
@@ -58,7 +58,7 @@ def _gradient_tiles(stacks: int, precision: str) -> dict[str, int]:
 
 
 def _tiles_of(layout: MLPLayout, small: int, options: dict[str, Any]) -> int:
-    """Tiles of the gradients of one stack: between hidden layers (or their biases alone), of the last layer, of the first."""
+    """The number of tiles of one stack: of gradients between hidden layers (or of biases only), and at either end."""
     down = [triton.cdiv(width, options["TILE_IN"]) for width in layout.hidden]
     across = [triton.cdiv(width, options["TILE_OUT"]) for width in layout.hidden]
     hidden = sum(a * b if options["HIDDEN"] else b for a, b in zip(down, across[1:], strict=False))
@@ -66,7 +66,7 @@ def _tiles_of(layout: MLPLayout, small: int, options: dict[str, Any]) -> int:
 
 
 def _rows_of_part(rows: int, programs: int) -> int:
-    """Rows after which a sum is cut, so that long sums keep the processors busy; the parts are added in their order."""
+    """Rows per partial sum: long sums are split to keep the processors busy, and the parts are added in order."""
     parts = max(1, min(4 * PROCESSORS // programs, rows // 256))
     return int(triton.cdiv(triton.cdiv(rows, parts), 64) * 64)
 
@@ -76,16 +76,16 @@ def _padded(size: int) -> int:
 
 
 def _first_programs(programs: Sequence[int]) -> list[int]:
-    """The first program of each job in a launch that gives the jobs these many."""
+    """The first program of each job, given the number of programs of each."""
     return [0, *accumulate(programs[:-1])]
 
 
 def _shapes(layouts: Sequence[MLPLayout], precision: str) -> dict[str, Any]:
-    """What every kernel of perceptrons is compiled for."""
+    """The constants that all perceptron kernels share."""
     hidden = layouts[0].hidden
-    places = tuple(tuple(number for place in layout.places for number in place) for layout in layouts)
+    locations = tuple(tuple(number for location in layout.locations for number in location) for layout in layouts)
     return {
-        "PLACES": places,
+        "PLACES": locations,
         "WIDTHS": hidden,
         "JOBS": len(layouts),
         "LAYERS": len(hidden),
@@ -94,7 +94,7 @@ def _shapes(layouts: Sequence[MLPLayout], precision: str) -> dict[str, Any]:
 
 
 def _contiguous_rows(parts: Sequence[Tensor]) -> list[Tensor]:
-    """The parts with neighbouring features side by side, as the kernels read them."""
+    """The parts with contiguous features, as the kernels read them."""
     return [part if part.stride(-1) == 1 else part.contiguous() for part in parts]
 
 
@@ -160,7 +160,7 @@ def forward(
     return results
 
 
-def hidden_slopes(
+def hidden_gradients(
     columns: Sequence[Tensor],
     gradients: Sequence[Tensor],
     saved: Sequence[Tensor],
@@ -169,16 +169,16 @@ def hidden_slopes(
     precision: str,
     **tiles: Any,
 ) -> list[Tensor]:
-    """Launch the backward pass to hidden layers and inputs of all jobs; see `mlp_hidden_slopes`."""
+    """Launch the backward pass to hidden layers and inputs of all jobs; see `mlp_hidden_gradients`."""
     gradients = [gradient.contiguous() for gradient in gradients]
-    results = empty_slopes(gradients, saved, wanted)
+    results = empty_hidden_gradients(gradients, saved, wanted)
     members, rows = columns[0].shape[0], [gradient.shape[2] for gradient in gradients]
     stacks = [members * layout.ensemble for layout in layouts]
-    options = _slope_tiles(sum(s * r for s, r in zip(stacks, rows, strict=True)), max(layouts[0].hidden)) | tiles
+    options = _backward_tiles(sum(s * r for s, r in zip(stacks, rows, strict=True)), max(layouts[0].hidden)) | tiles
     options["STEP"] = min((options["STEP"], *layouts[0].hidden))
     programs = [s * triton.cdiv(r, options["ROWS"]) for s, r in zip(stacks, rows, strict=True)]
     table = _jobs(layouts, members, rows, programs, [own.stride(0) for own in columns], None, wanted)
-    hidden_slopes_kernel[(sum(programs),)](
+    hidden_gradients_kernel[(sum(programs),)](
         *(tuple(columns), tuple(gradients), tuple(saved), tuple(results[::2]), tuple(results[1::2])),
         META=table,
         OUT=max(_power(layout.widths[-1]) for layout in layouts),
@@ -195,12 +195,12 @@ def parameter_gradients(
     second_widths: Sequence[int],
     gradients: Sequence[Tensor],
     saved: Sequence[Tensor],
-    slopes: Sequence[Tensor],
+    hidden: Sequence[Tensor],
     layouts: Sequence[MLPLayout],
     precision: str,
     **tiles: Any,
 ) -> list[Tensor]:
-    """Launch the gradients of the parameters of all jobs; see `mlp_gradients`."""
+    """Launch the parameter gradients of all jobs; see `mlp_gradients`."""
     firsts, seconds = _contiguous_rows(firsts), _contiguous_rows(seconds)
     gradients = [gradient.contiguous() for gradient in gradients]
     members, rows = gradients[0].shape[0], [gradient.shape[2] for gradient in gradients]
@@ -222,7 +222,7 @@ def parameter_gradients(
     last = [number for pair in zip(filled, tiles_of, strict=True) for number in pair]
     table = _jobs(layouts, members, rows, programs, [0] * len(layouts), fields, last)
     parameter_gradients_kernel[(sum(programs),)](
-        *(tuple(firsts), tuple(seconds), tuple(gradients), tuple(saved), tuple(slopes), tuple(partial)),
+        *(tuple(firsts), tuple(seconds), tuple(gradients), tuple(saved), tuple(hidden), tuple(partial)),
         META=table,
         SMALL=small,
         **_shapes(layouts, precision),
@@ -230,24 +230,24 @@ def parameter_gradients(
     )
     results = [values[0] if len(values) == 1 else values.sum(0) for values in partial]
     if not options["HIDDEN"]:
-        for job in zip(layouts, saved, slopes, results, rows, strict=True):
+        for job in zip(layouts, saved, hidden, results, rows, strict=True):
             _hidden_weights(*job, precision)
     return results
 
 
-def _hidden_weights(layout: MLPLayout, saved: Tensor, slopes: Tensor, result: Tensor, rows: int, precision: str) -> None:
-    """Write the gradients of the weights between hidden layers with torch's products, critic by critic in place."""
+def _hidden_weights(layout: MLPLayout, saved: Tensor, hidden: Tensor, result: Tensor, rows: int, precision: str) -> None:
+    """Write the gradients of the weights between hidden layers into `result` with torch's products, critic by critic."""
     shape = (result.shape[0] * layout.ensemble, rows)
-    kept, found = layout.saved_views(saved, *shape), layout.saved_views(slopes, *shape)
-    places = layout.destinations(result)
+    kept, gradients = layout.saved_views(saved, *shape), layout.saved_views(hidden, *shape)
+    outs = layout.destinations(result)
     before = torch.backends.cuda.matmul.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
     try:
         for layer in range(1, len(kept)):
-            place = places[2 * layer]
+            out = outs[2 * layer]
             for critic in range(layout.ensemble):
-                below, above = (v[critic :: layout.ensemble] for v in (kept[layer - 1][0], found[layer][0]))
-                own = place[:, critic] if place.ndim == 4 else place[critic :: layout.ensemble]
+                below, above = (v[critic :: layout.ensemble] for v in (kept[layer - 1][0], gradients[layer][0]))
+                own = out[:, critic] if out.ndim == 4 else out[critic :: layout.ensemble]
                 torch.bmm(below.transpose(1, 2), above, out=own)
     finally:
         torch.backends.cuda.matmul.allow_tf32 = before
@@ -266,7 +266,7 @@ def adam(
     block: int = 1024,
     **options: Any,
 ) -> None:
-    """Launch Adam on segments (column, size, group, column of the target or -1), and polyak of their targets."""
+    """Launch Adam on segments (column, size, group, column of the target or -1), and polyak averaging of their targets."""
     programs = [triton.cdiv(size, block) for _, size, _, _ in segments]
     table = tuple((start, *segment) for start, segment in zip(_first_programs(programs), segments, strict=True))
     adam_kernel[(sum(programs), parameters.shape[0])](

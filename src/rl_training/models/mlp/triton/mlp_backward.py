@@ -1,6 +1,6 @@
-"""The backward pass of stacked perceptrons as two Triton kernels: slopes of hidden layers, gradients of parameters.
+"""The backward pass of stacked perceptrons as two Triton kernels: hidden gradients, parameter gradients.
 
-They follow the forward kernel: a list of jobs per launch, a tile per program, the same precisions, sums in one order.
+As in the forward kernel: a list of jobs per launch, a tile per program, the same precisions, sums in a fixed order.
 """
 
 import triton
@@ -21,7 +21,7 @@ def _times_transposed(
     STEP: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """Rows number `line` of `above` (rows, out) times the transpose of a weight (in, out)."""
+    """Return the rows `line` of `above` (rows, out) times the transpose of a weight (in, out)."""
     unit = tl.arange(0, FAN_IN)
     total = tl.zeros((ROWS, FAN_IN), dtype=tl.float32)
     for start in range(0, FAN_OUT, STEP):
@@ -33,16 +33,16 @@ def _times_transposed(
 
 
 @triton.jit
-def _deactivate(total, kept, slope, line, live, WIDTH: tl.constexpr):
-    """Write the slopes before an activation from those behind it."""
-    place = line[:, None] * WIDTH + tl.arange(0, WIDTH)[None, :]
-    active = tl.load(kept + place, mask=live[:, None], other=0.0) > 0.0
-    tl.store(slope + place, tl.where(active, total, 0.0), mask=live[:, None])
+def _deactivate(total, kept, result, line, live, WIDTH: tl.constexpr):
+    """Write the gradient before an activation, given the gradient after it in `total`."""
+    offset = line[:, None] * WIDTH + tl.arange(0, WIDTH)[None, :]
+    active = tl.load(kept + offset, mask=live[:, None], other=0.0) > 0.0
+    tl.store(result + offset, tl.where(active, total, 0.0), mask=live[:, None])
 
 
 @triton.jit
-def _input_slopes(
-    slope,
+def _input_gradients(
+    hidden,
     weight,
     result,
     line,
@@ -54,25 +54,25 @@ def _input_slopes(
     STEP: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """Slopes at the first `wanted` inputs that a weight (in, out) sees."""
+    """Write the gradients at the first `wanted` inputs of a weight (in, out)."""
     column = tl.arange(0, IN)
     total = tl.zeros((ROWS, IN), dtype=tl.float32)
     for start in range(0, WIDTH, STEP):
         feature = start + tl.arange(0, STEP)
-        g = tl.load(slope + line[:, None] * WIDTH + feature[None, :], mask=live[:, None], other=0.0)
-        place = weight + column[None, :] * WIDTH + feature[:, None]
-        w = tl.load(place, mask=(column < wanted)[None, :], other=0.0)
+        g = tl.load(hidden + line[:, None] * WIDTH + feature[None, :], mask=live[:, None], other=0.0)
+        address = weight + column[None, :] * WIDTH + feature[:, None]
+        w = tl.load(address, mask=(column < wanted)[None, :], other=0.0)
         total = product(g, w, total, PRECISION)
-    place = result + line[:, None] * wanted + column[None, :]
-    tl.store(place, total, mask=live[:, None] & (column < wanted)[None, :])
+    address = result + line[:, None] * wanted + column[None, :]
+    tl.store(address, total, mask=live[:, None] & (column < wanted)[None, :])
 
 
 @triton.jit
-def hidden_slopes_kernel(
+def hidden_gradients_kernel(
     columns,
     gradients,
     saved,
-    slopes,
+    hidden_gradients,
     inputs,
     META: tl.constexpr,
     PLACES: tl.constexpr,
@@ -85,7 +85,7 @@ def hidden_slopes_kernel(
     IN: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """Slopes of the loss at every hidden layer before its activation, laid out like `saved`, and at some of the inputs."""
+    """Write the gradients at every hidden layer before its activation, in the layout of `saved`, and at the wanted inputs."""
     job = which(META, JOBS)
     inside = tl.program_id(0) - pick(job, META, 0, JOBS)
     stacks, ensemble, rows = pick(job, META, 1, JOBS), pick(job, META, 2, JOBS), pick(job, META, 3, JOBS)
@@ -96,10 +96,10 @@ def hidden_slopes_kernel(
     live = row < rows
     line = stack.to(tl.int64) * rows + row
     own = pick_pointer(job, columns, JOBS) + member.to(tl.int64) * pick(job, META, 11, JOBS)
-    kept, slope = pick_pointer(job, saved, JOBS), pick_pointer(job, slopes, JOBS)
+    kept, hidden = pick_pointer(job, saved, JOBS), pick_pointer(job, hidden_gradients, JOBS)
     for layer in tl.static_range(0, LAYERS - 1):
         kept += stacks.to(tl.int64) * rows * WIDTHS[layer]
-        slope += stacks.to(tl.int64) * rows * WIDTHS[layer]
+        hidden += stacks.to(tl.int64) * rows * WIDTHS[layer]
 
     HIGHEST: tl.constexpr = WIDTHS[LAYERS - 1]
     out_width = pick(job, META, 12, JOBS)
@@ -110,37 +110,37 @@ def hidden_slopes_kernel(
     g = tl.load(gradient, mask=live[:, None] & shown[None, :], other=0.0)
     w = tl.load(weight + unit[None, :] * out_width + out[:, None], mask=shown[:, None], other=0.0)
     total = product(g, w, tl.zeros((ROWS, HIGHEST), dtype=tl.float32), PRECISION)
-    _deactivate(total, kept, slope, line, live, HIGHEST)
+    _deactivate(total, kept, hidden, line, live, HIGHEST)
 
     for layer in tl.static_range(LAYERS - 2, -1, -1):
-        above = slope
+        above = hidden
         kept -= stacks.to(tl.int64) * rows * WIDTHS[layer]
-        slope -= stacks.to(tl.int64) * rows * WIDTHS[layer]
+        hidden -= stacks.to(tl.int64) * rows * WIDTHS[layer]
         weight = own + pick(job, PLACES, 4 * layer + 4, JOBS) + critic * pick(job, PLACES, 4 * layer + 5, JOBS)
         tl.debug_barrier()  # other threads of this program wrote what is read next
         total = _times_transposed(above, weight, line, live, WIDTHS[layer], WIDTHS[layer + 1], ROWS, STEP, PRECISION)
-        _deactivate(total, kept, slope, line, live, WIDTHS[layer])
+        _deactivate(total, kept, hidden, line, live, WIDTHS[layer])
 
-    wanted = pick(job, META, 14, JOBS)  # how many of the inputs, from field 13 on
+    wanted = pick(job, META, 14, JOBS)  # number of inputs; field 13 is the first
     if wanted > 0:
         tl.debug_barrier()
         weight = own + pick(job, PLACES, 0, JOBS) + critic * pick(job, PLACES, 1, JOBS)
         weight += pick(job, META, 13, JOBS) * WIDTHS[0]
-        _input_slopes(
-            *(slope, weight, pick_pointer(job, inputs, JOBS), line, live, wanted),
+        _input_gradients(
+            *(hidden, weight, pick_pointer(job, inputs, JOBS), line, live, wanted),
             *(WIDTHS[0], IN, ROWS, STEP, PRECISION),
         )
 
 
 @triton.jit
 def _store_gradient(weight, bias, total, sums, k, n, fan_in, fan_out):
-    """Write a tile of a weight's gradient and, from the first row of tiles, the bias's."""
+    """Write a tile of a weight's gradient; the first row of tiles also writes the bias's gradient."""
     tl.store(weight + k[:, None] * fan_out + n[None, :], total, mask=(k < fan_in)[:, None] & (n < fan_out)[None, :])
     tl.store(bias + n, sums, mask=(n < fan_out) & (tl.min(k, 0) == 0))
 
 
 @triton.jit
-def _hidden_gradient(
+def _hidden_weight_gradient(
     below,
     above,
     weight,
@@ -156,7 +156,7 @@ def _hidden_gradient(
     STEP: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """One tile of the gradient of a layer between two hidden ones."""
+    """Write one tile of the gradient of a weight between two hidden layers, and of its bias."""
     across = tl.cdiv(FAN_OUT, TILE_OUT)
     k, n = (tile // across) * TILE_IN + tl.arange(0, TILE_IN), (tile % across) * TILE_OUT + tl.arange(0, TILE_OUT)
     total = tl.zeros((TILE_IN, TILE_OUT), dtype=tl.float32)
@@ -175,7 +175,7 @@ def _hidden_gradient(
 
 @triton.jit
 def _bias_gradient(above, bias, tile, before, begin, end, FAN_OUT: tl.constexpr, TILE_OUT: tl.constexpr, STEP: tl.constexpr):
-    """The gradient of the bias alone."""
+    """Write one tile of the gradient of a bias."""
     n = tile * TILE_OUT + tl.arange(0, TILE_OUT)
     sums = tl.zeros((TILE_OUT,), dtype=tl.float32)
     for start in range(begin, end, STEP):
@@ -192,7 +192,7 @@ def parameter_gradients_kernel(
     seconds,
     gradients,
     saved,
-    slopes,
+    hidden_gradients,
     results,
     META: tl.constexpr,
     PLACES: tl.constexpr,
@@ -207,9 +207,9 @@ def parameter_gradients_kernel(
     HIDDEN: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """Gradients of weights and biases, in the layout of the parameters; a program makes one tile of one layer.
+    """Write the gradients of weights and biases, in the layout of the parameters; a program computes one tile of one layer.
 
-    Without HIDDEN the weights between hidden layers are left out.
+    Without HIDDEN the weights between hidden layers are skipped.
     """
     job = which(META, JOBS)
     inside = tl.program_id(0) - pick(job, META, 0, JOBS)
@@ -223,18 +223,18 @@ def parameter_gradients_kernel(
     first_width, second_width = pick(job, META, 4, JOBS), pick(job, META, 5, JOBS)
     width = first_width + second_width
     out_width = pick(job, META, 12, JOBS)
-    number = part * (stacks // ensemble) + member  # partial results lie part after part
+    number = part * (stacks // ensemble) + member  # partial results are stored part after part
     result = pick_pointer(job, results, JOBS) + number.to(tl.int64) * pick(job, META, 15, JOBS)
-    kept, slope = pick_pointer(job, saved, JOBS), pick_pointer(job, slopes, JOBS)
+    kept, hidden = pick_pointer(job, saved, JOBS), pick_pointer(job, hidden_gradients, JOBS)
 
     for layer in tl.static_range(1, LAYERS):
-        above = slope + stacks.to(tl.int64) * rows * WIDTHS[layer - 1]
+        above = hidden + stacks.to(tl.int64) * rows * WIDTHS[layer - 1]
         weight = result + pick(job, PLACES, 4 * layer, JOBS) + critic * pick(job, PLACES, 4 * layer + 1, JOBS)
         bias = result + pick(job, PLACES, 4 * layer + 2, JOBS) + critic * pick(job, PLACES, 4 * layer + 3, JOBS)
         tiles = tl.cdiv(WIDTHS[layer], TILE_OUT) * (tl.cdiv(WIDTHS[layer - 1], TILE_IN) if HIDDEN else 1)
         if (tile >= 0) & (tile < tiles):
             if HIDDEN:
-                _hidden_gradient(
+                _hidden_weight_gradient(
                     *(kept, above, weight, bias, tile, before, begin, end),
                     *(WIDTHS[layer - 1], WIDTHS[layer], TILE_IN, TILE_OUT, STEP, PRECISION),
                 )
@@ -242,10 +242,10 @@ def parameter_gradients_kernel(
                 _bias_gradient(above, bias, tile, before, begin, end, WIDTHS[layer], TILE_OUT, STEP)
         tile -= tiles
         kept += stacks.to(tl.int64) * rows * WIDTHS[layer - 1]
-        slope = above
+        hidden = above
 
     HIGHEST: tl.constexpr = WIDTHS[LAYERS - 1]
-    if (tile >= 0) & (tile < tl.cdiv(HIGHEST, TILE_OUT)):  # the last layer, turned around: `kept` is read as it lies
+    if (tile >= 0) & (tile < tl.cdiv(HIGHEST, TILE_OUT)):  # the last layer, transposed so that `kept` is read as stored
         n, k = tl.arange(0, SMALL), tile * TILE_OUT + tl.arange(0, TILE_OUT)
         total = tl.zeros((SMALL, TILE_OUT), dtype=tl.float32)
         sums = tl.zeros((SMALL,), dtype=tl.float32)
@@ -261,9 +261,9 @@ def parameter_gradients_kernel(
             sums += tl.sum(g, 1)
         weight = result + pick(job, PLACES, 4 * LAYERS, JOBS) + critic * pick(job, PLACES, 4 * LAYERS + 1, JOBS)
         bias = result + pick(job, PLACES, 4 * LAYERS + 2, JOBS) + critic * pick(job, PLACES, 4 * LAYERS + 3, JOBS)
-        place = weight + k[None, :] * out_width + n[:, None]
-        tl.store(place, total, mask=(k < HIGHEST)[None, :] & (n < out_width)[:, None])
-        # behind the bias of the last critic comes padding
+        address = weight + k[None, :] * out_width + n[:, None]
+        tl.store(address, total, mask=(k < HIGHEST)[None, :] & (n < out_width)[:, None])
+        # the bias of the last critic is followed by padding, which is zeroed here
         filled = tl.where(critic == ensemble - 1, pick(job, META, 13, JOBS), out_width)
         tl.store(bias + n, sums, mask=(n < filled) & (tile == 0))
     tile -= tl.cdiv(HIGHEST, TILE_OUT)
@@ -272,7 +272,7 @@ def parameter_gradients_kernel(
     if tile >= 0:  # the first layer
         first = pick_pointer(job, firsts, JOBS) + member.to(tl.int64) * pick(job, META, 6, JOBS)
         second = pick_pointer(job, seconds, JOBS) + member.to(tl.int64) * pick(job, META, 9, JOBS)
-        lowest = pick_pointer(job, slopes, JOBS)
+        lowest = pick_pointer(job, hidden_gradients, JOBS)
         across = tl.cdiv(LOWEST, TILE_OUT)
         k, n = (tile // across) * SMALL + tl.arange(0, SMALL), (tile % across) * TILE_OUT + tl.arange(0, TILE_OUT)
         total = tl.zeros((SMALL, TILE_OUT), dtype=tl.float32)

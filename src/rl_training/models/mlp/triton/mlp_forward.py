@@ -1,11 +1,11 @@
 """The forward pass of stacked perceptrons as one Triton kernel.
 
-One launch serves a list of *jobs*: networks of the same hidden widths, each with inputs and parameters of its own. A program
-holds a tile of rows of one network and takes it through all layers; weights come through the cache. Between layers the tile
-goes through memory, which the backward pass needs anyway.
+One launch runs a list of *jobs*: networks of the same hidden widths, each with its own inputs and parameters. A program runs
+a tile of rows of one network through all layers and reads the weights through the cache. Between layers the tile is written
+to memory, where the backward pass needs it anyway.
 
 Products are in full float32 ("ieee"), TF32 ("tf32") or bfloat16 ("bf16", factors rounded, sums in float32). Each element of
-a result is summed by one program in one order, so that a launch repeats bit for bit.
+a result is summed by one program in a fixed order, so that a launch repeats bit for bit.
 """
 
 import triton
@@ -26,7 +26,7 @@ def _times_weight(
     STEP: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """Rows number `line` of `below` (rows, in) times a weight (in, out)."""
+    """Return the rows `line` of `below` (rows, in) times a weight (in, out)."""
     unit = tl.arange(0, FAN_OUT)
     total = tl.zeros((ROWS, FAN_OUT), dtype=tl.float32)
     for start in range(0, FAN_IN, STEP):
@@ -49,18 +49,18 @@ def _pair_times_weight(
     STEP: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """The same for two neighbouring tiles of rows, which share each weight that is loaded."""
+    """Return the same for two adjacent tiles of rows, which share each loaded weight."""
     unit = tl.arange(0, FAN_OUT)
     one = tl.zeros((ROWS, FAN_OUT), dtype=tl.float32)
     two = tl.zeros((ROWS, FAN_OUT), dtype=tl.float32)
     number = tl.arange(0, ROWS)
     for start in range(0, FAN_IN, STEP):
         feature = start + tl.arange(0, STEP)
-        place = below + line[:, None] * FAN_IN + feature[None, :]
+        address = below + line[:, None] * FAN_IN + feature[None, :]
         w = tl.load(weight + feature[:, None] * FAN_OUT + unit[None, :])
-        x = tl.load(place, mask=(number < rows_left)[:, None], other=0.0)
+        x = tl.load(address, mask=(number < rows_left)[:, None], other=0.0)
         one = product(x, w, one, PRECISION)
-        y = tl.load(place + ROWS * FAN_IN, mask=(number + ROWS < rows_left)[:, None], other=0.0)
+        y = tl.load(address + ROWS * FAN_IN, mask=(number + ROWS < rows_left)[:, None], other=0.0)
         two = product(y, w, two, PRECISION)
     return one, two
 
@@ -81,7 +81,7 @@ def _first_layer(
     STEP: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """The inputs, which lie in one or two places, times the first weight."""
+    """Return the inputs, given as one tensor or two, times the first weight."""
     first_width = pick(job, META, 4, JOBS)
     width = first_width + pick(job, META, 5, JOBS)
     first = pick_pointer(job, firsts, JOBS) + member.to(tl.int64) * pick(job, META, 6, JOBS)
@@ -103,7 +103,7 @@ def _first_layer(
 
 @triton.jit
 def _activate(total, bias, kept, line, live, WIDTH: tl.constexpr):
-    """Add the bias, cut at zero, and keep the result."""
+    """Add the bias, apply ReLU, and store the result in `kept`."""
     unit = tl.arange(0, WIDTH)
     hidden = tl.maximum(total + tl.load(bias + unit)[None, :], 0.0)
     tl.store(kept + line[:, None] * WIDTH + unit[None, :], hidden, mask=live[:, None])
@@ -126,7 +126,7 @@ def _last_layer(
     STEP: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """The outputs: a small tile goes there from registers, a large one by way of memory."""
+    """Write the outputs: a small tile is multiplied from registers, a large one is read back from memory."""
     out = tl.arange(0, OUT)
     shown = (out < out_width)[None, :]
     total = tl.zeros((ROWS, OUT), dtype=tl.float32)
@@ -162,7 +162,7 @@ def forward_kernel(
     OUT: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """Outputs of every job; hidden activations go to `saved`, layer after layer, each (stack, rows, width).
+    """Write the outputs of every job, and its hidden activations to `saved`, layer after layer, each (stack, rows, width).
 
     A program has ROWS rows, or with PAIR twice as many.
     """

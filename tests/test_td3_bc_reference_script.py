@@ -1,5 +1,0 @@
-from tests.contract import check_reference_script
-
-
-def test_the_reference_script_runs():
-    check_reference_script("td3_bc")
