@@ -33,7 +33,7 @@ from rl_training.doctor.doctor import quick_findings
 from rl_training.runtime.batches.prefetch import dataset_batches
 from rl_training.runtime.execution.mode import keep_freed_memory
 from rl_training.runtime.execution.steps import GradientSteps
-from rl_training.runtime.learners import build_learner
+from rl_training.runtime.build_learner import build_learner
 from rl_training.runtime.offline_data import process_offline_dataset
 
 OBSERVATIONS, ACTIONS, LENGTH, BATCH = 11, 3, 1000, 256

@@ -13,9 +13,9 @@ from rl_training.config.loading import make_config
 from rl_training.errors import ConfigError
 from rl_training.experiment.registry import get_spec
 from rl_training.rng import Draws
+from rl_training.runtime.build_learner import build_learner
 from rl_training.runtime.checkpoints.checkpoint import load_checkpoint
 from rl_training.runtime.execution.tracing import Wanted, trace_step, variant_at
-from rl_training.runtime.learners import build_learner
 from tests.helpers import ROOT, environment, generator, is_online, metric_rows, run_values, small_batch
 
 

@@ -264,7 +264,7 @@ def test_help_loads_no_schema_and_nothing_heavy(words):
     code = f"import sys; from rl_training.cli import run; run({[*words, '--help']!r}); print(*sys.modules, file=sys.stderr)"
     done = subprocess.run([*command()[:1], "-c", code], env=environment(), capture_output=True, text=True, check=True)
     loaded = done.stderr.split()
-    assert not {"torch", "numpy", "gymnasium", "yaml", "rl_training.config.knobs"} & set(loaded)
+    assert not {"torch", "numpy", "gymnasium", "yaml", "rl_training.config.shared_knobs"} & set(loaded)
     assert not [
         name for name in loaded if name.startswith(("rl_training.experiment", "rl_training.data", "rl_training.runtime"))
     ]

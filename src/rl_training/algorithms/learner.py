@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from rl_training.algorithms.per_member import swept_knobs
-from rl_training.config.knobs import CriticKnobs, LearnerKnobs
+from rl_training.config.shared_knobs import CriticKnobs, LearnerKnobs
 from rl_training.data.batch import Batch
 from rl_training.errors import CheckpointError
 from rl_training.models.adam import GroupedAdam, GroupOptions

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from rl_training.config.knobs import LearnerKnobs, check_sweepable
+from rl_training.config.shared_knobs import LearnerKnobs, check_sweepable
 from rl_training.errors import ConfigError
 
 Knob = float | Tensor

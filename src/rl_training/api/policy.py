@@ -18,9 +18,9 @@ from rl_training.data.transforms import Transforms
 from rl_training.envs.evaluation import FINAL_EPISODES, Evaluation, evaluate_policy
 from rl_training.errors import CheckpointError, ConfigError
 from rl_training.experiment.manager import find_checkpoint
+from rl_training.runtime.build_learner import build_learner
 from rl_training.runtime.checkpoints.checkpoint import Checkpoint
 from rl_training.runtime.execution.mode import resolve_device
-from rl_training.runtime.learners import build_learner
 from rl_training.runtime.population import Combination, MemberRecord, combinations, restored_records
 
 

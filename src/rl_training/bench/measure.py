@@ -27,9 +27,9 @@ from rl_training.data.transforms import Transforms
 from rl_training.errors import ConfigError, StorageError
 from rl_training.experiment.registry import REGISTRY, get_spec
 from rl_training.runtime.batches.dataset import DatasetBatches
+from rl_training.runtime.build_learner import build_learner
 from rl_training.runtime.execution.mode import applied, check_execution, resolve_device, resolve_execution
 from rl_training.runtime.execution.steps import Executor, GradientSteps
-from rl_training.runtime.learners import build_learner
 
 _ROUND_SECONDS = 0.1  # short, so that some rounds are not disturbed by other processes
 _LEAST_ROUNDS = 3

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rl_training.cli.options import DebugOption, DeviceOption, JsonOption, MemberOption, RunArgument
-from rl_training.cli.sweeps import combination_table, parse_sweep
+from rl_training.cli.sweep import combination_table, parse_sweep
 from rl_training.errors import ConfigError
 
 if TYPE_CHECKING:

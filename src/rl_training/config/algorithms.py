@@ -4,7 +4,7 @@ Each default and each range is written here once. Learners check their keyword a
 config schema is built from them, so a value refused in a YAML file is refused in Python with the same message.
 """
 
-from typing import ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -17,7 +17,7 @@ from rl_training.config.blocks import (
     RewardKwargs,
     UnfittedReward,
 )
-from rl_training.config.knobs import (
+from rl_training.config.shared_knobs import (
     CriticKnobs,
     CriticNetworkKnobs,
     Initialization,
@@ -190,6 +190,11 @@ class REDQNetworkKnobs(SACNetworkKnobs):
     """Critics in the ensemble."""
 
 
+def _subset_fits(kwargs: Any) -> Any:
+    check_subset(kwargs.subset_size, kwargs.num_critics)
+    return kwargs
+
+
 class REDQKwargs(REDQKnobs, REDQNetworkKnobs, OnlineKwargs):
     """Everything under `algo_kwargs` of REDQ."""
 
@@ -200,10 +205,7 @@ class REDQKwargs(REDQKnobs, REDQNetworkKnobs, OnlineKwargs):
     gradient_updates_per_step: int = Field(20, ge=1, le=10_000)
     """Gradient steps of one round."""
 
-    @model_validator(mode="after")
-    def _subset_of_the_critics(self) -> Self:
-        check_subset(self.subset_size, self.num_critics)
-        return self
+    _subset_fits = model_validator(mode="after")(_subset_fits)
 
 
 class RLPDKnobs(REDQKnobs):
@@ -223,10 +225,7 @@ class RLPDKwargs(RLPDKnobs, SACNetworkKnobs, OnlineKwargs, OfflineKwargs):
     offline_batch_ratio: float = Field(0.5, ge=0.0, le=1.0)
     """Share of prior rows in every batch, rounded to whole rows."""
 
-    @model_validator(mode="after")
-    def _subset_of_the_critics(self) -> Self:
-        check_subset(self.subset_size, self.num_critics)
-        return self
+    _subset_fits = model_validator(mode="after")(_subset_fits)
 
 
 class CQLKnobs(SACKnobs):

@@ -7,7 +7,7 @@ from pydantic import BeforeValidator, Field, SerializeAsAny, ValidationInfo, fie
 
 from rl_training.config.base import Seed, StrictModel
 from rl_training.config.blocks import AlgorithmKwargs, CollectionConfig, OnlineKwargs
-from rl_training.config.knobs import CriticKnobs
+from rl_training.config.shared_knobs import CriticKnobs
 from rl_training.config.sweep import MAX_MEMBERS, Sweep, check_sweep, combinations, read_sweep
 from rl_training.config.yaml_loader import dump_yaml
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import Field, PlainSerializer, Strict
 
 from rl_training.config.blocks import AlgorithmKwargs
-from rl_training.config.knobs import LearnerKnobs, check_sweepable
+from rl_training.config.shared_knobs import LearnerKnobs, check_sweepable
 
 MAX_MEMBERS = 4096
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from rl_training import rng
 from rl_training.data.batch import Batch
-from rl_training.data.blocks import bad_rows, breaks, column_range
+from rl_training.data.row_blocks import bad_rows, breaks, column_range
 from rl_training.data.spaces import Spaces
 from rl_training.data.store.fingerprints import Fingerprints, with_bounds
 from rl_training.data.store.records import RecordFile

@@ -22,11 +22,6 @@ class RowLayout:
 
     fields: tuple[tuple[str, int], ...]
 
-    @classmethod
-    def of_columns(cls, columns: Mapping[str, NDArray[Any]]) -> "RowLayout":
-        """Return the layout of columns (rows, width), or (rows,) for scalar fields."""
-        return cls(tuple((name, 1 if name in _SCALARS else value.shape[1]) for name, value in columns.items()))
-
     @cached_property
     def width(self) -> int:
         """Numbers in a row."""

@@ -9,11 +9,11 @@ import torch
 from numpy.typing import NDArray
 
 from rl_training.config.blocks import OfflineKwargs
-from rl_training.data.blocks import blocks
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.data.packing import RowLayout
 from rl_training.data.reading.guards import memory_limit
 from rl_training.data.returns import compute_returns_to_go
+from rl_training.data.row_blocks import blocks
 from rl_training.data.row_view import RowView
 from rl_training.data.spaces import Spaces
 from rl_training.data.store.records import RecordFile

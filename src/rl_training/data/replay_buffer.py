@@ -1,7 +1,6 @@
 """Online experience: a ring of packed transitions per member, on the training device, together with prior data."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -128,11 +127,6 @@ class ReplayBuffer:
     def storage_rows(self, indices: Tensor) -> Tensor:
         """Return the rows of storage for indices (members, count), counted from the oldest transition that is held."""
         return (indices + self.oldest) % self.capacity + self.first_slots
-
-    def batch(self, rows: Tensor, prior: Tensor | None = None) -> Batch:
-        """Return packed rows (members, batch, width) as a batch, with which of them are prior."""
-        batch = self.layout.batch(rows)
-        return batch if prior is None else replace(batch, prior=prior)
 
     def gather(self, rows: Tensor) -> Batch:
         """Return the transitions at storage rows (members, batch): prior rows come first, then each member's ring."""

@@ -5,7 +5,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rl_training.data.blocks import blocks
+from rl_training.data.row_blocks import blocks
 from rl_training.errors import ConfigError, DatasetError
 
 Tail = Literal["last_reward", "zero", "none"]

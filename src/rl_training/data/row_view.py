@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rl_training.data.blocks import blocks
 from rl_training.data.offline_dataset import TransitionDataset
+from rl_training.data.row_blocks import blocks
 
 PART = 500_000  # rows copied at a time when a view is written
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rl_training.config.blocks import RewardConfig
-from rl_training.data.blocks import column_moments
+from rl_training.data.row_blocks import column_moments
 from rl_training.data.row_view import RowView
 
 STD_FLOOR = 1e-3  # added to every standard deviation, so that a constant column stays finite

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rl_training.data.blocks import column_range
+from rl_training.data.row_blocks import column_range
 from rl_training.data.subsets import episode_digests
 from rl_training.doctor.alignment import find_shift
 from rl_training.doctor.findings import CheckInput, Finding

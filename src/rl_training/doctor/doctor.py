@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from rl_training.data.blocks import bad_rows
 from rl_training.data.dataset_loaders import read_dataset
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.data.reading.reading import Reading
+from rl_training.data.row_blocks import bad_rows
 from rl_training.doctor.checks import QUICK_CHECKS, THOROUGH_CHECKS
 from rl_training.doctor.findings import CheckInput, Finding
 from rl_training.envs.environments import EnvironmentSpaces, environment_spaces

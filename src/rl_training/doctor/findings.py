@@ -8,8 +8,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from rl_training.data.blocks import blocks
 from rl_training.data.offline_dataset import TransitionDataset
+from rl_training.data.row_blocks import blocks
 from rl_training.envs.environments import EnvironmentSpaces
 
 Severity = Literal["error", "warning"]

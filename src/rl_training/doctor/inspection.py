@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rl_training.data.blocks import blocks, column_moments, column_range
 from rl_training.data.offline_dataset import TransitionDataset
+from rl_training.data.row_blocks import blocks, column_moments, column_range
 
 BINS = 40
 _MOST_COLUMNS = 64  # of observations, in charts

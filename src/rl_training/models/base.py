@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from rl_training.config.knobs import CriticNetworkKnobs, NetworkKnobs
+from rl_training.config.shared_knobs import CriticNetworkKnobs, NetworkKnobs
 from rl_training.errors import ConfigError
 from rl_training.models.mlp.network import StackedMLP
 from rl_training.models.parameters import ParameterBank, Segment, SegmentValues

@@ -5,7 +5,7 @@ from math import log, pi
 import torch
 from torch import Tensor
 
-from rl_training.config.knobs import NetworkKnobs
+from rl_training.config.shared_knobs import NetworkKnobs
 from rl_training.models.base import Parameters, StackedModel
 from rl_training.models.initializers import zeros
 from rl_training.models.mlp.network import StackedMLP

@@ -14,11 +14,11 @@ from rl_training.data.transforms import Transforms
 from rl_training.envs.environments import infer_env_spaces
 from rl_training.errors import CheckpointError, ConfigError, DatasetError, StorageError
 from rl_training.registry import get_spec
+from rl_training.runtime.build_learner import build_learner
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.checkpoints.checkpoint import Checkpoint
 from rl_training.runtime.execution.mode import applied, check_execution, resolve_device, resolve_execution
 from rl_training.runtime.execution.steps import Executor
-from rl_training.runtime.learners import build_learner
 from rl_training.runtime.loop import LoopParts, TrainingLoop, TrainingResult
 from rl_training.runtime.offline_data import OfflineData, offline_data
 from rl_training.runtime.phases.base import position_of

@@ -10,17 +10,23 @@ from rl_training.bench.measure import synthetic
 from rl_training.config.loading import make_config
 from rl_training.errors import ConfigError
 from rl_training.models.mlp import operators as mlp_ops
+from rl_training.runtime.build_learner import build_learner
 from rl_training.runtime.execution import compiled
 from rl_training.runtime.execution.compiled import LONGEST_BLOCK, block_length
 from rl_training.runtime.execution.mode import STEPS_WORTH_COMPILING, resolve_execution
-from rl_training.runtime.execution.tracing import launches
-from rl_training.runtime.learners import build_learner
 from rl_training.runtime.progress import QuietReporter
 from tests.contract import check_traced, nearly, wanted_at
 from tests.helpers import assert_same_run, die_at_each, metric_rows, mode_of, tiny_run
 from tests.models.mlp import operators_on_the_cpu  # noqa: F401 - registers them
 
 MEMBERS, BATCH = 2, 16
+
+
+def launches(module):
+    """The number of calls of each network operator in a graph."""
+    names = ("mlp_forward", "mlp_hidden_gradients", "mlp_gradients")
+    found = [str(node.target) for node in module.graph.nodes]
+    return {name: sum(target == f"rl_training.{name}.default" for target in found) for name in names}
 
 
 @pytest.fixture

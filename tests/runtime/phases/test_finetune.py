@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import rl_training
-from rl_training.config.knobs import CriticKnobs
 from rl_training.config.loading import make_config
+from rl_training.config.shared_knobs import CriticKnobs
 from rl_training.data import compute_returns_to_go
 from rl_training.data.replay_buffer import ReplayBuffer
 from rl_training.data.transforms import Transforms

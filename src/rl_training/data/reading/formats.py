@@ -7,7 +7,7 @@ from typing import Final
 from rl_training.data.reading.base import Reader
 from rl_training.data.reading.csv_files import CSVReader
 from rl_training.data.reading.d3rlpy import D3rlpyReader
-from rl_training.data.reading.directory import StoreReader
+from rl_training.data.reading.dataset_directory import StoreReader
 from rl_training.data.reading.hdf5 import HDF5Reader
 from rl_training.data.reading.minari import MinariReader
 from rl_training.data.reading.npz import NpzReader

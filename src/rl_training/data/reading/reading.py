@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rl_training.config.blocks import ReadOptions
-from rl_training.data.blocks import bad_rows
 from rl_training.data.offline_dataset import OPTIONAL, REQUIRED, TransitionDataset, as_flags, cuts_in, ends_of
+from rl_training.data.row_blocks import bad_rows
 from rl_training.errors import DatasetError, did_you_mean
 
 Arrays = dict[str, NDArray[Any]]

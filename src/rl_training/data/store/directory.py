@@ -16,8 +16,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from rl_training.data.blocks import BLOCK, bad_rows, blocks
 from rl_training.data.offline_dataset import OPTIONAL, REQUIRED, TransitionDataset, checked_bounds
+from rl_training.data.row_blocks import BLOCK, bad_rows, blocks
 from rl_training.data.row_view import RowView
 from rl_training.data.store.fingerprints import Fingerprints
 from rl_training.data.store.records import RecordFile

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rl_training.data.blocks import BLOCK, blocks
+from rl_training.data.row_blocks import BLOCK, blocks
 
 _LANES = 2
 _SUCCESSORS = ("next_observations/rows", "next_observations/values")

@@ -18,6 +18,7 @@ from rl_training.models.adam import adam_factors
 from rl_training.rng import DrawKey, DrawnAhead, bits
 from rl_training.runtime.batches.base import Batches
 from rl_training.runtime.execution.compiler_cache import cpp_compiler_available
+from rl_training.runtime.execution.cuda_graph import captured
 from rl_training.runtime.execution.tracing import TracedStep, Variant, Wanted, trace_step, variant_at
 from rl_training.runtime.signals import stop_signals_blocked
 
@@ -249,32 +250,17 @@ class CompiledSteps:
             for column, group in enumerate(self._groups):
                 self.learner.optimizer.counts[group].add_(increments[-1, column])
 
+    def _captured(self, pattern: Pattern) -> Callable[[], Metrics]:
+        """The block as a CUDA graph."""
+        block = self._block(pattern)
+        self._blocks.append(block)  # keeps alive the tensors that the graph reads
+        return captured(block, self.device)
+
     def _run_once(self, pattern: Pattern) -> Callable[[], Metrics]:
         """The block itself, after one run, because some of it is compiled only when it first runs."""
         block = self._block(pattern)
         block()
         return block
-
-    def _captured(self, pattern: Pattern) -> Callable[[], Metrics]:
-        """The block as a CUDA graph; its metrics are copied, because the next replay overwrites them."""
-        block = self._block(pattern)
-        stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
-        stream.wait_stream(torch.cuda.current_stream(self.device))
-        with torch.cuda.stream(stream):
-            block()
-        torch.cuda.current_stream(self.device).wait_stream(stream)
-        graph = torch.cuda.CUDAGraph()
-        # thread_local, because another thread may be copying rows to the device, which must not fail the capture
-        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-            metrics = block()
-
-        self._blocks.append(block)  # keeps alive the tensors that the graph reads
-
-        def replay() -> Metrics:
-            graph.replay()
-            return {name: value.clone() for name, value in metrics.items()}
-
-        return replay
 
 
 def compile_for_cpu(traced: TracedStep) -> Callable[..., list[Tensor]]:

@@ -168,10 +168,3 @@ def _sort(graph: fx.Graph) -> None:
         visit(node)
     for before, after in pairwise(order):
         before.append(after)
-
-
-def launches(module: fx.GraphModule) -> dict[str, int]:
-    """Return the number of calls of each network operator in a graph."""
-    found: list[Any] = [node.target for node in module.graph.nodes if node.target in _RESULTS]
-    names = {_FORWARD: "mlp_forward", _HIDDEN_GRADIENTS: "mlp_hidden_gradients", _GRADIENTS: "mlp_gradients"}
-    return {name: sum(target is wanted for target in found) for wanted, name in names.items()}
