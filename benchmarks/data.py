@@ -31,9 +31,9 @@ from rl_training.data import DatasetWriter, TransitionDataset, load_dataset
 from rl_training.data.processing import RunData, StreamedDataset
 from rl_training.doctor.doctor import quick_findings
 from rl_training.runtime.batches.prefetch import dataset_batches
+from rl_training.runtime.build_learner import build_learner
 from rl_training.runtime.execution.mode import keep_freed_memory
 from rl_training.runtime.execution.steps import GradientSteps
-from rl_training.runtime.build_learner import build_learner
 from rl_training.runtime.offline_data import process_offline_dataset
 
 OBSERVATIONS, ACTIONS, LENGTH, BATCH = 11, 3, 1000, 256
