@@ -51,19 +51,12 @@ OWN = {
     },
 }
 SWEPT = {
-    "BC": "max_grad_norm",
-    "IQL": "expectile",
-    "XQL": "loss_temperature",
-    "TD3BC": "alpha",
-    "CQL": "cql_alpha",
-    "CalQL": "cql_alpha",
-}
-SWEPT_VALUES = {
-    "max_grad_norm": [0.1, 1.0],
-    "expectile": [0.6, 0.9],
-    "loss_temperature": [1.0, 2.0],
-    "alpha": [1.0, 2.5],
-    "cql_alpha": [1.0, 5.0],
+    "IQL": ("expectile", [0.6, 0.9]),
+    "XQL": ("loss_temperature", [1.0, 2.0]),
+    "TD3BC": ("alpha", [1.0, 2.5]),
+    "CQL": ("cql_alpha", [1.0, 5.0]),
+    "CalQL": ("cql_alpha", [1.0, 5.0]),
+    "BC": ("max_grad_norm", [0.1, 1.0]),
 }
 RECIPE = {"kind": "random", "size": 1000, "seed": 3}
 
