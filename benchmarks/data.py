@@ -24,7 +24,7 @@ import h5py
 import numpy as np
 import torch
 
-from rl_training.bench.rounds import best_times
+from benchmarks.timing import best_times
 from rl_training.config.loading import make_config
 from rl_training.config.run import RunConfig
 from rl_training.data import DatasetWriter, TransitionDataset, load_dataset

@@ -11,13 +11,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from benchmarks.timing import best_times
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from rl_training import registry
 from rl_training.bench import against, d3rlpy_worker, measure
 from rl_training.bench.ceilings import products, traffic_bytes
 from rl_training.bench.passes import PASSES, Pass, Shapes, updates_of
-from rl_training.bench.rounds import Timing, alternate, best_times
+from rl_training.bench.rounds import Timing, alternate
 from rl_training.cli import run
 from rl_training.config.loading import make_config
 from rl_training.errors import ConfigError

@@ -56,10 +56,3 @@ def alternate(functions: Sequence[Clocked], *, rounds: int, seconds: float = 0.0
         for function, times in zip(functions, taken, strict=True):
             times.append(function())
     return [Timing(tuple(times)) for times in taken]
-
-
-def best_times(functions: Sequence[Callable[[], object]], rounds: int) -> list[float]:
-    """Return the shortest time of each function, all timed in turn after one warm-up round."""
-    for function in functions:
-        function()
-    return [timing.best for timing in alternate([clocked(function) for function in functions], rounds=rounds)]
