@@ -203,3 +203,10 @@ def test_mixing_by_weight_gives_the_asked_share():
         mix_datasets([first, second], [0.0, 0.0])
     with pytest.raises(DatasetError, match="differ in shape"):
         mix_datasets([first, small_dataset(observation_dim=4)])
+
+
+def test_a_field_that_is_none_is_absent():
+    arrays = small_arrays()
+    whole = TransitionDataset.from_dict(arrays)
+    absent = {"dones": None, "next_actions": None, "returns_to_go": None}
+    assert TransitionDataset.from_dict({**arrays, **absent}).fingerprint == whole.fingerprint

@@ -189,7 +189,7 @@ def with_terminals(data: Mapping[str, Any], source: str) -> dict[str, Any]:
     """Return the fields with `dones` replaced by `terminals` (and `timeouts`) by the rule of `ends_of`."""
     values = {name: value for name, value in data.items() if value is not None}
     if "dones" not in values:
-        return dict(data)
+        return {name: value for name, value in data.items() if name != "dones"}
     flags = {n: as_flags(values.pop(n), n, source) for n in ("dones", "terminals", "timeouts") if n in values}
     if set(flags) == {"dones"}:
         warnings.warn(f"{source}: `dones` without `timeouts`: every done is taken as a true end", stacklevel=3)

@@ -284,6 +284,8 @@ def find_checkpoint(
     accept = check or (lambda _: None)
     if path is None:
         return CheckpointStore((run_dir or Path(run)) / "checkpoints", 2).load(which, accept, fall_back=fall_back)
+    if which != "latest":
+        raise ConfigError(f"{run}: is one checkpoint, so {which!r} cannot be chosen; give its run directory")
     checkpoint = load_checkpoint(path)
     accept(checkpoint)
     return checkpoint

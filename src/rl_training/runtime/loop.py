@@ -337,7 +337,8 @@ class TrainingLoop:
             raise StorageError(f"{self.parts.run_dir}: the run directory has disappeared; nothing can be saved")
         state = {**self._state(), **phase.state(), **phase.write_files()}
         self.last_checkpoint = self.store.save(self._counters, tensors, state, best=best)
-        phase.prune_files(self.store.referenced_segments)
+        for one in self.parts.phases:
+            one.prune_files(self.store.referenced_segments)
         self.parts.reporter.saved(self._now)
         for callback in self.callbacks:
             callback.on_checkpoint(self._count, str(self.last_checkpoint))

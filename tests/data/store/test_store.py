@@ -224,6 +224,20 @@ def batches_of(source, first, count):
     return [source.batch(rows[offset], prior[offset]) for offset in range(count)]
 
 
+def test_eager_steps_take_over_where_a_graph_would_have_read_a_fixed_buffer(data):
+    """A chunk is longer than the buffer of a graph's block: once compiling has failed, all its rows are needed at once."""
+    import torch
+
+    rows = processed(data, {"max_dataset_bytes": "1GiB"})
+    place = {"seeds": torch.tensor([3]), "batch_size": 4, "device": torch.device("cpu"), "prior": True}
+    plain, fixed = dataset_batches(rows, **place), dataset_batches(rows, **place, device_bytes=0)
+    fixed.use_fixed_buffer(20)
+    for first, count in ((0, 20), (20, 100), (120, 5)):
+        for one, other in zip(batches_of(fixed, first, count), batches_of(plain, first, count), strict=True):
+            assert torch.equal(one.observations, other.observations)
+    fixed.close()
+
+
 @pytest.mark.parametrize("algo", ["cal_ql", "rlpd"])
 def test_a_run_whose_rows_do_not_fit_on_the_device_is_the_same_and_says_so(algo, tmp_path, monkeypatch, capsys):
     tiny_run(tmp_path / "device", algo, reporter=LineReporter())

@@ -78,7 +78,8 @@ class PrefetchedBatches(Batches):
             self.prepare(first_step, count)
             start = 0
         rows = self._fetched[:, start : start + count].transpose(0, 1)
-        self._loaded = rows if self._fixed is None else self._fixed[:count].copy_(rows)
+        fits = self._fixed is not None and count <= len(self._fixed)  # a chunk of eager steps may be longer than a graph's
+        self._loaded = self._fixed[:count].copy_(rows) if self._fixed is not None and fits else rows
 
     def use_fixed_buffer(self, max_steps: int) -> None:
         """Copy rows into one fixed buffer from now on."""
