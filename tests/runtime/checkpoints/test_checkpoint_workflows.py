@@ -255,6 +255,8 @@ def test_one_checkpoint_leaves_nothing_to_choose(finished, capsys):
     for options, name in ((("--best",), "--best"), (("--checkpoint", "best"), "--checkpoint")):
         done = call_cli(capsys, "predict", one, "--obs", "[1, 0, 0]", *options, code=2)
         assert f"{name} chooses a checkpoint of a run, but {one} is one checkpoint" in done.stderr
+    with pytest.raises(ConfigError, match="is one checkpoint, so 'best' cannot be chosen"):
+        Policy.load(one, which="best")
     done = call_cli(capsys, "predict", run, "--obs", "[1, 0, 0]", "--best", "--checkpoint", "90", code=2)
     assert "--best and --checkpoint exclude each other" in done.stderr
 
