@@ -78,8 +78,8 @@ class PrefetchedBatches(Batches):
             self.prepare(first_step, count)
             start = 0
         rows = self._fetched[:, start : start + count].transpose(0, 1)
-        fits = self._fixed is not None and count <= len(self._fixed)  # a chunk of eager steps may be longer than a graph's
-        self._loaded = self._fixed[:count].copy_(rows) if self._fixed is not None and fits else rows
+        fixed = self._fixed  # of a graph's block; a chunk of eager steps, taken once compiling has failed, may be longer
+        self._loaded = fixed[:count].copy_(rows) if fixed is not None and count <= len(fixed) else rows
 
     def use_fixed_buffer(self, max_steps: int) -> None:
         """Copy rows into one fixed buffer from now on."""
