@@ -103,12 +103,48 @@ def test_fingerprint_sees_every_change(dataset):
 
 
 def test_spaces_come_from_the_record_or_the_data(dataset):
-    assert dataset.spaces.action_high.tolist() == [1.0, 1.0]
+    assert dataset.spaces.action_high.tolist() == dataset.actions.max(axis=0).tolist()
+    assert dataset.spaces.action_low.tolist() == dataset.actions.min(axis=0).tolist()
     recorded = TransitionDataset.from_dict(small_arrays(), action_low=[-2, -2], action_high=[2, 3])
     assert recorded.spaces.action_high.tolist() == [2.0, 3.0]
     arrays = small_arrays()
     arrays["actions"] = arrays["actions"] * 4
     assert TransitionDataset.from_dict(arrays).spaces.action_high.max() > 3.5
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(("scale", "shift"), [(50.0, 50.0), (0.014, 0.0), (1.65, 1.65), (1e-6, 0.1), (1e4, -3e5)])
+def test_bounds_are_the_recorded_range_and_no_command_leaves_it(dtype, scale, shift):
+    arrays = small_arrays()
+    arrays["actions"] = (arrays["actions"].astype(dtype) * scale + shift).astype(dtype)
+    spaces = TransitionDataset.from_dict(arrays).spaces
+    low, high = arrays["actions"].min(axis=0), arrays["actions"].max(axis=0)
+    np.testing.assert_allclose(spaces.action_low, low, rtol=1e-6)
+    np.testing.assert_allclose(spaces.action_high, high, rtol=1e-6)
+    commands = spaces.denormalize_actions(np.array([[-1.0, 1.0], [1.0, -1.0], [5.0, -5.0]], dtype=np.float32))
+    assert (commands >= low).all()
+    assert (commands <= high).all()
+    back = spaces.denormalize_actions(spaces.normalize_actions(arrays["actions"]))
+    np.testing.assert_allclose(back, arrays["actions"], atol=1e-5 * scale + 1e-6 * abs(shift))
+
+
+def test_an_action_that_never_changes_is_held_and_hidden_from_the_learner():
+    arrays = small_arrays()
+    arrays["actions"][:, 0] = 0.3
+    spaces = TransitionDataset.from_dict(arrays).spaces
+    assert (spaces.action_dim, spaces.learned_dim, spaces.free.tolist()) == (2, 1, [False, True])
+    assert spaces.normalize_actions(arrays["actions"]).shape == (60, 1)
+    commands = spaces.denormalize_actions(np.array([[-1.0], [0.2], [1.0]], dtype=np.float32))
+    assert commands[:, 0].tolist() == [np.float32(0.3)] * 3
+    assert commands[:, 1].min() == arrays["actions"][:, 1].min()
+
+
+def test_names_belong_to_columns():
+    names = {"observation_names": ["a", "b", "c"], "action_names": ["u", "v"]}
+    data = TransitionDataset.from_dict(small_arrays(), **names)
+    assert (data.spaces.observation_names, data.spaces.action_names) == (("a", "b", "c"), ("u", "v"))
+    with pytest.raises(DatasetError, match="`actions` has 2 columns: as many different names"):
+        TransitionDataset.from_dict(small_arrays(), action_names=["u"])
 
 
 @pytest.mark.parametrize("field", ["observations", "actions", "rewards", "next_observations"])

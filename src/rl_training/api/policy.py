@@ -97,7 +97,7 @@ class Policy:
         episodes = whole_number("episodes", episodes, 1, 10_000_000)
         seed = None if seed is None else whole_number("seed", seed, 0, 2**63 - 1)
         seeds = self.learner.model.seeds if seed is None else (seed,) * self.learner.model.members
-        chosen = {"episodes": episodes, "seeds": seeds, "transforms": self.transforms}
+        chosen = {"episodes": episodes, "seeds": seeds, "transforms": self.transforms, "spaces": self.spaces}
         return evaluate_policy(self.learner, environment, **chosen, stream=FINAL_EPISODES)
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from rl_training import rng
 from rl_training.data.batch import Batch
 from rl_training.data.row_blocks import bad_rows, breaks, column_range
-from rl_training.data.spaces import Spaces
+from rl_training.data.spaces import Names, Spaces
 from rl_training.data.store.fingerprints import Fingerprints, with_bounds
 from rl_training.data.store.records import RecordFile
 from rl_training.errors import DatasetError, did_you_mean
@@ -61,6 +61,8 @@ class TransitionDataset:
     returns_to_go: NDArray[Any] | None = None  # (rows,)
     action_low: NDArray[np.float32] | None = None
     action_high: NDArray[np.float32] | None = None
+    observation_names: Names | None = None  # of the columns, where the source has any
+    action_names: Names | None = None
     origin: str = ""  # where it came from and how it was read, as text
     records: RecordFile | None = None  # the file that holds the rows, if they are mapped rather than in memory
 
@@ -71,6 +73,8 @@ class TransitionDataset:
         *,
         action_low: Any = None,
         action_high: Any = None,
+        observation_names: Sequence[str] | None = None,
+        action_names: Sequence[str] | None = None,
         source: str = "dataset",
         origin: str = "",
         find_cuts: bool = True,
@@ -87,7 +91,11 @@ class TransitionDataset:
         arrays["timeouts"] = arrays["timeouts"] & ~arrays["terminals"]
         arrays["timeouts"][-1] = not arrays["terminals"][-1]  # the end of the data cuts an unfinished episode
         low, high = checked_bounds(action_low, action_high, arrays["actions"].shape[1], source)
-        return cls(**arrays, action_low=low, action_high=high, origin=origin)  # type: ignore[arg-type]
+        names = {
+            "observation_names": checked_names(observation_names, arrays["observations"].shape[1], "observations", source),
+            "action_names": checked_names(action_names, arrays["actions"].shape[1], "actions", source),
+        }
+        return cls(**arrays, action_low=low, action_high=high, **names, origin=origin)  # type: ignore[arg-type]
 
     def with_bounds(self, low: NDArray[np.float32] | None, high: NDArray[np.float32] | None) -> Self:
         """Return the same rows with other action bounds."""
@@ -108,13 +116,11 @@ class TransitionDataset:
 
     @cached_property
     def spaces(self) -> Spaces:
-        """Sizes and action bounds: the recorded ones, else [-1, 1] if the data fits, else the range of the data."""
+        """Sizes, names and action bounds: the stated ones, else the smallest and the largest action in each column."""
         low, high = self.action_low, self.action_high
         if low is None or high is None:
-            largest = np.abs(column_range(self.actions)).max(axis=0).astype(np.float32)
-            high = np.where(largest <= 1.0, np.float32(1.0), largest)
-            low = -high
-        return Spaces(self.observation_dim, self.action_dim, low, high)
+            low, high = _rounded_inwards(*column_range(self.actions))
+        return Spaces(self.observation_dim, self.action_dim, low, high, self.observation_names, self.action_names)
 
     @cached_property
     def episode_ends(self) -> NDArray[np.bool_]:
@@ -214,6 +220,24 @@ def cuts_in(observations: NDArray[Any], next_observations: NDArray[Any], termina
     return np.append(breaks(observations, next_observations), False) & ~terminals
 
 
+def _rounded_inwards(low: NDArray[Any], high: NDArray[Any]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Ranges in single precision that exceed the given ones nowhere; equal ends stay equal."""
+    small, large = low.astype(np.float32), high.astype(np.float32)
+    inner_small = np.where(small < low, np.nextafter(small, np.float32(np.inf)), small)
+    inner_large = np.where(large > high, np.nextafter(large, np.float32(-np.inf)), large)
+    apart = inner_small < inner_large
+    return np.where(apart, inner_small, small), np.where(apart, inner_large, small)
+
+
+def checked_names(names: Sequence[str] | None, width: int, field: str, source: str) -> Names | None:
+    """Return the names of `width` columns, or None where there are none; another number of them is refused."""
+    if names is None:
+        return None
+    if len(names) != width or len(set(names)) != width or not all(isinstance(name, str) for name in names):
+        raise DatasetError(f"{source}: `{field}` has {width} columns: as many different names are needed, got {list(names)}")
+    return tuple(names)
+
+
 def checked_bounds(
     low: Any, high: Any, width: int, source: str
 ) -> tuple[NDArray[np.float32] | None, NDArray[np.float32] | None]:
@@ -221,9 +245,9 @@ def checked_bounds(
     if low is None or high is None:
         return None, None
     bounds = tuple(np.asarray(bound, dtype=np.float32).reshape(-1) for bound in (low, high))
-    if any(bound.shape != (width,) or not np.isfinite(bound).all() for bound in bounds) or (bounds[0] >= bounds[1]).any():
+    if any(bound.shape != (width,) or not np.isfinite(bound).all() for bound in bounds) or (bounds[0] > bounds[1]).any():
         raise DatasetError(
-            f"{source}: the bounds of {width} actions must be {width} finite numbers each, low below high, "
+            f"{source}: the bounds of {width} actions must be {width} finite numbers each, low not above high, "
             f"got {bounds[0].tolist()} and {bounds[1].tolist()}"
         )
     return bounds[0], bounds[1]

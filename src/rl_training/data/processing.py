@@ -119,6 +119,8 @@ def process_dataset(
     yield the same rows.
     """
     dataset = view.dataset
+    if not spaces.learned_dim:
+        raise DatasetError("no action column ever changes, so there is nothing to learn; check the action columns")
     if like is None:
         normalize, reward = kwargs.normalize_observations, kwargs.reward_transform
         transforms = Transforms.fit(view, normalize_observations=normalize, reward=reward)
@@ -127,7 +129,7 @@ def process_dataset(
         if (spaces.observation_dim, spaces.action_dim) != (dataset.observation_dim, dataset.action_dim):
             raise DatasetError("the validation data differs from the training data in its observations or actions")
     returns = _returns(view, transforms, kwargs) if returns_to_go else None
-    processing = Processing(spaces, transforms, _layout(dataset, returns_to_go=returns_to_go))
+    processing = Processing(spaces, transforms, _layout(dataset, spaces, returns_to_go=returns_to_go))
     limit = memory_limit(kwargs.max_dataset_bytes)
     streamed = dataset.records is not None and len(view) * processing.layout.width * 4 > limit
     rows = np.empty((0 if streamed else len(view), processing.layout.width), dtype=np.float32)
@@ -163,18 +165,21 @@ def _fields(dataset: TransitionDataset) -> list[str]:
     return [name for name in dataset.fields() if name not in ("timeouts", "returns_to_go")]
 
 
-def _layout(dataset: TransitionDataset, *, returns_to_go: bool) -> RowLayout:
+def _layout(dataset: TransitionDataset, spaces: Spaces, *, returns_to_go: bool) -> RowLayout:
     """The layout of a packed row, in the order of `Processing.pack`."""
     wide = {"observations": dataset.observation_dim, "next_observations": dataset.observation_dim}
-    wide |= {"actions": dataset.action_dim, "next_actions": dataset.action_dim}
+    wide |= {"actions": spaces.learned_dim, "next_actions": spaces.learned_dim}
     names = ["observations", "actions", "rewards", "next_observations", "terminals"]
     names += ["next_actions"] * (dataset.next_actions is not None) + ["returns_to_go"] * returns_to_go
     return RowLayout(tuple((name, wide.get(name, 1)) for name in names))
 
 
 def _check_actions(actions: NDArray[Any], spaces: Spaces, first_row: int) -> None:
-    sizes = np.abs(spaces.normalize_actions(actions)).max(axis=1)
-    if (worst := float(sizes.max())) > 1.0 + 1e-3:
+    half = (spaces.action_high - spaces.action_low) / 2.0
+    slack = 1e-3 * np.where(spaces.free, half, np.maximum(1.0, np.abs(spaces.action_low)))
+    sizes = np.abs(spaces.unit_actions(actions)).max(axis=1)
+    worst = float(sizes.max())
+    if (actions < spaces.action_low - slack).any() or (actions > spaces.action_high + slack).any():
         raise DatasetError(
             f"actions leave the bounds {spaces.action_low.tolist()} to {spaces.action_high.tolist()} "
             f"(row {first_row + int(sizes.argmax())} is {worst:.3g} times the range); check env_id and the units of the "

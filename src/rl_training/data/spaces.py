@@ -1,6 +1,7 @@
 """The supported spaces: flat vector observations and continuous, bounded actions."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -9,23 +10,40 @@ from numpy.typing import NDArray
 from rl_training.errors import ConfigError
 
 SUPPORTED = "only flat `Box` observations and bounded, continuous `Box` actions are supported"
+Names = tuple[str, ...]
 
 
 @dataclass(frozen=True, eq=False)
 class Spaces:
-    """Sizes of observations and actions, and the real bounds of the actions."""
+    """Sizes of observations and actions, the real bounds of the actions, and the names of the columns where known.
+
+    An action column with equal bounds is held at its value: a learner does not see it, and every command contains it.
+    """
 
     observation_dim: int
     action_dim: int
     action_low: NDArray[np.float32]  # (action_dim,)
     action_high: NDArray[np.float32]
+    observation_names: Names | None = None
+    action_names: Names | None = None
 
     def __post_init__(self) -> None:
         for name, bound in (("low", self.action_low), ("high", self.action_high)):
             if bound.shape != (self.action_dim,) or not np.isfinite(bound).all():
                 raise ConfigError(f"action bound `{name}` must be {self.action_dim} finite numbers, got {bound.tolist()}")
-        if not (self.action_low < self.action_high).all():
-            raise ConfigError(f"action bounds must be low < high, got {self.action_low.tolist()} {self.action_high.tolist()}")
+        if (self.action_low > self.action_high).any():
+            low, high = self.action_low.tolist(), self.action_high.tolist()
+            raise ConfigError(f"action bounds must be low <= high, got {low} {high}")
+
+    @cached_property
+    def free(self) -> NDArray[np.bool_]:
+        """Which action columns can take more than one value, (action_dim,)."""
+        return np.asarray(self.action_low < self.action_high)
+
+    @property
+    def learned_dim(self) -> int:
+        """The number of action columns that a learner sees: those that are not held."""
+        return int(self.free.sum())
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values for a JSON file."""
@@ -34,23 +52,37 @@ class Spaces:
             "action_dim": self.action_dim,
             "action_low": self.action_low.tolist(),
             "action_high": self.action_high.tolist(),
+            "observation_names": None if self.observation_names is None else list(self.observation_names),
+            "action_names": None if self.action_names is None else list(self.action_names),
         }
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> "Spaces":
-        """Return the spaces that `to_json` wrote."""
+        """Return the spaces that `to_json` wrote; a checkpoint of an earlier version has no names."""
         low, high = (np.asarray(values[key], dtype=np.float32) for key in ("action_low", "action_high"))
-        return cls(int(values["observation_dim"]), int(values["action_dim"]), low, high)
+        found = (values.get(key) for key in ("observation_names", "action_names"))
+        names = (None if one is None else tuple(str(name) for name in one) for one in found)
+        return cls(int(values["observation_dim"]), int(values["action_dim"]), low, high, *names)
+
+    def unit_actions(self, actions: NDArray[Any]) -> NDArray[np.float32]:
+        """Map real actions to [-1, 1] column by column; held columns become 0."""
+        middle, half = (self.action_high + self.action_low) / 2.0, (self.action_high - self.action_low) / 2.0
+        scaled = (actions - middle) / np.where(self.free, half, 1.0)
+        return np.asarray(np.where(self.free, scaled, 0.0), dtype=np.float32)
 
     def normalize_actions(self, actions: NDArray[Any]) -> NDArray[np.float32]:
-        """Map real actions to [-1, 1]."""
-        middle, half = (self.action_high + self.action_low) / 2.0, (self.action_high - self.action_low) / 2.0
-        return np.asarray((actions - middle) / half, dtype=np.float32)
+        """Map real actions (..., action_dim) to those of a learner, (..., learned_dim) in [-1, 1]."""
+        unit = self.unit_actions(actions)
+        return unit if self.free.all() else unit[..., self.free]
 
     def denormalize_actions(self, actions: NDArray[Any]) -> NDArray[np.float32]:
-        """Map actions in [-1, 1] to the real bounds, never outside them."""
+        """Map a learner's actions (..., learned_dim) to real ones (..., action_dim), never outside the bounds."""
         middle, half = (self.action_high + self.action_low) / 2.0, (self.action_high - self.action_low) / 2.0
-        return np.asarray(np.clip(actions * half + middle, self.action_low, self.action_high), dtype=np.float32)
+        unit = actions
+        if not self.free.all():
+            unit = np.zeros((*actions.shape[:-1], self.action_dim), dtype=np.float32)
+            unit[..., self.free] = actions
+        return np.asarray(np.clip(unit * half + middle, self.action_low, self.action_high), dtype=np.float32)
 
 
 def spaces_of(observation_space: Any, action_space: Any, where: str) -> Spaces:

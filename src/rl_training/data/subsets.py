@@ -141,8 +141,8 @@ def transform_dataset(
 
 def _with_normalized_actions(dataset: TransitionDataset) -> TransitionDataset:
     spaces = dataset.spaces
-    one = np.ones(dataset.action_dim, dtype=np.float32)
-    changed = replace(dataset, actions=spaces.normalize_actions(dataset.actions), action_low=-one, action_high=one)
+    one = spaces.free.astype(np.float32)  # held columns become 0
+    changed = replace(dataset, actions=spaces.unit_actions(dataset.actions), action_low=-one, action_high=one)
     if dataset.next_actions is None:
         return changed
-    return replace(changed, next_actions=spaces.normalize_actions(dataset.next_actions))
+    return replace(changed, next_actions=spaces.unit_actions(dataset.next_actions))

@@ -129,7 +129,7 @@ def _against_bounds(inputs: CheckInput) -> Iterator[Finding]:
     spaces = inputs.data.spaces if inputs.env is None else inputs.env.spaces
     whose = "the recorded bounds" if inputs.env is None else f"the bounds of {inputs.env.env_id}"
     shown = f"{whose} ({spaces.action_low.tolist()} to {spaces.action_high.tolist()})"
-    sizes = inputs.per_row(lambda part: np.abs(spaces.normalize_actions(inputs.data.actions[part])).max(axis=1))
+    sizes = inputs.per_row(lambda part: np.abs(spaces.unit_actions(inputs.data.actions[part])).max(axis=1))
     rows = inputs.per_row(lambda part: np.arange(part.start, part.stop))
     beyond, largest = rows[sizes > 1.0 + 1e-3], float(sizes.max())
     if len(beyond) > 0.2 * len(rows) or largest > 8.0:

@@ -90,6 +90,24 @@ def infer_env_spaces(env_id: str) -> Spaces:
     return environment_spaces(env_id).spaces
 
 
+def check_fits(policy: Spaces, env: Spaces, env_id: str) -> None:
+    """Raise a ConfigError unless a policy of these spaces can act in an environment: equal sizes, no command outside."""
+    ours, theirs = (policy.observation_dim, policy.action_dim), (env.observation_dim, env.action_dim)
+    if ours != theirs:
+        raise ConfigError(
+            f"{env_id} has {theirs[0]} observations and {theirs[1]} actions, the policy {ours[0]} and {ours[1]}"
+        )
+    slack = 1e-5 * (env.action_high - env.action_low)
+    outside = (policy.action_low < env.action_low - slack) | (policy.action_high > env.action_high + slack)
+    if outside.any():
+        column = int(np.flatnonzero(outside)[0])
+        name = policy.action_names[column] if policy.action_names else f"action {column}"
+        raise ConfigError(
+            f"the policy sets `{name}` between {policy.action_low[column]:g} and {policy.action_high[column]:g}, "
+            f"{env_id} takes {env.action_low[column]:g} to {env.action_high[column]:g}; check the environment and its units"
+        )
+
+
 def reset_seeds(seed: int, stream: str, first: int, count: int) -> list[int]:
     """Return the reset seeds of episodes first, first + 1, ... of a stream, each below 2^31."""
     import torch

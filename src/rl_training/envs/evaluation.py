@@ -1,7 +1,7 @@
 """Seeded, deterministic evaluation: all episodes of all members side by side."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -9,8 +9,9 @@ import torch
 from numpy.typing import NDArray
 
 from rl_training.algorithms.learner import Learner
+from rl_training.data.spaces import Spaces
 from rl_training.data.transforms import Transforms
-from rl_training.envs.environments import EnvBatch, reset_all, reset_seeds
+from rl_training.envs.environments import EnvBatch, check_fits, reset_all, reset_seeds
 from rl_training.errors import ConfigError
 
 TRAINING_EPISODES = "evaluation"  # stream of the episodes by which training selects checkpoints
@@ -37,26 +38,24 @@ def evaluate_policy(
     episodes: int,
     seeds: Sequence[int],
     transforms: Transforms,
+    spaces: Spaces | None = None,
     stream: str = TRAINING_EPISODES,
     check: Callable[[], None] = lambda: None,
 ) -> Evaluation:
     """Return returns and lengths of `episodes` episodes per member under the mean action.
 
     Episode e of a member is reset with a seed that depends on the member's entry in `seeds`, on `stream` and on e alone, so
-    that the same policy always gets the same episodes. `check` is called at every step and may raise to stop.
+    that the same policy always gets the same episodes. `spaces` are those the policy was trained with; by default the
+    environment's own. `check` is called at every step and may raise to stop.
     """
     members = learner.model.members
     if len(seeds) != members:
         raise ConfigError(f"{len(seeds)} evaluation seeds were given for {members} members")
     with EnvBatch(env_id, members * episodes) as envs:
-        if (envs.spaces.observation_dim, envs.spaces.action_dim) != (
-            learner.model.observation_dim,
-            learner.model.action_dim,
-        ):
-            raise ConfigError(
-                f"{env_id} has {envs.spaces.observation_dim} observations and {envs.spaces.action_dim} actions, "
-                f"the policy {learner.model.observation_dim} and {learner.model.action_dim}"
-            )
+        own = spaces or replace(envs.spaces, observation_dim=learner.model.observation_dim)
+        check_fits(own, envs.spaces, env_id)
+        if own.learned_dim != learner.model.action_dim:
+            raise ConfigError(f"{env_id} has {own.learned_dim} actions, the policy {learner.model.action_dim}")
         reset_all(envs, [seed for member in seeds for seed in reset_seeds(member, stream, 0, episodes)])
         returns = np.zeros(members * episodes)
         lengths = np.zeros(members * episodes, dtype=np.int64)
@@ -65,6 +64,6 @@ def evaluate_policy(
             observations = torch.from_numpy(transforms.observations(envs.observations)).view(members, episodes, -1)
             actions = learner.act(observations.to(learner.model.device), deterministic=True)
             lengths += envs.running
-            rewards, _, _ = envs.step(envs.spaces.denormalize_actions(actions.flatten(0, 1).cpu().numpy()))
+            rewards, _, _ = envs.step(own.denormalize_actions(actions.flatten(0, 1).cpu().numpy()))
             returns += rewards
     return Evaluation(returns.reshape(members, episodes), lengths.reshape(members, episodes))

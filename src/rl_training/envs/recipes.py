@@ -22,7 +22,7 @@ Policy = Callable[[NDArray[Any], int], NDArray[np.float32]]
 
 def _random_policy(_env_id: str, spaces: Spaces, recipe: DatasetConfig) -> Policy:
     """Independent uniform actions over the bounds."""
-    draws = rng.uniforms([recipe.seed], "recipe/random", torch.arange(recipe.size), (spaces.action_dim,))[0].numpy()
+    draws = rng.uniforms([recipe.seed], "recipe/random", torch.arange(recipe.size), (spaces.learned_dim,))[0].numpy()
     actions = spaces.denormalize_actions(draws * 2.0 - 1.0)
     return lambda _observation, row: actions[row]
 

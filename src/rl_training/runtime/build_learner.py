@@ -23,6 +23,6 @@ def build_learner(
     spec = get_spec(algo)
     shape = {name: getattr(kwargs, name) for name in spec.model_type.knobs_type.model_fields}
     knobs = {name: getattr(kwargs, name) for name in spec.learner.knobs_type.model_fields}
-    model = spec.model_type(spaces.observation_dim, spaces.action_dim, seeds=seeds, device=device, **shape)
+    model = spec.model_type(spaces.observation_dim, spaces.learned_dim, seeds=seeds, device=device, **shape)
     learner: Learner[Any, Any] = spec.learner(model, member_knobs=member_knobs, **knobs)
     return learner

@@ -290,6 +290,7 @@ class TrainingLoop:
             episodes=self.config.eval_episodes,
             seeds=self.learner.model.seeds,
             transforms=self.parts.transforms,
+            spaces=self.parts.spaces,
             stream=stream,
             check=self._stop_if_requested,
         )

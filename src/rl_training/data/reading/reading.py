@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 
 from rl_training.config.blocks import ReadOptions
 from rl_training.data.offline_dataset import OPTIONAL, REQUIRED, TransitionDataset, as_flags, cuts_in, ends_of
+from rl_training.data.reading.source_rows import SourceRows
 from rl_training.data.row_blocks import bad_rows
+from rl_training.data.spaces import Names
 from rl_training.errors import DatasetError, did_you_mean
 
 Arrays = dict[str, NDArray[Any]]
@@ -50,6 +52,9 @@ class Reading:
     both_ends: NDArray[np.intp] | None = None  # rows marked both as an end and as a time limit in the file
     inferred: NDArray[np.bool_] | None = None  # unmarked cuts, inferred where observations break
     ends_known: bool = False  # every end is marked, so none is inferred
+    observation_names: Names | None = None  # of the columns, where the source has any
+    action_names: Names | None = None
+    source_rows: SourceRows | None = None  # where each row comes from; None: row k is row k of the source
 
     @property
     def origin(self) -> str:
@@ -63,7 +68,8 @@ class Reading:
     def dataset(self) -> TransitionDataset:
         """Return the checked dataset, or raise one DatasetError that names every fault."""
         bounds = {"action_low": self.action_low, "action_high": self.action_high}
-        values = {**bounds, "source": self.source, "origin": self.origin, "find_cuts": not self.ends_known}
+        names = {"observation_names": self.observation_names, "action_names": self.action_names}
+        values = {**bounds, **names, "source": self.source, "origin": self.origin, "find_cuts": not self.ends_known}
         return TransitionDataset.from_dict(self.arrays, **values)
 
 

@@ -222,7 +222,7 @@ def open_store(path: Path) -> TransitionDataset:
         _verify(stream, dtype, expected, file)
     records = RecordFile.open(file, dtype, len(header), rows, content)
     fields = {name: records.rows[name] for name in dtype.names or ()}
-    return TransitionDataset(**fields, action_low=low, action_high=high, origin=origin, records=records)
+    return TransitionDataset(**fields, action_low=low, action_high=high, origin=origin, records=records)  # type: ignore[arg-type]
 
 
 def _stored_dtype(fields: Any) -> np.dtype[Any]:
