@@ -120,9 +120,6 @@ class TD3NetworkKnobs(CriticNetworkKnobs):
 class TD3BCKwargs(TD3BCKnobs, TD3NetworkKnobs, PurelyOfflineKwargs, RewardKwargs):
     """Everything under `algo_kwargs` of TD3+BC."""
 
-    normalize_observations: bool = True
-    """Whiten observations by the mean and standard deviation of the data."""
-
 
 class SACKnobs(CriticKnobs):
     """Soft actor-critic (Haarnoja and others, 2018)."""

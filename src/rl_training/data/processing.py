@@ -122,7 +122,7 @@ def process_dataset(
     if not spaces.learned_dim:
         raise DatasetError("no action column ever changes, so there is nothing to learn; check the action columns")
     if like is None:
-        normalize, reward = kwargs.normalize_observations, kwargs.reward_transform
+        normalize, reward = kwargs.normalize_observations is not False, kwargs.reward_transform  # here is data to fit it on
         transforms = Transforms.fit(view, normalize_observations=normalize, reward=reward)
     else:
         spaces, transforms = like.spaces, like.transforms
