@@ -108,6 +108,12 @@ class StreamedDataset:
 RunData = ProcessedDataset | StreamedDataset
 
 
+def spread_rows(data: RunData, most: int) -> torch.Tensor:
+    """Return at most `most` packed rows, spread evenly over the data."""
+    chosen = np.unique(np.linspace(0, len(data) - 1, min(len(data), most)).astype(np.int64))
+    return torch.from_numpy(np.ascontiguousarray(data.fetch(chosen)))
+
+
 def process_dataset(
     view: RowView, kwargs: OfflineKwargs, spaces: Spaces, *, returns_to_go: bool = False, like: RunData | None = None
 ) -> RunData:
