@@ -49,15 +49,19 @@ class Log:
         )
 
 
-def make_log(name: str, seed: int = 0, episodes: int = 60) -> Log:
-    """Return the log of a plant under its controller: a function of name, seed and number of episodes."""
+def make_log(name: str, seed: int = 0, episodes: int = 60, exploration: float = 0.0) -> Log:
+    """Return the log of a plant under its controller: a function of the arguments alone.
+
+    With `exploration`, noise of this share of the actuators' range is added to the controller's actions.
+    """
     plant, draw = PLANTS[name], np.random.Generator(np.random.Philox([seed, sum(map(ord, name))]))
     rows: list[tuple[Any, ...]] = []
+    noise = exploration * (np.array(plant.high) - np.array(plant.low))
     for _ in range(episodes):
         state, ended = plant.start(draw), False
         for step in range(plant.length):
             before = plant.observe(state)
-            action = np.clip(plant.control(before, draw), plant.low, plant.high)
+            action = np.clip(plant.control(before, draw) + draw.normal(0.0, 1.0, len(noise)) * noise, plant.low, plant.high)
             state, reward, ended = plant.advance(state, action, draw)
             rows.append((before, action, reward, plant.observe(state), ended, not ended and step == plant.length - 1))
             if ended:
