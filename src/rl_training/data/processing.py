@@ -108,6 +108,12 @@ class StreamedDataset:
 RunData = ProcessedDataset | StreamedDataset
 
 
+def spread_rows(data: RunData, most: int) -> torch.Tensor:
+    """Return at most `most` packed rows, spread evenly over the data."""
+    chosen = np.unique(np.linspace(0, len(data) - 1, min(len(data), most)).astype(np.int64))
+    return torch.from_numpy(np.ascontiguousarray(data.fetch(chosen)))
+
+
 def process_dataset(
     view: RowView, kwargs: OfflineKwargs, spaces: Spaces, *, returns_to_go: bool = False, like: RunData | None = None
 ) -> RunData:
@@ -122,7 +128,7 @@ def process_dataset(
     if not spaces.learned_dim:
         raise DatasetError("no action column ever changes, so there is nothing to learn; check the action columns")
     if like is None:
-        normalize, reward = kwargs.normalize_observations, kwargs.reward_transform
+        normalize, reward = kwargs.normalize_observations is not False, kwargs.reward_transform  # here is data to fit it on
         transforms = Transforms.fit(view, normalize_observations=normalize, reward=reward)
     else:
         spaces, transforms = like.spaces, like.transforms
