@@ -5,12 +5,16 @@ Every simulator yields (observation, action, reward, next observation, true end)
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.plants import PLANTS, make_log
 from rl_training.config.blocks import DatasetConfig
+from rl_training.data.dataset_loaders import load_dataset
 from rl_training.envs.recipes import make_dataset
 
 FIELDS = ("observations", "actions", "rewards", "next_observations", "terminals", "timeouts")
@@ -47,7 +51,7 @@ def pendulum(kind: str) -> Callable[[int], Log]:
         noise = 0.0 if kind == "random" else 0.3
         data = make_dataset("Pendulum-v1", DatasetConfig(kind=kind, size=4000, seed=seed, noise=noise))  # type: ignore[arg-type]
         arrays = {name: getattr(data, name).copy() for name in FIELDS}
-        return Log(arrays, env_id="Pendulum-v1")
+        return Log(arrays, frozenset({"state reward"}), "Pendulum-v1")
 
     return make
 
@@ -233,7 +237,7 @@ def heater(seed: int) -> Log:
         yield rows
 
     names = {"observation_names": ("T1", "T2", "TSP1", "TSP2"), "action_names": ("Q1", "Q2")}
-    return _continued(log_of(episodes(), "one episode", names=names))
+    return _continued(log_of(episodes(), "state reward", names=names))
 
 
 def process(seed: int) -> Log:
@@ -311,6 +315,33 @@ def scales(seed: int) -> Log:
     return log_of(episodes(), names={"observation_names": ("salt", "p_bottom", "level_pct", "level")})
 
 
+def plant(name: str) -> Callable[[int], Log]:
+    """The log of one of `benchmarks.plants`."""
+
+    def make(seed: int) -> Log:
+        log = make_log(name, seed, episodes=20)
+        return Log(log.arrays, names={"observation_names": log.observation_names, "action_names": log.action_names})
+
+    return make
+
+
+def file_kinds(folder: Path) -> dict[str, Callable[[int], Log]]:
+    """Return parts of third-party files as kinds of logs; the seed chooses the part."""
+    files = sorted(path for path in folder.iterdir() if path.suffix in (".h5", ".npz"))
+    return {path.stem: partial(_part, path) for path in files}
+
+
+def _part(path: Path, seed: int) -> Log:
+    data = load_dataset(path)
+    starts, lengths = data.episode_spans
+    first = int(starts[len(starts) // 7 * (seed % 7)])
+    rows = slice(first, int(starts[np.searchsorted(starts, min(first + 5000, starts[-1]))]))
+    pendulum = "pendulum" in path.name
+    traits = frozenset({"state reward"}) if pendulum else frozenset[str]()
+    arrays = {name: np.array(getattr(data, name)[rows]) for name in FIELDS}
+    return Log(arrays, traits, "Pendulum-v1" if pendulum else None)
+
+
 KINDS: dict[str, Callable[[int], Log]] = {
     "pendulum, random": pendulum("random"),
     "pendulum, controlled": pendulum("scripted"),
@@ -324,4 +355,5 @@ KINDS: dict[str, Callable[[int], Log]] = {
     "process": process,
     "building": building,
     "mixed scales": scales,
+    **{f"plant: {name}": plant(name) for name in PLANTS},
 }

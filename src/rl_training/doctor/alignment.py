@@ -1,8 +1,9 @@
 """Are rewards stored in the rows they belong to? Decided from the data alone.
 
-Three tests, two of which regress rewards on transitions (observation, action, next observation):
+Four tests, two of which regress rewards on transitions (observation, action, next observation):
 
-* Payouts: rewards far from all others that sit in the first rows of episodes, or in those before the last, belong to the last ones.
+* Payouts: rewards far from all others in the first rows of episodes, or in those before the last, belong to the last rows.
+* Rewards that go on smoothly across a seam, but step next to it inside an episode: the row at the seam holds another's.
 * At the seams between episodes. If neighbouring rewards are similar, a shift hardly shows inside, but it does at a seam: with
   rewards one row late, the first reward of an episode is explained by the last transition of the episode before, and not by
   its own; or it is a zero that belongs to no transition.
@@ -11,17 +12,22 @@ Three tests, two of which regress rewards on transitions (observation, action, n
 A reward of the state alone that is stored one row early is the reward of the next state, which is as good: nothing shows it.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rl_training.doctor.regression import Numbers, Regression, Rows
+from rl_training.doctor.expectation import Numbers, Rows, explained_by
 
-_ROWS, _SEAMS = 8000, 2000
+_ROWS, _SEAMS = 6000, 2000
 _FEWEST_ROWS, _FEWEST_SEAMS, _FEWEST_PAYOUTS = 200, 8, 3
 _RARE = 0.05  # share of zeros among rewards below which a zero at every seam is no coincidence
-_BETTER, _FAR_BETTER, _CERTAIN = 0.8, 0.6, 8.0  # ratio of errors that counts, that is an error; in standard errors of the mean
+_BETTER, _FAR_BETTER, _CERTAIN = (
+    0.8,
+    0.6,
+    8.0,
+)  # ratio of errors that counts, that is an error; in standard errors of the mean
 
 
 @dataclass(frozen=True)
@@ -51,20 +57,22 @@ def find_shift(
     pool = np.flatnonzero(inside)
     if len(pool) < _FEWEST_ROWS or np.ptp(reward[pool]) == 0.0:
         return None
-    if (paid := _misplaced_payouts(reward, first, last)) is not None:
-        return paid
+    plain = _misplaced_payouts(reward, first, last, terminals[last]) or _smooth_across(reward, first, last, pool)
+    if plain is not None:
+        return plain
     draw = np.random.Generator(np.random.Philox(0))
     chosen = np.sort(draw.permutation(pool)[:_ROWS])
-    test = _ShiftTest(reward, Regression((observations, actions, next_observations), chosen, draw), chosen)
+    test = _ShiftTest(reward, (observations, actions, next_observations), chosen)
     joins = ~terminals[last[:-1]] if (~terminals[last[:-1]]).sum() >= _FEWEST_SEAMS else np.ones(len(last) - 1, dtype=bool)
     before, after = last[:-1][joins][:_SEAMS], first[1:][joins][:_SEAMS]
     return test.at_seams(1, after, before) or test.at_seams(-1, before, after) or test.inside()
 
 
-def _misplaced_payouts(reward: Numbers, first: Rows, last: Rows) -> Shift | None:
-    """Rewards that dwarf all others, in the first rows of episodes or in those before the last."""
-    long = last - first >= 2
-    for lag, rows, where in ((1, first[1:][long[1:]], "first"), (-1, last[long] - 1, "last but one")):
+def _misplaced_payouts(reward: Numbers, first: Rows, last: Rows, truly: NDArray[np.bool_]) -> Shift | None:
+    """Rewards that dwarf all others, in the rows after true ends or in those before."""
+    truly = truly if truly.any() else np.ones_like(truly)
+    before = last[truly & (last - first >= 2)] - 1
+    for lag, rows, where in ((1, first[1:][truly[:-1]], "first"), (-1, before, "last but one")):
         others = np.ones(len(reward), dtype=bool)
         others[rows] = others[0] = False
         low, high = reward[others].min(), reward[others].max()
@@ -76,19 +84,37 @@ def _misplaced_payouts(reward: Numbers, first: Rows, last: Rows) -> Shift | None
     return None
 
 
+def _smooth_across(reward: Numbers, first: Rows, last: Rows, inside: Rows) -> Shift | None:
+    """Rewards that go on smoothly from one episode to the next, but not from the edge row to its neighbour inside."""
+    before, after = last[:-1], first[1:]
+    long = (before - first[:-1] >= 2) & (last[1:] - after >= 2)
+    before, after = before[long], after[long]
+    if len(before) < _FEWEST_SEAMS:
+        return None
+    usual = float(np.median(np.abs(reward[inside] - reward[inside - 1])))
+    across = np.abs(reward[after] - reward[before])
+    for lag, edge in ((1, np.abs(reward[after] - reward[after + 1])), (-1, np.abs(reward[before] - reward[before - 1]))):
+        if np.median(across) <= 2.0 * usual and np.median(edge) > 5.0 * usual and (edge > across).mean() > 0.8:
+            steps = f"step by {np.median(across):.3g} from one episode to the next and by {np.median(edge):.3g} inside, next to it"
+            return Shift(lag, f"at {len(before)} seams they {steps}, where {usual:.3g} is usual", across=True)
+    return None
+
+
 class _ShiftTest:
     """Errors of rewards under the assumption that they belong to the row itself, the one before, or the one after."""
 
-    def __init__(self, reward: Numbers, regression: Regression, rows: Rows) -> None:
+    def __init__(self, reward: Numbers, transitions: Sequence[NDArray[np.generic]], rows: Rows) -> None:
         self._reward = reward
         halves = (rows[::2], rows[1::2])
-        self._models = {lag: regression(halves[0] - lag, reward[halves[0]]) for lag in (-1, 0, 1)}
-        crossed = {lag: regression(halves[1] - lag, reward[halves[1]]) for lag in (-1, 0, 1)}
+        self._models = {lag: explained_by(transitions, halves[0] - lag, reward[halves[0]]) for lag in (-1, 0, 1)}
+        crossed = {lag: explained_by(transitions, halves[1] - lag, reward[halves[1]]) for lag in (-1, 0, 1)}
         self._errors = {
-            lag: np.concatenate((
-                np.abs(self._models[lag](halves[1] - lag) - reward[halves[1]]),
-                np.abs(crossed[lag](halves[0] - lag) - reward[halves[0]]),
-            ))
+            lag: np.concatenate(
+                (
+                    np.abs(self._models[lag](halves[1] - lag) - reward[halves[1]]),
+                    np.abs(crossed[lag](halves[0] - lag) - reward[halves[0]]),
+                )
+            )
             for lag in (-1, 0, 1)
         }
         self._spread = float(np.abs(reward[rows] - np.median(reward[rows])).mean())
@@ -128,5 +154,7 @@ class _ShiftTest:
 
 
 def _compared(where: str, count: int, own: Numbers, other: Numbers, lag: int) -> str:
-    errors = f"{own.mean():.3g} explained by its own transition, {other.mean():.3g} by the one {'before' if lag > 0 else 'after'}"
+    errors = (
+        f"{own.mean():.3g} explained by its own transition, {other.mean():.3g} by the one {'before' if lag > 0 else 'after'}"
+    )
     return f"{where} ({count} rewards) the error is {errors}"

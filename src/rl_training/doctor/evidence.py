@@ -130,5 +130,5 @@ class CheckInput:
         cuts = np.flatnonzero(self.marked[:-1] & ~self.data.terminals[:-1])[:5000]
         apart = np.abs(self.data.observations[cuts + 1] - self.data.next_observations[cuts])
         rows: Rows = np.setdiff1d(cuts[(apart <= self.tolerance).all(axis=1)], self.unsure)
-        found = rows[self.jumps.at(rows, self.data.observations[rows + 1])]
-        return rows if 2 * len(found) > len(rows) and 2 * len(rows) > len(cuts) else rows[:0]
+        found = rows[self.jumps.surprising(rows, self.data.observations[rows + 1])]
+        return rows if len(found) and 2 * len(found) >= len(rows) and 2 * len(rows) > len(cuts) else rows[:0]

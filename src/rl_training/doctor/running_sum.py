@@ -4,9 +4,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rl_training.data.offline_dataset import TransitionDataset
-from rl_training.doctor.regression import Numbers, Regression, Rows
+from rl_training.doctor.expectation import Numbers, Rows, explained_by
 
 _ROWS, _FEWEST_ROWS, _FEWEST_EPISODES, _SHORTEST = 4000, 100, 5, 10
+_POORLY = 0.3  # explained: that much of the variance is left
 
 
 def find_running_sum(data: TransitionDataset) -> str | None:
@@ -29,11 +30,12 @@ def find_running_sum(data: TransitionDataset) -> str | None:
     if from_nothing.mean() < 0.9 or (one_way < 0.99 and long.sum() < _FEWEST_EPISODES):
         return None
     of_sum, of_steps = _unexplained(data, rows, rewards[rows], steps)
-    if of_steps > (0.5 if one_way >= 0.99 else 0.1) * of_sum:
+    better = 0.1 if one_way < 0.99 else 0.5 if of_sum < _POORLY else 1.0
+    if of_steps >= better * of_sum:
         return None
     way = f"{'rise' if steps.mean() > 0 else 'fall'} in {one_way:.0%} of the steps inside episodes"
     start = f"begin near 0 in {from_nothing.sum()} of {long.sum()}"
-    left = f"their differences are explained by the transitions but for {of_steps:.2g} of the variance, they themselves but for {of_sum:.2g}"
+    left = f"{of_steps:.2g} of the variance of their differences is not explained by the transitions, and {of_sum:.2g} of their own"
     return f"they {way}, {start}, and {left}"
 
 
@@ -42,8 +44,8 @@ def _unexplained(data: TransitionDataset, rows: Rows, *targets: NDArray[np.float
     draw = np.random.Generator(np.random.Philox(0))
     chosen = np.sort(draw.permutation(len(rows))[: 2 * _ROWS])
     fit, test = chosen[::2], chosen[1::2]
-    regression = Regression((data.observations, data.actions, data.next_observations), rows[chosen], draw)
-    return [_share(regression(rows[fit], target[fit])(rows[test]), target[test]) for target in targets]
+    transitions = (data.observations, data.actions, data.next_observations)
+    return [_share(explained_by(transitions, rows[fit], target[fit])(rows[test]), target[test]) for target in targets]
 
 
 def _share(predicted: Numbers, target: Numbers) -> float:

@@ -70,7 +70,9 @@ def _against(inputs: CheckInput, spaces: Spaces, whose: str) -> Iterator[Finding
     share = len(beyond) / len(actions)
     if largest > 1.0 and (share > 0.2 or (largest > 8.0 and share > 0.01)):
         hint, factor = _unit(largest)
-        fix = f"add --action-scale {factor:.6g}, or the factor of the unit; a column map may convert single columns (`u / 100`)"
+        fix = (
+            f"add --action-scale {factor:.6g}, or the factor of the unit; a column map may convert single columns (`u / 100`)"
+        )
         yield Finding("action-units", "error", f"{seen}{hint}", fix)
         return
     fix = "clip them in the column map (`clip(u, low, high)`) or in the file if they overshoot, else check the environment and units"

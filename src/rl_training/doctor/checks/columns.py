@@ -64,8 +64,12 @@ def _lost_digits(
     levels = (high - low) / np.spacing(largest)
     for column in columns[(largest[columns] > HUGE) & (levels[columns] < _FEWEST_LEVELS)]:
         what = inputs.named(role, [column])
-        seen = f"{what} is {low[column]:.8g} to {high[column]:.8g}: in single precision only {levels[column]:.0f} steps are left"
-        fix = f"subtract its offset in the column map (`x - {low[column]:.6g}`) or in the file, or leave it out if it is a time"
+        seen = (
+            f"{what} is {low[column]:.8g} to {high[column]:.8g}: in single precision only {levels[column]:.0f} steps are left"
+        )
+        fix = (
+            f"subtract its offset in the column map (`x - {low[column]:.6g}`) or in the file, or leave it out if it is a time"
+        )
         yield Finding("huge-column", "warning", seen, fix)
 
 
@@ -96,7 +100,7 @@ def isolated_rows(values: NDArray[Any], gap: float = 3.0) -> tuple[Rows, float, 
         low, high = float(values[order[first]]), float(values[order[stop - 1]])
         ends = [steps[cut - 1] for cut in (first, stop) if 0 < cut < len(values)]
         away = np.sort(np.concatenate((order[:first], order[stop:])))
-        wide = 0.5 if np.isin(values[away], _PLACEHOLDERS).all() else gap
+        wide = 0.05 if np.isin(values[away], _PLACEHOLDERS).all() else gap
         if high > low and min(ends) > wide * (high - low):
             return away, low, high
     return none, 0.0, 0.0

@@ -22,11 +22,11 @@ def check_successors(inputs: CheckInput) -> Iterator[Finding]:
     elif len(broken):
         yield _broken_rows(inputs)
     if len(inputs.leaks):
-        evidence = f"the next observation at a time limit is the first of the following episode in {inputs.some(inputs.leaks)}"
-        severity: Severity = "error" if len(inputs.leaks) >= _FEWEST_LEAKS else "warning"
-        yield Finding(
-            "next-observation-leak", severity, evidence, "leave these rows out with --next-observations following"
+        evidence = (
+            f"the next observation at a time limit is the first of the following episode in {inputs.some(inputs.leaks)}"
         )
+        severity: Severity = "error" if len(inputs.leaks) >= _FEWEST_LEAKS else "warning"
+        yield Finding("next-observation-leak", severity, evidence, "leave these rows out with --next-observations following")
 
 
 def _broken_rows(inputs: CheckInput) -> Finding:
@@ -37,7 +37,7 @@ def _broken_rows(inputs: CheckInput) -> Finding:
     """
     data, rows = inputs.data, inputs.broken
     stored, following = data.next_observations[rows], data.observations[rows + 1]
-    surprise = inputs.jumps.at(rows, stored).mean() - inputs.jumps.at(rows, following).mean()
+    surprise = inputs.jumps.surprising(rows, stored).mean() - inputs.jumps.surprising(rows, following).mean()
     if surprise < -0.3 or (surprise <= 0.3 and not inputs.marked[:-1].any()):
         evidence = f"no end is marked where the row after is not the next observation, in {inputs.some(rows)}"
         fix = "mark a time limit in these rows (`timeouts`)"
@@ -112,7 +112,9 @@ def _ends_at_one_length(inputs: CheckInput) -> Iterator[Finding]:
         evidence = f"{count} true ends fall at length {longest}, as if time limits were stored as terminals"
         yield Finding("ends-at-one-length", "warning", evidence, "if they are time limits, add --ends timeouts")
         return
-    evidence = f"{len(suspects)} of {ended.sum()} true ends fall at the longest length, {longest}, as if these were time limits"
+    evidence = (
+        f"{len(suspects)} of {ended.sum()} true ends fall at the longest length, {longest}, as if these were time limits"
+    )
     yield Finding("ends-at-one-length", "warning", evidence, f"if they are, add --time-limit {longest}")
 
 

@@ -16,7 +16,9 @@ def check_rewards(inputs: CheckInput) -> Iterator[Finding]:
     found = find_running_sum(data)
     if found is not None:
         evidence = f"rewards look like a running sum: {found}"
-        fix = "take the differences: `reward: \"diff(NAME)\"` in the column map, or in arrays r[t] - r[t - 1] inside each episode"
+        fix = (
+            'take the differences: `reward: "diff(NAME)"` in the column map, or in arrays r[t] - r[t - 1] inside each episode'
+        )
         yield Finding("running-sum", "warning", evidence, fix)
         return
     if len(inputs.leaks):  # then the seams are no evidence
@@ -26,4 +28,6 @@ def check_rewards(inputs: CheckInput) -> Iterator[Finding]:
     if shift is not None:
         evidence = f"rewards are one row {'late' if shift.lag > 0 else 'early'}: {shift.reason}"
         across = " --reward-lag-across" if shift.across else ""
-        yield Finding("shifted-rewards", "error" if shift.sure else "warning", evidence, f"add --reward-lag {shift.lag}{across}")
+        yield Finding(
+            "shifted-rewards", "error" if shift.sure else "warning", evidence, f"add --reward-lag {shift.lag}{across}"
+        )
