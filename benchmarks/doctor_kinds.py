@@ -49,7 +49,7 @@ def pendulum(kind: str) -> Callable[[int], Log]:
 
     def make(seed: int) -> Log:
         noise = 0.0 if kind == "random" else 0.3
-        data = make_dataset("Pendulum-v1", DatasetConfig(kind=kind, size=4000, seed=seed, noise=noise))  # type: ignore[arg-type]
+        data = make_dataset("Pendulum-v1", DatasetConfig.checked({"kind": kind, "size": 4000, "seed": seed, "noise": noise}))
         arrays = {name: getattr(data, name).copy() for name in FIELDS}
         return Log(arrays, frozenset({"state reward"}), "Pendulum-v1")
 
@@ -333,7 +333,7 @@ def file_kinds(folder: Path) -> dict[str, Callable[[int], Log]]:
 
 def _part(path: Path, seed: int) -> Log:
     data = load_dataset(path)
-    starts, lengths = data.episode_spans
+    starts, _ = data.episode_spans
     first = int(starts[len(starts) // 7 * (seed % 7)])
     rows = slice(first, int(starts[np.searchsorted(starts, min(first + 5000, starts[-1]))]))
     pendulum = "pendulum" in path.name

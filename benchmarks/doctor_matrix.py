@@ -1,7 +1,7 @@
 """What the doctor finds, misses and imagines: `python -m benchmarks.doctor_matrix [FOLDER of third-party data]`.
 
-Every fault is planted in every kind of clean log, several seeds each, and the finding must be named. A fault that a log cannot
-show raises `Hidden` with the reason. The last table is what the doctor says about the clean logs.
+Every fault is planted in every kind of clean log, several seeds each, and the finding must be named. A fault that a log
+cannot show raises `Hidden` with the reason. The last table is what the doctor says about the clean logs.
 """
 
 import argparse
@@ -71,7 +71,7 @@ def wrong_successors(log: Log, draw: Draw) -> None:
     log.arrays["next_observations"][rows] = log.arrays["next_observations"][np.roll(rows, 7)]
 
 
-def leaking_successors(log: Log, draw: Draw) -> None:
+def leaking_successors(log: Log, _draw: Draw) -> None:
     """The next observation at every end is the first of the next episode."""
     if not log.arrays["timeouts"][:-1].any():
         raise Hidden("no time limit before the last row")
@@ -89,25 +89,25 @@ def leak_in_a_short_log(log: Log, draw: Draw) -> None:
     leaking_successors(log, draw)
 
 
-def overlapping_ends(log: Log, draw: Draw) -> None:
+def overlapping_ends(log: Log, _draw: Draw) -> None:
     """Every time limit is marked as a true end too."""
     if not log.arrays["timeouts"].any():
         raise Hidden("no time limits")
     log.arrays["terminals"] |= log.arrays["timeouts"]
 
 
-def unmarked_ends(log: Log, draw: Draw) -> None:
+def unmarked_ends(log: Log, _draw: Draw) -> None:
     """No flags at all; next observations are stored."""
     for name in ("terminals", "timeouts"):
         log.arrays[name][:] = False
 
 
-def bare_rows(log: Log, draw: Draw) -> None:
+def bare_rows(log: Log, _draw: Draw) -> None:
     """Neither ends nor next observations."""
     log.arrays = {name: log.arrays[name] for name in ("observations", "actions", "rewards")}
 
 
-def limits_as_true_ends(log: Log, draw: Draw) -> None:
+def limits_as_true_ends(log: Log, _draw: Draw) -> None:
     """Every time limit is stored as a true end."""
     lengths = np.diff(np.flatnonzero(_ends(log.arrays)), prepend=-1)
     limits = lengths[log.arrays["timeouts"][_ends(log.arrays)]]
@@ -151,13 +151,13 @@ def _needs_more_than_states(log: Log) -> None:
         raise Hidden("a reward of the state, one row early, is that of the next state, and is as good")
 
 
-def rewards_late(log: Log, draw: Draw) -> None:
+def rewards_late(log: Log, _draw: Draw) -> None:
     """The whole column of rewards one row late."""
     _needs_informative_rewards(log)
     log.arrays["rewards"] = np.roll(log.arrays["rewards"], 1)
 
 
-def rewards_early(log: Log, draw: Draw) -> None:
+def rewards_early(log: Log, _draw: Draw) -> None:
     """The whole column of rewards one row early."""
     _needs_informative_rewards(log)
     if _ends(log.arrays).sum() < 9:
@@ -165,21 +165,21 @@ def rewards_early(log: Log, draw: Draw) -> None:
     log.arrays["rewards"] = np.roll(log.arrays["rewards"], -1)
 
 
-def rewards_on_arrival(log: Log, draw: Draw) -> None:
+def rewards_on_arrival(log: Log, _draw: Draw) -> None:
     """Rewards one row late inside each episode, which begins with 0."""
     _needs_informative_rewards(log)
     first = np.append(True, _ends(log.arrays)[:-1])
     log.arrays["rewards"] = np.where(first, 0.0, np.roll(log.arrays["rewards"], 1)).astype(np.float32)
 
 
-def rewards_ahead(log: Log, draw: Draw) -> None:
+def rewards_ahead(log: Log, _draw: Draw) -> None:
     """Rewards one row early inside each episode, which ends with 0."""
     _needs_informative_rewards(log)
     _needs_more_than_states(log)
     log.arrays["rewards"] = np.where(_ends(log.arrays), 0.0, np.roll(log.arrays["rewards"], -1)).astype(np.float32)
 
 
-def summed_rewards(log: Log, draw: Draw) -> None:
+def summed_rewards(log: Log, _draw: Draw) -> None:
     """Rewards are a running sum in each episode."""
     _needs_informative_rewards(log)
     ends, rewards = _ends(log.arrays), log.arrays["rewards"].astype(np.float64)
@@ -203,7 +203,7 @@ def placeholders(log: Log, draw: Draw) -> None:
     log.arrays["observations"][rows, column] = log.arrays["next_observations"][rows - 1, column] = -9999.0
 
 
-def constant_sensor(log: Log, draw: Draw) -> None:
+def constant_sensor(log: Log, _draw: Draw) -> None:
     """Two sensors never change."""
     for column in (0, log.arrays["observations"].shape[1] - 1):
         _set_column(log.arrays, column, lambda values: np.full_like(values, 0.25))
@@ -223,28 +223,28 @@ def stray_commands(log: Log, draw: Draw) -> None:
     actions[_inside(log.arrays, draw, 3), 0] = actions[:, 0].max() + 1.5 * span
 
 
-def actions_in_degrees(log: Log, draw: Draw) -> None:
+def actions_in_degrees(log: Log, _draw: Draw) -> None:
     """Actions: stored in degrees, bounds in radians."""
     if log.bounds is None and log.env_id is None:
         raise Hidden("no bounds are known")
     log.arrays["actions"] *= np.float32(180 / np.pi)
 
 
-def actions_in_percent(log: Log, draw: Draw) -> None:
+def actions_in_percent(log: Log, _draw: Draw) -> None:
     """Actions: stored in percent, bounds as fractions."""
     if log.bounds is None and log.env_id is None:
         raise Hidden("no bounds are known")
     log.arrays["actions"] *= np.float32(100)
 
 
-def timid_actions(log: Log, draw: Draw) -> None:
+def timid_actions(log: Log, _draw: Draw) -> None:
     """Actions: a tenth of the bounds is used."""
     if log.bounds is None and log.env_id is None:
         raise Hidden("no bounds are known")
     log.arrays["actions"] *= np.float32(0.1)
 
 
-def repeated_episodes(log: Log, draw: Draw) -> None:
+def repeated_episodes(log: Log, _draw: Draw) -> None:
     """Two episodes occur twice."""
     if _ends(log.arrays).sum() < 3:
         raise Hidden("there are fewer episodes")
@@ -253,7 +253,7 @@ def repeated_episodes(log: Log, draw: Draw) -> None:
     _keep(log, np.concatenate((np.arange(len(log.arrays["rewards"])), again)))
 
 
-def other_environment(log: Log, draw: Draw) -> None:
+def other_environment(log: Log, _draw: Draw) -> None:
     """Columns in another order than the environment's."""
     if log.env_id is None:
         raise Hidden("no environment")
@@ -344,7 +344,7 @@ def main() -> None:
             for code, fault in faults:
                 plant(code, fault, log, seed, cells[fault, name])
     print_matrix(faults, list(kinds), cells, options.seeds)
-    print_clean(clean, options.seeds)
+    print_clean(clean)
 
 
 def print_matrix(faults: list[tuple[str, Fault]], kinds: list[str], cells: dict[tuple[Fault, str], Cell], seeds: int) -> None:
@@ -366,7 +366,7 @@ def print_matrix(faults: list[tuple[str, Fault]], kinds: list[str], cells: dict[
         print(f"* {reason} ({', '.join(numbers)})")
 
 
-def print_clean(clean: dict[str, list[Finding]], seeds: int) -> None:
+def print_clean(clean: dict[str, list[Finding]]) -> None:
     """Print what the doctor says about logs without a fault."""
     print("\n| clean logs | errors | warnings |\n|---|---|---|")
     for name, found in clean.items():

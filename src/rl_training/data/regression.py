@@ -15,7 +15,7 @@ _LIMIT = 5.0  # standard deviations at which inputs are bounded
 
 
 class Regression:
-    """Predicts targets (rows, outputs) from inputs (rows, columns); the penalty is chosen on every fifth row, if there is a choice."""
+    """Predicts targets (rows, outputs) from inputs (rows, columns); one of several penalties is chosen on every fifth row."""
 
     def __init__(self, inputs: NDArray[Any], targets: NDArray[Any], penalties: Sequence[float] = _PENALTIES) -> None:
         self._penalties = penalties

@@ -95,7 +95,7 @@ def _smooth_across(reward: Numbers, first: Rows, last: Rows, inside: Rows) -> Sh
     across = np.abs(reward[after] - reward[before])
     for lag, edge in ((1, np.abs(reward[after] - reward[after + 1])), (-1, np.abs(reward[before] - reward[before - 1]))):
         if np.median(across) <= 2.0 * usual and np.median(edge) > 5.0 * usual and (edge > across).mean() > 0.8:
-            steps = f"step by {np.median(across):.3g} from one episode to the next and by {np.median(edge):.3g} inside, next to it"
+            steps = f"step by {np.median(across):.3g} from episode to episode and by {np.median(edge):.3g} next to it"
             return Shift(lag, f"at {len(before)} seams they {steps}, where {usual:.3g} is usual", across=True)
     return None
 

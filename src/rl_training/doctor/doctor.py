@@ -48,9 +48,15 @@ def examine(source: Any, env_id: str | None = None) -> list[Finding]:
 
 def _as_reading(source: Any) -> Reading:
     if isinstance(source, TransitionDataset):
-        names = {"observation_names": source.observation_names, "action_names": source.action_names}
-        bounds = {"action_low": source.action_low, "action_high": source.action_high}
-        return Reading(source.origin or "dataset", "dataset", source.fields(), **bounds, **names)
+        return Reading(
+            source=source.origin or "dataset",
+            format="dataset",
+            arrays=source.fields(),
+            action_low=source.action_low,
+            action_high=source.action_high,
+            observation_names=source.observation_names,
+            action_names=source.action_names,
+        )
     return read_dataset(source)
 
 
@@ -61,7 +67,8 @@ def _filled(values: NDArray[Any]) -> NDArray[Any]:
     last = np.maximum.accumulate(np.where(finite, np.arange(len(flat))[:, None], -1), axis=0)
     first = np.argmax(finite, axis=0)
     source = np.where(last >= 0, last, first)
-    return np.nan_to_num(np.take_along_axis(flat, source, axis=0), posinf=0.0, neginf=0.0).reshape(values.shape)
+    whole = np.nan_to_num(np.take_along_axis(flat, source, axis=0), posinf=0.0, neginf=0.0)
+    return np.asarray(whole.reshape(values.shape))
 
 
 def quick_findings(dataset: TransitionDataset, env: EnvironmentSpaces | None = None) -> list[Finding]:

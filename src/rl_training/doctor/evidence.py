@@ -1,6 +1,6 @@
 """The input of the doctor's checks: valid arrays, how rows and columns are called, and where observations jump."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -31,14 +31,14 @@ class CheckInput:
     source_rows: SourceRows | None = None  # None: row k of the data is row k of its source
     limit: int | None = None  # check no more rows than this, where that is enough
 
-    def some(self, rows: Rows | Iterable[int]) -> str:
+    def some(self, rows: Rows | Sequence[int]) -> str:
         """Return how many rows these are, and where the first of them are in their source."""
         found = np.asarray(rows)
         first = [int(row) for row in found[:_SHOWN]]
         shown = ", ".join(map(str, first)) if self.source_rows is None else self.source_rows.labels(first)
         return f"{len(found)} row{'s' * (len(found) != 1)} ({'first: ' * (len(found) > 1)}{shown})"
 
-    def named(self, role: str, columns: Iterable[int]) -> str:
+    def named(self, role: str, columns: Iterable[Any]) -> str:
         """Return the names of columns of `observations` or `actions`, such as "`T1` (column 3), `T2` (column 4)"."""
         names = getattr(self.data, f"{role.removesuffix('s')}_names")
         numbers = [int(column) for column in columns]
@@ -70,11 +70,6 @@ class CheckInput:
         """What "every row" means: all of them, or those that were checked."""
         checked = len(self.sample_rows)
         return "every row" if checked == len(self.data) else f"all of {checked:,} rows that were checked"
-
-    def per_row(self, measure: Callable[[slice], NDArray[Any]]) -> NDArray[Any]:
-        """Return one number for each row that is checked, measured in blocks."""
-        parts = [(window.start, part) for window in self.windows for part in blocks(window.stop - window.start)]
-        return np.concatenate([measure(slice(start + part.start, start + part.stop)) for start, part in parts])
 
     @cached_property
     def marked(self) -> NDArray[np.bool_]:

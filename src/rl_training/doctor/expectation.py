@@ -15,7 +15,7 @@ _PENALTY = 1e-3
 
 
 def explained_by(parts: Sequence[NDArray[Any]], rows: Rows, targets: Numbers) -> Model:
-    """Return the function that predicts targets like these, (rows,) or (rows, columns), from the rows of arrays side by side."""
+    """Return the function that predicts targets like these, (rows,) or (rows, columns), from rows of arrays side by side."""
     model = Regression(_side_by_side(parts, rows), targets, (_PENALTY,))
     return lambda wanted: model(_side_by_side(parts, wanted))
 

@@ -1,9 +1,9 @@
 """Where observations jump, judged against how they usually move.
 
-A column is unexpected where it is much farther from what a smooth model of the log expects than it usually is. It jumps where it
-also moves much farther than it usually does when it moves, and than just before and after: a set-point that steps moves as far as
-it always does, and a transient takes more than one row. A new episode moves most of the columns that move all the time; a clock
-that wraps around or a gear that is shifted moves few.
+A column is unexpected where it is much farther from what a smooth model of the log expects than it usually is. It jumps
+where it also moves much farther than it usually does when it moves, and than just before and after: a set-point that steps
+moves as far as it always does, and a transient takes more than one row. A new episode moves most of the columns that move all
+the time; a clock that wraps around or a gear that is shifted moves few.
 """
 
 from collections.abc import Callable
@@ -50,14 +50,15 @@ class Jumps:
         """The usual distance of each column from what is expected, widened where large ones are common."""
         errors = np.abs(self._model(self._chosen) - self._changes)
         middle, tail = np.quantile(errors, (0.5, 0.9), axis=0)
-        return np.maximum(_FAR * middle, _TAIL * tail) + self._rounding
+        return np.asarray(np.maximum(_FAR * middle, _TAIL * tail) + self._rounding)
 
     @cached_property
     def usual_steps(self) -> Numbers:
         """How far each column usually moves when it moves."""
         moved = np.where(np.abs(self._changes) > self._rounding, np.abs(self._changes), np.nan)
         counts = np.isfinite(moved).sum(axis=0)
-        return np.array([np.nanmedian(moved[:, j]) if counts[j] else 0.0 for j in range(moved.shape[1])]) + self._rounding
+        middle = [np.nanmedian(moved[:, j]) if counts[j] else 0.0 for j in range(moved.shape[1])]
+        return np.asarray(middle + self._rounding)
 
     @cached_property
     def witnesses(self) -> Flags:
@@ -65,7 +66,7 @@ class Jumps:
         moved = np.abs(self._changes) > self._rounding
         steady = np.abs(self._changes - np.median(self._changes, axis=0)) <= 1e-3 * self.usual_steps + self._rounding
         moving = (moved.mean(axis=0) > 0.5) & (steady.mean(axis=0) < 0.9)
-        return moving if moving.any() else moved.any(axis=0)
+        return np.asarray(moving if moving.any() else moved.any(axis=0))
 
     def _change(self, rows: Rows, after: NDArray[np.generic]) -> Numbers:
         return np.asarray(after, dtype=np.float64) - np.asarray(self._observations[rows], dtype=np.float64)
@@ -84,7 +85,7 @@ class Jumps:
         before = self._change(np.maximum(rows - 1, 0), self._observations[rows])
         second = np.minimum(rows + 2, len(self._observations) - 1)
         after = self._change(np.minimum(rows + 1, len(self._observations) - 1), self._observations[second])
-        return np.maximum(np.abs(before), np.abs(after))
+        return np.asarray(np.maximum(np.abs(before), np.abs(after)))
 
     def at(self, rows: Rows, after: NDArray[np.generic]) -> Flags:
         """Return, for each row, whether at least half of the telling columns jump."""

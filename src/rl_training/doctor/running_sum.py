@@ -13,8 +13,8 @@ _POORLY = 0.3  # explained: that much of the variance is left
 def find_running_sum(data: TransitionDataset) -> str | None:
     """Return why rewards look like a running sum; None if they do not.
 
-    A running sum begins near 0 in each episode, mostly goes one way, and its increments are explained by the transitions far
-    better than the sum itself. A reward that is a state (a distance, a yield) may do the first two; but the state explains it.
+    A running sum begins near 0 in each episode, mostly goes one way, and its increments are explained by the transitions
+    far better than the sum itself. A reward that is a state (a distance, a yield) may do the first two, but is explained.
     """
     starts, lengths = data.episode_spans
     rewards = np.asarray(data.rewards, dtype=np.float64)
@@ -35,7 +35,7 @@ def find_running_sum(data: TransitionDataset) -> str | None:
         return None
     way = f"{'rise' if steps.mean() > 0 else 'fall'} in {one_way:.0%} of the steps inside episodes"
     start = f"begin near 0 in {from_nothing.sum()} of {long.sum()}"
-    left = f"{of_steps:.2g} of the variance of their differences is not explained by the transitions, and {of_sum:.2g} of their own"
+    left = f"transitions leave {of_steps:.2g} of the variance of their differences unexplained, and {of_sum:.2g} of their own"
     return f"they {way}, {start}, and {left}"
 
 

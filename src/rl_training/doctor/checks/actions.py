@@ -75,7 +75,9 @@ def _against(inputs: CheckInput, spaces: Spaces, whose: str) -> Iterator[Finding
         )
         yield Finding("action-units", "error", f"{seen}{hint}", fix)
         return
-    fix = "clip them in the column map (`clip(u, low, high)`) or in the file if they overshoot, else check the environment and units"
+    fix = (
+        "if they overshoot, clip them, in the column map (`clip(u, low, high)`) or the file; else check units and environment"
+    )
     yield Finding("actions-out-of-bounds", "error", seen, fix)
 
 
@@ -120,8 +122,8 @@ def _without_bounds(inputs: CheckInput) -> Iterator[Finding]:
         if len(rows):
             reach = actions[rows[np.argmax(np.abs(actions[rows, column]))], column]
             evidence = (
-                f"{inputs.named('actions', [column])} is {low:.4g} to {high:.4g} but for {inputs.some(inputs.sample_rows[rows])}, "
-                f"{reach:.4g} at most, and no bounds are known: these rows set the range of a policy"
+                f"{inputs.named('actions', [column])} is {low:.4g} to {high:.4g}, but reaches {reach:.4g} in "
+                f"{inputs.some(inputs.sample_rows[rows])}, and no bounds are known: these rows set the range of a policy"
             )
             fix = f"fix these rows, or clip them in the column map: `clip(u, {low:.4g}, {high:.4g})`"
             yield Finding("actions-out-of-bounds", "warning", evidence, fix)
