@@ -206,7 +206,7 @@ HOSTILE = {
     "old d3rlpy storage": (lambda p: old_d3rlpy_external_storage(p / "d.h5"), "not a plain array"),
     "gzip": (lambda p: gzip_csv(p / "d.csv.gz"), "is a gzip file"),
     "parquet bomb": (lambda p: parquet_bomb(p / "d.parquet"), "looks like a decompression bomb"),
-    "directory": (lambda p: p, "holds no dataset"),
+    "directory": (lambda p: p, "holds no data"),
     "empty": (lambda p: (p / "d.npz").write_bytes(b"") or p / "d.npz", "not in a known format"),
     "noise": (lambda p: (p / "d.bin").write_bytes(bytes(range(256)) * 20) and p / "d.bin", "not in a known format"),
 }

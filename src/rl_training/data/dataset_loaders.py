@@ -22,6 +22,7 @@ Source = str | os.PathLike[str] | Mapping[str, Any] | Any
 """A file, a folder of episode files, a glob, a list of these, `minari:ID`, a mapping of arrays, or a DataFrame."""
 
 _MINARI = "minari:"
+_DIRECTORIES = ("rl_training", "minari")  # formats in which a directory is one dataset
 
 
 def load_dataset(
@@ -31,8 +32,9 @@ def load_dataset(
 
     The files of a folder, a glob or a list are read in natural order, and each begins a new episode. `columns` is the column
     map of a table: CSV, Parquet, a DataFrame, or a mapping of columns by name. Without next observations the following row
-    is the next observation, and the last row of an episode that was cut is left out. `options` are those of `ReadOptions`: ends, reward_lag, on_bad_rows,
-    action_scale, action_low, action_high, max_bytes. `origin` of the result says what was recognised and how ends were read.
+    is the next observation, and the last row of an episode that was cut is left out. `options` are those of `ReadOptions`:
+    ends, reward_lag, on_bad_rows, action_scale, action_low, action_high, max_bytes. `origin` of the result says what was
+    recognised and how ends were read.
     """
     return read_dataset(source, format, ReadOptions.checked({"columns": columns, **options}, "load_dataset: ")).dataset()
 
@@ -76,6 +78,8 @@ def _files(text: str, format: str) -> Found:
     """The files that a path, a folder, a glob or a Minari id means."""
     if text.startswith(_MINARI):
         return Found((minari_path(text.removeprefix(_MINARI)),))
+    if format in _DIRECTORIES and os.path.isdir(text):
+        return Found((Path(text),))
 
     def recognise(candidate: Candidate) -> str | None:
         if format == "auto":

@@ -18,30 +18,11 @@ from rl_training.data.reading.source_rows import SourceRows
 from rl_training.data.spaces import Names, common_names
 from rl_training.errors import DatasetError
 
-_NOT_DATA = frozenset(
-    [
-        ".md",
-        ".rst",
-        ".yaml",
-        ".yml",
-        ".json",
-        ".toml",
-        ".ini",
-        ".cfg",
-        ".conf",
-        ".py",
-        ".ipynb",
-        ".m",
-        ".sh",
-        ".bat",
-        ".html",
-        ".xml",
-        ".pdf",
-        ".doc",
-        ".docx",
-    ]
-)
-_NOT_DATA_NAMES = frozenset(("readme", "license", "licence", "notes", "changelog"))
+_NOT_DATA = {
+    *(".md", ".rst", ".yaml", ".yml", ".json", ".toml", ".ini", ".cfg", ".conf", ".py", ".ipynb", ".m", ".sh", ".bat"),
+    *(".html", ".xml", ".pdf", ".doc", ".docx"),
+}
+_NOT_DATA_NAMES = {"readme", "license", "licence", "notes", "changelog"}
 _MOST_SHOWN = 3
 Recognise = Callable[[Candidate], str | None]
 """Returns the format of a path, or None if it holds no data."""
@@ -192,14 +173,8 @@ def _merged_notes(notes: Sequence[Sequence[str]]) -> list[str]:
         files[text] += 1
         if number.isdigit():
             sums[text] += int(number)
-    return [
-        f"{sums[text]} {text}"
-        if text in sums
-        else text
-        if count == len(notes)
-        else f"{text} (in {count} of {len(notes)} files)"
-        for text, count in files.items()
-    ]
+    shares = {text: "" if count == len(notes) else f" (in {count} of {len(notes)} files)" for text, count in files.items()}
+    return [f"{sums[text]} {text}" if text in sums else f"{text}{shares[text]}" for text in files]
 
 
 def _file_names(paths: Sequence[Path]) -> list[str]:
