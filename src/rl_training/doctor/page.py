@@ -19,7 +19,8 @@ h2{font-size:17px;margin:36px 0 12px}p{margin:0 0 8px;color:var(--soft);overflow
 .grid{display:grid;gap:12px;grid-template-columns:repeat(auto-fill,minmax(240px,1fr))}
 .figures{grid-template-columns:repeat(auto-fill,minmax(132px,1fr))}
 .card{background:var(--card);border:1px solid var(--line);border-radius:8px;padding:12px 14px;min-width:0}
-.card b{display:block;font-size:20px;font-variant-numeric:tabular-nums;overflow-wrap:anywhere}.card span{color:var(--soft);font-size:13px}
+.card b{display:block;font-size:20px;font-variant-numeric:tabular-nums;overflow-wrap:anywhere}
+.card span{color:var(--soft);font-size:13px}
 figure{margin:0}figcaption{font-size:13px;color:var(--soft);margin-bottom:6px}figcaption strong{color:var(--ink)}
 svg{display:block;width:100%;height:auto}.axis{font-size:10px;fill:var(--soft)}.bar{fill:var(--bar)}.end{fill:var(--end)}
 .curve{fill:none;stroke-width:1.2;stroke-linejoin:round;stroke-opacity:.85}
