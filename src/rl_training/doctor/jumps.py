@@ -16,7 +16,7 @@ from rl_training.doctor.expectation import Model, Rows, explained_by
 
 Numbers = NDArray[np.float64]
 Flags = NDArray[np.bool_]
-_FIT, _LOOK = 3000, 20_000  # rows that the model is fitted on, and that usual errors are measured on
+_FIT, _LOOK, _BLOCK = 2500, 5000, 20_000  # rows that are fitted, that usual errors are measured on, and predicted at once
 _FAR, _TAIL, _STEPS = 10.0, 4.0, 3.0
 
 
@@ -62,11 +62,11 @@ class Jumps:
 
     @cached_property
     def witnesses(self) -> Flags:
-        """The columns that tell a new episode: those that move in most rows, other than clocks; else all that move."""
+        """The columns that tell a new episode: those that move most often, other than clocks; else all that move."""
         moved = np.abs(self._changes) > self._rounding
         steady = np.abs(self._changes - np.median(self._changes, axis=0)) <= 1e-3 * self.usual_steps + self._rounding
-        moving = (moved.mean(axis=0) > 0.5) & (steady.mean(axis=0) < 0.9)
-        return np.asarray(moving if moving.any() else moved.any(axis=0))
+        often = np.where(steady.mean(axis=0) - (~moved).mean(axis=0) < 0.9, moved.mean(axis=0), 0.0)
+        return np.asarray(often > 0.5 * often.max() if often.any() else moved.any(axis=0))
 
     def _change(self, rows: Rows, after: NDArray[np.generic]) -> Numbers:
         return np.asarray(after, dtype=np.float64) - np.asarray(self._observations[rows], dtype=np.float64)
@@ -98,6 +98,6 @@ class Jumps:
     def _most(self, test: Callable[[Rows, NDArray[np.generic]], Flags], rows: Rows, after: NDArray[np.generic]) -> Flags:
         if not len(rows) or len(self._chosen) < 10:
             return np.zeros(len(rows), dtype=bool)
-        parts = [slice(start, start + _LOOK) for start in range(0, len(rows), _LOOK)]
+        parts = [slice(start, start + _BLOCK) for start in range(0, len(rows), _BLOCK)]
         telling = np.concatenate([test(rows[part], after[part])[:, self.witnesses] for part in parts])
         return np.asarray(2 * telling.sum(axis=1) >= telling.shape[1]) & telling.any(axis=1)

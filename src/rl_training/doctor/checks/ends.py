@@ -22,11 +22,15 @@ def check_successors(inputs: CheckInput) -> Iterator[Finding]:
     elif len(broken):
         yield _broken_rows(inputs)
     if len(inputs.leaks):
-        evidence = (
-            f"the next observation at a time limit is the first of the following episode in {inputs.some(inputs.leaks)}"
-        )
-        severity: Severity = "error" if len(inputs.leaks) >= _FEWEST_LEAKS else "warning"
-        yield Finding("next-observation-leak", severity, evidence, "leave these rows out with --next-observations following")
+        yield _leak(inputs, inputs.leaks)
+
+
+def _leak(inputs: CheckInput, rows: Rows) -> Finding:
+    """Next observations across time limits: wrong for sure if most of them jump, and are not merely unexpected."""
+    jumps = inputs.jumps.at(rows, inputs.data.observations[rows + 1])
+    severity: Severity = "error" if len(rows) >= _FEWEST_LEAKS and 2 * jumps.sum() > len(rows) else "warning"
+    evidence = f"the next observation at a time limit is the first of the following episode in {inputs.some(rows)}"
+    return Finding("next-observation-leak", severity, evidence, "leave these rows out with --next-observations following")
 
 
 def _broken_rows(inputs: CheckInput) -> Finding:
