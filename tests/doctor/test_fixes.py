@@ -323,7 +323,7 @@ def test_constant_rewards_and_huge_ones():
 def test_a_finding_on_a_stored_dataset_keeps_its_names(tmp_path):
     values = plant()
     values["observations"][:, 1] = values["next_observations"][:, 1] = 3.0
-    data = load_dataset({name: array for name, array in values.items()})
+    data = load_dataset(values)
     named = replace(data, observation_names=("T_room", "trend", "T_out"), action_names=("valve",))
     save_dataset(named, tmp_path / "log")
     assert any("`trend` (observation column 1)" in finding.evidence for finding in examine(tmp_path / "log"))

@@ -77,19 +77,21 @@ class Jumps:
 
     def columns(self, rows: Rows, after: NDArray[np.generic]) -> Flags:
         """Return which columns jump: unexpected, and farther than they usually move there, (rows, columns)."""
-        usual = np.maximum(self.usual_steps, self._steps_beside(rows))
-        return self.unexpected(rows, after) & np.asarray(np.abs(self._change(rows, after)) > _STEPS * usual)
+        return self._far(rows, after) & self.unexpected(rows, after)
 
-    def _steps_beside(self, rows: Rows) -> Numbers:
-        """The larger of the steps just before and just after: a transient is no jump."""
+    def _far(self, rows: Rows, after: NDArray[np.generic]) -> Flags:
+        """Which columns move much farther than usual, and than just before and after: a transient is no jump."""
         before = self._change(np.maximum(rows - 1, 0), self._observations[rows])
         second = np.minimum(rows + 2, len(self._observations) - 1)
-        after = self._change(np.minimum(rows + 1, len(self._observations) - 1), self._observations[second])
-        return np.asarray(np.maximum(np.abs(before), np.abs(after)))
+        behind = self._change(np.minimum(rows + 1, len(self._observations) - 1), self._observations[second])
+        usual = np.maximum(self.usual_steps, np.maximum(np.abs(before), np.abs(behind)))
+        return np.asarray(np.abs(self._change(rows, after)) > _STEPS * usual)
 
     def at(self, rows: Rows, after: NDArray[np.generic]) -> Flags:
         """Return, for each row, whether at least half of the telling columns jump."""
-        return self._most(self.columns, rows, after)
+        found = self._most(self._far, rows, after)  # a cheap test, which few rows pass
+        found[found] = self._most(self.columns, rows[found], after[found])
+        return found
 
     def surprising(self, rows: Rows, after: NDArray[np.generic]) -> Flags:
         """Return, for each row, whether at least half of the telling columns are unexpected."""
