@@ -108,8 +108,21 @@ class StreamedDataset:
 RunData = ProcessedDataset | StreamedDataset
 
 
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """The spaces and transforms of a run that continues."""
+
+    spaces: Spaces
+    transforms: Transforms
+
+
 def process_dataset(
-    view: RowView, kwargs: OfflineKwargs, spaces: Spaces, *, returns_to_go: bool = False, like: RunData | None = None
+    view: RowView,
+    kwargs: OfflineKwargs,
+    spaces: Spaces,
+    *,
+    returns_to_go: bool = False,
+    like: RunData | Fitted | None = None,
 ) -> RunData:
     """Return rows of a dataset, normalised and packed; actions are mapped to [-1, 1] by the bounds of `spaces`.
 

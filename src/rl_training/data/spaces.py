@@ -45,6 +45,10 @@ class Spaces:
         """The number of action columns that a learner sees: those that are not held."""
         return int(self.free.sum())
 
+    def action_name(self, column: int) -> str:
+        """Return the name of an action column, or `action 3` where names are not known."""
+        return self.action_names[column] if self.action_names else f"action {column}"
+
     def to_json(self) -> dict[str, Any]:
         """Return plain values for a JSON file."""
         return {

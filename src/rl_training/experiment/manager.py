@@ -241,7 +241,10 @@ def finetune_config(checkpoint: "Checkpoint", block: Mapping[str, Any], where: s
     if get_spec(str(config.get("algo"))).online:
         raise ConfigError(f"{where}: {config['algo']} already learns online; set a larger budget instead")
     begun = {"from_step": checkpoint.step} if checkpoint.env_step is None else config["finetune"]
-    return make_config({**config, "early_stopping": None, "finetune": {**begun, **block}}, where)
+    online = {**begun, **block}
+    if online.get("env_id") == config.get("env_id"):
+        online["env_id"] = None  # the run's own, whether named or not
+    return make_config({**config, "early_stopping": None, "finetune": online}, where)
 
 
 def locate(run: str | Path) -> tuple[Path | None, Path | None]:

@@ -245,9 +245,9 @@ class TrainingLoop:
         return {**summary, **({"return": sum(returns) / len(returns)} if returns else {})}
 
     def _evaluate_and_save(self) -> None:
-        improved = False
-        if self.config.env_id is not None and self.population.active and self._due(self.config.eval_interval):
-            improved = self._evaluate(self.config.env_id)
+        improved, env_id = False, self._phase.env_id
+        if env_id is not None and self.population.active and self._due(self.config.eval_interval):
+            improved = self._evaluate(env_id)
         if self.parts.validation is not None and self.population.active and self._due(self.config.eval_interval):
             self._validate(self.parts.validation)
         self.hooks_pending = False
@@ -297,9 +297,8 @@ class TrainingLoop:
 
     def _final_evaluation(self) -> Evaluation | None:
         """The evaluation behind the table of a sweep; None without a sweep or an environment."""
-        if self.config.sweep is None or self.config.env_id is None:
-            return None
-        return self._episodes(self.config.env_id, FINAL_EPISODES)
+        env_id = self._phase.env_id
+        return None if self.config.sweep is None or env_id is None else self._episodes(env_id, FINAL_EPISODES)
 
     def _validate(self, validation: Validation) -> None:
         """Log the losses on held-out data."""
