@@ -20,7 +20,7 @@ class FinetuneConfig(CollectionConfig):
     env_steps: int = Field(ge=1)
     """Environment steps of the online phase."""
     env_id: str | None = None
-    """Gymnasium environment of the online phase; null is that of the run. Spaces and scaling stay those of the offline phase."""
+    """Gymnasium environment of the online phase; null is that of the run. The policy keeps the bounds it was trained with."""
     from_step: int | None = Field(None, ge=1)
     """Gradient step at which the online phase begins; null is the end of the offline budget."""
     learning_starts: int = Field(0, ge=0)

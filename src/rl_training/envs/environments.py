@@ -104,21 +104,23 @@ def check_fits(policy: Spaces, env: Spaces, env_id: str) -> None:
     if outside.any():
         column = int(np.flatnonzero(outside)[0])
         raise ConfigError(
-            f"the policy sets `{policy.action_name(column)}` between {policy.action_low[column]:g} and {policy.action_high[column]:g}, "
-            f"{env_id} takes {env.action_low[column]:g} to {env.action_high[column]:g}; check the environment and its units"
+            f"the policy sets `{policy.action_name(column)}` between {policy.action_low[column]:g} and "
+            f"{policy.action_high[column]:g}, {env_id} takes {env.action_low[column]:g} to {env.action_high[column]:g}; "
+            "check the environment and its units"
         )
 
 
 def unused_range(policy: Spaces, env: Spaces, env_id: str) -> str | None:
-    """Return a note with the actions of which a policy uses a part of the environment's range only; None if there is none."""
+    """Return a note on actions of which a policy uses only a part of the environment's range; None if there are none."""
     slack = 1e-5 * (env.action_high - env.action_low)
     narrower = (policy.action_low > env.action_low + slack) | (policy.action_high < env.action_high - slack)
-    parts = [
+    parts: list[str] = [
         f"`{policy.action_name(column)}` {policy.action_low[column]:g} to {policy.action_high[column]:g} "
         f"of {env.action_low[column]:g} to {env.action_high[column]:g}"
-        for column in np.flatnonzero(narrower)
+        for column in np.flatnonzero(narrower).tolist()
     ]
-    listed = ", ".join(parts[:_MAX_LISTED]) + (f", and {len(parts) - _MAX_LISTED} more" if len(parts) > _MAX_LISTED else "")
+    more = f", and {len(parts) - _MAX_LISTED} more" if len(parts) > _MAX_LISTED else ""
+    listed = ", ".join(parts[:_MAX_LISTED]) + more
     return f"in {env_id} the policy stays within the range it was trained with: {listed}" if parts else None
 
 

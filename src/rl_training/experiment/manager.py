@@ -17,7 +17,7 @@ from rl_training.registry import get_spec
 
 if TYPE_CHECKING:
     from rl_training.data.offline_dataset import TransitionDataset
-    from rl_training.runtime.callbacks import Callback
+    from rl_training.runtime.callbacks import CallbackLike
     from rl_training.runtime.checkpoints.checkpoint import Checkpoint
     from rl_training.runtime.loop import TrainingResult
     from rl_training.runtime.progress import Reporter
@@ -88,7 +88,7 @@ class ExperimentManager:
         resume: bool = False,
         overwrite: bool = False,
         checkpoint: "Checkpoint | None" = None,
-        callbacks: "Sequence[Callback]" = (),
+        callbacks: "Sequence[CallbackLike]" = (),
         dataset: "TransitionDataset | None" = None,
         reporter: "Reporter | None" = None,
     ) -> "TrainingResult":

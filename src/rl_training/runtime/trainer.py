@@ -15,7 +15,7 @@ from rl_training.envs.environments import infer_env_spaces
 from rl_training.errors import CheckpointError, ConfigError, StorageError
 from rl_training.registry import get_spec
 from rl_training.runtime.build_learner import build_learner
-from rl_training.runtime.callbacks import Callback
+from rl_training.runtime.callbacks import CallbackLike
 from rl_training.runtime.checkpoints.checkpoint import Checkpoint
 from rl_training.runtime.execution.mode import applied, check_execution, resolve_device, resolve_execution
 from rl_training.runtime.execution.steps import Executor
@@ -31,7 +31,7 @@ from rl_training.runtime.signals import SignalWatch
 class TrainOptions:
     """What a trainer takes in addition to its config."""
 
-    callbacks: Sequence[Callback] = ()
+    callbacks: Sequence[CallbackLike] = ()
     dataset: TransitionDataset | None = None
     resume_from: Checkpoint | None = None
     continue_metrics: bool = False
