@@ -188,11 +188,9 @@ def _layout(dataset: TransitionDataset, spaces: Spaces, *, returns_to_go: bool) 
 
 
 def _check_actions(actions: NDArray[Any], spaces: Spaces, first_row: int) -> None:
-    half = (spaces.action_high - spaces.action_low) / 2.0
-    slack = 1e-3 * np.where(spaces.free, half, np.maximum(1.0, np.abs(spaces.action_low)))
     sizes = np.abs(spaces.unit_actions(actions)).max(axis=1)
     worst = float(sizes.max())
-    if (actions < spaces.action_low - slack).any() or (actions > spaces.action_high + slack).any():
+    if spaces.outside(actions).any():
         raise DatasetError(
             f"actions leave the bounds {spaces.action_low.tolist()} to {spaces.action_high.tolist()} "
             f"(row {first_row + int(sizes.argmax())} is {worst:.3g} times the range); check env_id and the units of the "

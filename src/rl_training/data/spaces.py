@@ -74,6 +74,12 @@ class Spaces:
         scaled = (actions - middle) / np.where(self.free, half, 1.0)
         return np.asarray(np.where(self.free, scaled, 0.0), dtype=np.float32)
 
+    def outside(self, actions: NDArray[Any]) -> NDArray[np.bool_]:
+        """Return which real actions lie outside the bounds by more than rounding, (..., action_dim)."""
+        half = (self.action_high - self.action_low) / 2.0
+        slack = 1e-3 * np.where(self.free, half, np.maximum(1.0, np.abs(self.action_low)))
+        return np.asarray((actions < self.action_low - slack) | (actions > self.action_high + slack))
+
     def normalize_actions(self, actions: NDArray[Any]) -> NDArray[np.float32]:
         """Map real actions (..., action_dim) to those of a learner, (..., learned_dim) in [-1, 1]."""
         unit = self.unit_actions(actions)

@@ -261,6 +261,22 @@ def locate(run: str | Path) -> tuple[Path | None, Path | None]:
     return path, None
 
 
+def check_replaceable(path: Path) -> None:
+    """Refuse a path that holds anything but a complete checkpoint outside a run."""
+    from rl_training.runtime.checkpoints.checkpoint import FORMAT_VERSION
+    from rl_training.storage import read_files
+
+    try:
+        run_dir, named = locate(path)
+        if named is not None:
+            read_files(path, FORMAT_VERSION)
+    except CheckpointError as error:
+        raise ConfigError(f"{path}: is not a complete checkpoint, so it is not replaced ({error})") from None
+    if named is None or run_dir is not None:
+        what = "is not a checkpoint" if named is None else f"belongs to the run {run_dir}"
+        raise ConfigError(f"{path}: {what}, so it is not replaced; choose another path")
+
+
 def run_status(path: Path) -> str | None:
     """Return the status of a run from its run.json; None if the directory is not a run of this package."""
     try:
