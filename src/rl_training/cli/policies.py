@@ -141,6 +141,8 @@ def _parse_observation(text: str) -> Any:
     """One observation or a list of them, each a list of numbers or a mapping from names to numbers."""
     try:
         value = json.loads(text, object_pairs_hook=_unique)
+    except ConfigError:
+        raise
     except (ValueError, RecursionError):
         value = None
     if not isinstance(value, list | dict) or not value:
@@ -148,10 +150,9 @@ def _parse_observation(text: str) -> Any:
         raise ConfigError(f"--obs {text[:60]!r}: must be a JSON list of numbers, such as {shapes}")
     rows = value if isinstance(value, list) and isinstance(value[0], list | dict) else [value]
     for row in rows:
-        numbers = row.values() if isinstance(row, dict) else row if isinstance(row, list) else [None]
-        if not all(isinstance(x, int | float) and not isinstance(x, bool) for x in numbers):
-            raise ConfigError(f"--obs {text[:60]!r}: must hold numbers only, in rows of one length")
-        if type(row) is not type(rows[0]) or (isinstance(row, list) and len(row) != len(rows[0])):
+        alike = type(row) is type(rows[0]) and (isinstance(row, dict) or len(row) == len(rows[0]))
+        numbers = row.values() if isinstance(row, dict) else row
+        if not alike or not all(isinstance(x, int | float) and not isinstance(x, bool) for x in numbers):
             raise ConfigError(f"--obs {text[:60]!r}: must hold numbers only, in rows of one length")
     return value
 
@@ -160,7 +161,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """A JSON object; a name that appears twice is refused."""
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise ConfigError("--obs has the same name twice")
+        raise ConfigError("--obs: has the same name twice in one observation")
     return found
 
 
