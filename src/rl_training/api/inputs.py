@@ -9,6 +9,8 @@ from numpy.typing import ArrayLike, NDArray
 from rl_training.data.spaces import Names
 from rl_training.errors import ConfigError, did_you_mean
 
+_MAX_LISTED = 12  # names in a message
+
 RowsLike = ArrayLike | Mapping[str, Any] | Sequence[Mapping[str, Any]] | Any
 """Numbers (dim,) or (batch, dim), a mapping from names to numbers or to arrays, a list of mappings, or a DataFrame."""
 
@@ -52,12 +54,11 @@ def _in_order(given: Any, what: str, names: Names | None) -> NDArray[np.float64]
     missing = [name for name in names if name not in keys]
     unknown = [key for key in keys if key not in names] if missing or isinstance(given, Mapping) else []
     if isinstance(given, Mapping) and unknown:
-        raise ConfigError(
-            f"unknown {what} {unknown[0]!r}.{did_you_mean(str(unknown[0]), names)} There are {', '.join(names)}"
-        )
+        close = did_you_mean(str(unknown[0]), missing or names)
+        raise ConfigError(f"unknown {what} {unknown[0]!r}.{close} There are {_listed(names)}")
     if missing:
         close = did_you_mean(missing[0], [str(key) for key in unknown])
-        raise ConfigError(f"{what} `{missing[0]}` is missing.{close} Needed are {', '.join(names)}")
+        raise ConfigError(f"{what} `{missing[0]}` is missing.{close} Needed are {_listed(names)}")
     columns = {name: _numbers(given[name], name, what) for name in names}
     lengths = {name: len(column) for name, column in columns.items() if column.ndim}
     if len(set(lengths.values())) > 1:
@@ -66,13 +67,17 @@ def _in_order(given: Any, what: str, names: Names | None) -> NDArray[np.float64]
     return np.stack(np.broadcast_arrays(*columns.values()), axis=-1)
 
 
+def _listed(names: Names) -> str:
+    more = f", and {len(names) - _MAX_LISTED} more" if len(names) > _MAX_LISTED else ""
+    return ", ".join(names[:_MAX_LISTED]) + more
+
+
 def _numbers(value: Any, name: str, what: str) -> NDArray[np.float64]:
     try:
         numbers = np.asarray(value)
-        if numbers.dtype.kind not in "fiu":
-            raise TypeError
-        if numbers.ndim > 1:
-            raise ConfigError(f"{what} `{name}` has shape {numbers.shape}; a number, or one per row, is needed")
-        return numbers.astype(np.float64)
-    except (TypeError, ValueError, OverflowError):
-        raise ConfigError(f"{what} `{name}` = {value!r} is not a number") from None
+    except (TypeError, ValueError, OverflowError):  # ragged lists, for example
+        numbers = np.asarray(None)
+    if numbers.dtype.kind not in "fiu" or numbers.ndim > 1:
+        shown = repr(value).splitlines()[0][:60]
+        raise ConfigError(f"{what} `{name}` = {shown} is not a number, nor one number per row")
+    return numbers.astype(np.float64)
