@@ -49,14 +49,20 @@ class RewardConfig(StrictModel):
     """Offset, added after the factor."""
     clip: Annotated[tuple[float, float], Field(strict=False)] | None = None
     """Lowest and highest reward afterwards; null is no clipping."""
-    normalize: bool = False
-    """First scale so that the episode returns in the data span 1000."""
+    normalize: bool | Literal["auto"] = "auto"
+    """`true`: first scale so that the episode returns in the data span 1000, as published for locomotion; `auto`: unless
+    another key is set, scale to a standard deviation of 1, and if the data has no true end also shift to a mean of 0."""
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
         if self.clip is not None and not self.clip[0] < self.clip[1]:
             raise ValueError("clip must be [lowest, highest]")
         return self
+
+    @property
+    def is_automatic(self) -> bool:
+        """Whether scale and shift are fitted on the data: `auto`, and nothing else is set."""
+        return self.normalize == "auto" and (self.scale, self.shift, self.clip) == (1.0, 0.0, None)
 
 
 FileFormat = Literal["auto", "rl_training", "npz", "minari", "d3rlpy", "hdf5", "parquet", "csv"]
@@ -178,7 +184,7 @@ class AlgorithmKwargs(StrictModel):
     @property
     def reward_transform(self) -> RewardConfig:
         """How rewards are transformed; an algorithm that learns without rewards leaves them unchanged."""
-        return RewardConfig()
+        return RewardConfig(normalize=False)
 
 
 class RewardKwargs(AlgorithmKwargs):
@@ -196,8 +202,8 @@ class RewardKwargs(AlgorithmKwargs):
 class OfflineKwargs(AlgorithmKwargs):
     """Data settings of the offline algorithms."""
 
-    normalize_observations: bool = False
-    """Whiten observations by the mean and standard deviation of the data."""
+    normalize_observations: bool | Literal["auto"] = "auto"
+    """Whiten observations by the mean and standard deviation of the data; `auto`: wherever there is data to fit it on."""
     dataset: Annotated[tuple[DatasetConfig, ...], Field(strict=False), BeforeValidator(_as_list)] = ()
     """A recipe or a file, or a list of them."""
     max_dataset_bytes: Annotated[int, Field(ge=2**20), BeforeValidator(parse_bytes)] | None = None
@@ -236,7 +242,7 @@ class OnlineKwargs(CollectionConfig, RewardKwargs):
 
 
 def _without_data(reward: RewardConfig) -> RewardConfig:
-    if reward.normalize:
+    if reward.normalize is True:
         raise ValueError("`normalize` is fitted on a dataset, and an online run has none; use `scale`")
     return reward
 

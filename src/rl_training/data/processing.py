@@ -116,6 +116,12 @@ class Fitted:
     transforms: Transforms
 
 
+def spread_rows(data: RunData, most: int) -> torch.Tensor:
+    """Return at most `most` packed rows, spread evenly over the data."""
+    chosen = np.unique(np.linspace(0, len(data) - 1, min(len(data), most)).astype(np.int64))
+    return torch.from_numpy(np.ascontiguousarray(data.fetch(chosen)))
+
+
 def process_dataset(
     view: RowView,
     kwargs: OfflineKwargs,
@@ -135,7 +141,7 @@ def process_dataset(
     if not spaces.learned_dim:
         raise DatasetError("no action column ever changes, so there is nothing to learn; check the action columns")
     if like is None:
-        normalize, reward = kwargs.normalize_observations, kwargs.reward_transform
+        normalize, reward = kwargs.normalize_observations is not False, kwargs.reward_transform  # here is data to fit it on
         transforms = Transforms.fit(view, normalize_observations=normalize, reward=reward)
     else:
         spaces, transforms = like.spaces, like.transforms

@@ -23,8 +23,10 @@ from rl_training.faults import fault_point
 from rl_training.runtime.callbacks import CallbackLike, all_callbacks, call_hook, callback_states, restore_callbacks
 from rl_training.runtime.checkpoints.checkpoint import Checkpoint, CheckpointStore
 from rl_training.runtime.execution.steps import Executor
+from rl_training.runtime.held_out import HeldOutReport
 from rl_training.runtime.metrics import JsonLines, Stopwatch
 from rl_training.runtime.phases.base import Phase, position_of
+from rl_training.runtime.policy_check import Figures
 from rl_training.runtime.population import Combination, MemberRecord, Population, combinations, restored_records
 from rl_training.runtime.progress import Reporter
 from rl_training.runtime.signals import SignalWatch
@@ -44,6 +46,7 @@ class TrainingResult:
     learner: Learner[Any, Any]
     spaces: Spaces
     transforms: Transforms
+    held_out: list[Figures] = field(default_factory=list)  # of each member on held-out rows, if any
 
     @property
     def combinations(self) -> list[Combination]:
@@ -88,6 +91,7 @@ class TrainingLoop:
         self.metrics = JsonLines(parts.run_dir / "metrics.jsonl")
         self.timings = JsonLines(parts.run_dir / "timings.jsonl")
         self.population = Population(self.learner)
+        self.held_out = None if parts.validation is None else HeldOutReport(parts.validation, parts.reporter.warn)
         self.last_checkpoint: Path | None = parts.resume_from.path if parts.resume_from else None
 
     def _begin(self) -> None:
@@ -135,6 +139,7 @@ class TrainingLoop:
             self.learner,
             self.parts.spaces,
             self.parts.transforms,
+            self.held_out.figures if self.held_out else [],
         )
 
     def _phase_to(self, position: int) -> Phase:
@@ -160,7 +165,7 @@ class TrainingLoop:
             raise
 
     def _finished(self) -> bool:
-        return self.position >= self.total or not self.population.active
+        return self.position >= self.total or self.stopping.issuperset(self.population.active)
 
     def _next_boundary(self, phase: Phase) -> int:
         """The next position at which a hook may be due: a function of the config and the position alone."""
@@ -255,7 +260,9 @@ class TrainingLoop:
         shown = {n.removesuffix("_loss"): c for n, c in values.items() if n.endswith("_loss")}
         summary = {name: sum(column[m] for m in active) / len(active) for name, column in shown.items() if active}
         returns = [r for m in active if (r := self.population.records[m].last_return) is not None]
-        return {**summary, **({"return": sum(returns) / len(returns)} if returns else {})}
+        figures = [self.held_out.figures[m] for m in active] if self.held_out and self.held_out.figures else []
+        distance = {"distance": sum(one["action_distance"] for one in figures) / len(figures)} if figures else {}
+        return {**summary, **({"return": sum(returns) / len(returns)} if returns else {}), **distance}
 
     def _evaluate_and_save(self) -> None:
         measured = bool(self.population.active) and self._due(self.config.eval_interval)
@@ -273,8 +280,8 @@ class TrainingLoop:
         """Evaluate in the environment and on held-out data; return whether the mean return is the best so far."""
         env_id = self._phase.env_id
         improved = env_id is not None and self._evaluate(env_id)
-        if self.parts.validation is not None:
-            self._validate(self.parts.validation)
+        if self.held_out is not None:
+            self._validate(self.held_out)
         return improved
 
     def _evaluate(self, env_id: str) -> bool:
@@ -319,16 +326,17 @@ class TrainingLoop:
         env_id = self._phase.env_id
         return None if self.config.sweep is None or env_id is None else self._episodes(env_id, FINAL_EPISODES)
 
-    def _validate(self, validation: Validation) -> None:
-        """Log the losses on held-out data."""
-        losses, active = validation.losses(self.learner), self.population.active
+    def _validate(self, report: HeldOutReport) -> None:
+        """Log losses on held-out rows and what the policy does there."""
+        active = self.population.active
+        labels = {member: self.population.records[member].label for member in active}
+        found = report.evaluate(self.learner, labels, last=self._finished())
         rows = [
-            {**self._row(member), **{f"validation/{name}": column[member] for name, column in losses.items()}}
+            _finite({**self._row(member), **{f"validation/{name}": value for name, value in found[member].items()}})
             for member in active
         ]
-        self.metrics.write(_finite(row) for row in rows)
-        shown = {name: sum(column[m] for m in active) / len(active) for name, column in losses.items() if "loss" in name}
-        self.parts.reporter.note(f"{self._now}: held out " + ", ".join(f"{n} {v:.4g}" for n, v in shown.items()))
+        self.metrics.write(rows)
+        self.parts.reporter.note(f"{self._now}: held out: {report.line(active)}")
         self._call("on_log", self._count, rows)
         self._call("on_metrics", self._count, rows)
 
@@ -377,6 +385,7 @@ class TrainingLoop:
             "callbacks": callback_states(self.callbacks),
             "metrics_bytes": self.metrics.length,
             "dataset_fingerprint": self.parts.dataset_fingerprint,
+            "held_out": self.held_out.state() if self.held_out else {},
             "execution": self.parts.executor.execution.record(),
         }
 
@@ -391,6 +400,8 @@ class TrainingLoop:
         self._phase.restore(checkpoint)
         self.recent = state.get("recent_metrics", {})
         self.best_mean = state["best_mean"]
+        if self.held_out is not None:
+            self.held_out.restore(state.get("held_out", {}))
         self.hooks_pending = bool(state["hooks_pending"])
         self.stopping = set(state.get("stopping", ()))
         restore_callbacks(self.callbacks, state["callbacks"], self.parts.reporter.warn)
