@@ -51,7 +51,6 @@ def test_values_are_those_of_the_logged_rewards(algorithm):
     observations = generator(2).normal(size=(20, 3))
     assert model.value(observations) == pytest.approx(np.full(20, 80.0), rel=0.03)
     assert model.q(observations, [2.0]) == pytest.approx(np.full(20, 80.0), rel=0.03)
-    assert model.policy.learner.state_values is not None
 
 
 def test_a_swept_gamma_is_the_member_s_own():
@@ -112,6 +111,12 @@ def test_cloning_has_no_values():
     for ask in (lambda: model.value(NAMED), lambda: model.q(NAMED, [1.0, 1.0, 30.0])):
         with pytest.raises(ConfigError, match="bc has no critics, so it has no values"):
             ask()
+
+
+def test_rewards_scaled_by_zero_leave_no_values():
+    model = IQL(dataset=heater_data(), reward={"scale": 0.0}, **SMALL).learn(5)
+    with pytest.raises(ConfigError, match=r"rewards were scaled by 0 \(algo_kwargs.reward.scale\)"):
+        model.value(NAMED)
 
 
 def test_names_travel_with_the_checkpoint(model, tmp_path):

@@ -140,6 +140,8 @@ class Policy:
     ) -> np.float64 | NDArray[np.float64]:
         if values is None:
             raise ConfigError(f"{self.config.algo} has no critics, so it has no values; train iql, for example")
+        if self.transforms.reward_scale == 0.0:
+            raise ConfigError("rewards were scaled by 0 (algo_kwargs.reward.scale), so values have no real units")
         chosen = self._member(member)
         gamma = self.members[chosen].knobs.get("gamma", self.config.algo_kwargs.gamma)
         real = self.transforms.real_values(values[chosen].cpu().numpy(), gamma).reshape(shape)
