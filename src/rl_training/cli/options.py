@@ -19,6 +19,7 @@ data_app = typer.Typer(
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output, nothing else.")]
 DebugOption = Annotated[bool, typer.Option("--debug", help="Show a traceback when something fails.")]
 DeviceOption = Annotated[str | None, typer.Option(help="auto, cpu, cuda or cuda:N.")]
+EnvOption = Annotated[str | None, typer.Option("--env", help="Gymnasium environment; by default that of the run.")]
 MemberOption = Annotated[int | None, typer.Option(help="Member of a population, from 0.")]
 RunArgument = Annotated[str, typer.Argument(help="A run directory or one checkpoint in it.", metavar="RUN")]
 

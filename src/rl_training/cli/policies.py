@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rl_training.cli.options import DebugOption, DeviceOption, JsonOption, MemberOption, RunArgument
+from rl_training.cli.options import DebugOption, DeviceOption, EnvOption, JsonOption, MemberOption, RunArgument
 from rl_training.cli.sweep import combination_table
 from rl_training.errors import ConfigError
 
@@ -25,6 +25,7 @@ def evaluate(
     seed: Annotated[
         int | None, typer.Option(help="Seed of the episodes; by default each member's own. Never those of training.")
     ] = None,
+    env: EnvOption = None,
     member: MemberOption = None,
     checkpoint: CheckpointOption = None,
     best: BestOption = False,
@@ -34,17 +35,21 @@ def evaluate(
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Measure a policy in its environment, with fixed seeds and the mean action."""
+    """Measure a policy in its environment, or in another one, with fixed seeds and the mean action."""
     del debug
     from rl_training.api.policy import Policy, evaluation_report
+    from rl_training.envs.environments import infer_env_spaces, unused_range
     from rl_training.envs.reference_scores import normalized_score, reference_of
 
     policy = Policy.load(run, device=device or "auto", which=_which(run, checkpoint, best))
-    named = reference or (policy.config.env_id if normalize else None)
+    env_id = env or policy.config.final_env_id
+    named = reference or (env_id if normalize else None)
     task = reference_of(named) if named else None
-    measured = evaluation_report(policy.evaluate(episodes, seed), policy.members, member)
+    measured = evaluation_report(policy.evaluate(episodes, seed, env_id), policy.members, member)
+    if env_id is not None and (note := unused_range(policy.spaces, infer_env_spaces(env_id), env_id)):
+        print(note, file=sys.stderr)
     counters = {"step": policy.learner.step, "env_step": policy.checkpoint.env_step if policy.checkpoint else None}
-    report: dict[str, Any] = {"algo": policy.config.algo, "env_id": policy.config.env_id, **counters, **measured}
+    report: dict[str, Any] = {"algo": policy.config.algo, "env_id": env_id, **counters, **measured}
     if task is not None:
         report |= {"normalized_score": normalized_score(report["return_mean"], task[0]), "reference": task[0]}
     if as_json:
@@ -55,7 +60,9 @@ def evaluate(
 
 def predict(
     run: RunArgument,
-    obs: Annotated[str, typer.Option(help="One observation '[1.0, 0.0, 0.0]', or a list of them.")],
+    obs: Annotated[
+        str, typer.Option(help="One observation '[1.0, 0.0]', by name '{\"T1\": 60, \"T2\": 50}', or a list of them.")
+    ],
     member: MemberOption = None,
     checkpoint: CheckpointOption = None,
     best: BestOption = False,
@@ -64,7 +71,7 @@ def predict(
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Print the action of a policy for an observation."""
+    """Print the action of a policy for an observation: a list, or by name if the observation was given by name."""
     del debug
     from rl_training.api.policy import Policy
 
@@ -72,12 +79,17 @@ def predict(
     policy = Policy.load(run, device=device or "cpu", which=_which(run, checkpoint, best))
     chosen = policy.best_member() if member is None else member
     action = policy.predict(observation, deterministic=not stochastic, member=chosen).tolist()
+    named = _by_name(action, policy.spaces.action_names)
     if as_json:
-        print(json.dumps({"action": action, "member": chosen}))
+        print(json.dumps({"action": action, "action_by_name": named, "member": chosen}))
         return
     if member is None and policy.learner.model.members > 1:
-        print(f"member {chosen}, seed {policy.members[chosen].label}, the best by last evaluation", file=sys.stderr)
-    print(json.dumps(action))
+        why = ", the best by last evaluation"
+        if not policy.evaluated:
+            why = ": no member was evaluated, so the first is used; choose with --member"
+        print(f"member {chosen}, seed {policy.members[chosen].label}{why}", file=sys.stderr)
+    asked_by_name = isinstance(observation, dict) or isinstance(observation[0], dict)
+    print(json.dumps(named if asked_by_name and named is not None else action))
 
 
 def export_member(
@@ -116,19 +128,41 @@ def _which(run: str, checkpoint: str | None, best: bool) -> str:
     return "best" if best else checkpoint or "latest"
 
 
+def _by_name(action: list[Any], names: tuple[str, ...] | None) -> Any:
+    """The action, or each of a batch, as a mapping; None where names are not known."""
+    if names is None:
+        return None
+    if isinstance(action[0], list):
+        return [_by_name(row, names) for row in action]
+    return dict(zip(names, action, strict=True))
+
+
 def _parse_observation(text: str) -> Any:
+    """One observation or a list of them, each a list of numbers or a mapping from names to numbers."""
     try:
-        value = json.loads(text)
+        value = json.loads(text, object_pairs_hook=_unique)
+    except ConfigError:
+        raise
     except (ValueError, RecursionError):
         value = None
-    if not isinstance(value, list) or not value:
-        raise ConfigError(f"--obs {text[:60]!r}: must be a JSON list of numbers, such as '[1.0, 0.0, 0.0]'")
-    rows = value if isinstance(value[0], list) else [value]
+    if not isinstance(value, list | dict) or not value:
+        shapes = """'[1.0, 0.0, 0.0]', or a mapping by name, such as '{"T1": 60}'"""
+        raise ConfigError(f"--obs {text[:60]!r}: must be a JSON list of numbers, such as {shapes}")
+    rows = value if isinstance(value, list) and isinstance(value[0], list | dict) else [value]
     for row in rows:
-        numbers = isinstance(row, list) and all(isinstance(x, int | float) and not isinstance(x, bool) for x in row)
-        if not numbers or len(row) != len(rows[0]):
+        alike = type(row) is type(rows[0]) and (isinstance(row, dict) or len(row) == len(rows[0]))
+        numbers = row.values() if isinstance(row, dict) else row
+        if not alike or not all(isinstance(x, int | float) and not isinstance(x, bool) for x in numbers):
             raise ConfigError(f"--obs {text[:60]!r}: must hold numbers only, in rows of one length")
     return value
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object; a name that appears twice is refused."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ConfigError("--obs: has the same name twice in one observation")
+    return found
 
 
 def _print_evaluation(policy: "Policy", report: dict[str, Any], task: tuple[str, float, float] | None, episodes: int) -> None:

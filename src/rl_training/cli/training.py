@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rl_training.cli.options import DebugOption, DeviceOption, JsonOption, MemberOption, RunArgument
+from rl_training.cli.options import DebugOption, DeviceOption, EnvOption, JsonOption, MemberOption, RunArgument
 from rl_training.cli.sweep import combination_table, parse_sweep
 from rl_training.errors import ConfigError
 
@@ -88,12 +88,13 @@ def finetune(
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="key=value of the finetune block; may be repeated.")
     ] = None,
+    env: EnvOption = None,
     run_dir: Annotated[str | None, typer.Option(help="A new run directory, for a lone checkpoint.")] = None,
     device: DeviceOption = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Continue a finished offline run in its environment; `resume` continues the finetune itself."""
+    """Continue a finished offline run in its environment, or in another one; `resume` continues the finetune itself."""
     del debug
     from rl_training.config.loading import apply_override
     from rl_training.experiment.manager import ExperimentManager
@@ -101,6 +102,8 @@ def finetune(
     block: dict[str, Any] = {"env_steps": env_steps}
     for setting in settings or ():
         apply_override(block, setting)
+    if env is not None:
+        block["env_id"] = env
     manager, checkpoint = ExperimentManager.finetuning(run, block, run_dir)
     manager.config = _changed(manager.config, {} if device is None else {"device": device})
     _run(manager, as_json, resume=True, checkpoint=checkpoint)
@@ -156,7 +159,7 @@ def _print_result(manager: "ExperimentManager", result: "TrainingResult", as_jso
     for line in combination_table(result.combinations):
         print(line)
     print(f"run: {manager.run_dir}")
-    if manager.config.env_id is None:
+    if manager.config.final_env_id is None:
         print(f"next: rl-training predict {manager.run_dir} --obs '[...]'")
     else:
         print(f"next: rl-training evaluate {manager.run_dir} --episodes 20")

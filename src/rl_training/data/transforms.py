@@ -12,7 +12,6 @@ from torch import Tensor
 from rl_training.config.blocks import RewardConfig
 from rl_training.data.row_blocks import Rows, blocks, column_moments, column_range
 from rl_training.data.row_view import RowView
-from rl_training.errors import ConfigError
 
 OBSERVATION_LIMIT = 10.0  # standard deviations at which a normalised observation is bounded
 RETURN_RANGE = 1000.0  # `reward.normalize: true`: the returns in the data span this much
@@ -78,11 +77,10 @@ class Transforms:
 
         A shift of every reward adds shift / (1 - gamma) to the value of a task that never truly ends, so the result is exact
         there; where an episode ends, less of the shift was earned and the result is too low for a positive shift. Rewards
-        that were clipped cannot be restored, and a scale of 0 leaves nothing to restore.
+        that were clipped cannot be restored, and with a scale of 0 nothing can: all values are NaN.
         """
-        if self.reward_scale == 0.0:
-            raise ConfigError("rewards were scaled by 0 (algo_kwargs.reward.scale), so values have no real units")
-        return (np.asarray(values, dtype=np.float64) - self.reward_shift / (1.0 - gamma)) / self.reward_scale
+        scale = self.reward_scale or np.nan
+        return (np.asarray(values, dtype=np.float64) - self.reward_shift / (1.0 - gamma)) / scale
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the transforms by logical name, for a checkpoint."""

@@ -12,15 +12,17 @@ from rl_training.config.run import RunConfig
 from rl_training.data.dataset_loaders import read_dataset
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.data.offline_mixers import mix_datasets
-from rl_training.data.processing import RunData, process_dataset
+from rl_training.data.processing import Fitted, RunData, process_dataset
 from rl_training.data.reading.guards import check_size
 from rl_training.data.row_view import RowView
 from rl_training.data.spaces import Spaces
 from rl_training.data.subsets import filter_view, split_views
+from rl_training.data.transforms import Transforms
 from rl_training.doctor.doctor import quick_findings
 from rl_training.envs.environments import environment_spaces, infer_env_spaces
 from rl_training.envs.recipes import make_dataset
-from rl_training.errors import ConfigError, DatasetError
+from rl_training.errors import CheckpointError, ConfigError, DatasetError
+from rl_training.runtime.checkpoints.checkpoint import Checkpoint
 from rl_training.runtime.policy_check import PolicyCheck, ReturnLimits
 from rl_training.runtime.progress import Reporter
 from rl_training.runtime.validation import Validation
@@ -49,8 +51,12 @@ def offline_data(
     stop_if_requested: Callable[[], None],
     *,
     returns_to_go: bool = False,
+    checkpoint: Checkpoint | None = None,
 ) -> OfflineData:
-    """Return the data of a run; report its origin, the doctor's findings and what is held out."""
+    """Return the data of a run; report its origin, the doctor's findings and what is held out.
+
+    For a run that continues from a `checkpoint` the data must be the same, and is processed as it was then.
+    """
     if dataset is None:
         dataset = build_offline_dataset(config, stop_if_requested)
     if dataset.origin:
@@ -69,7 +75,9 @@ def offline_data(
             reporter.warn("the validation data is the training data itself, so its losses are meaningless")
     elif held_out.fraction:
         train, held = split_views(dataset, held_out.fraction, held_out.seed)
-    data = process_offline_dataset(train, config, returns_to_go=returns_to_go, spaces=_joint_spaces(dataset, held))
+    known = None if checkpoint is None else _as_before(checkpoint, fingerprint)
+    spaces = _joint_spaces(dataset, held)
+    data = process_offline_dataset(train, config, returns_to_go=returns_to_go, spaces=spaces, like=known)
     validation = None
     if held is not None:
         other_data = process_offline_dataset(held, config, returns_to_go=returns_to_go, like=data)
@@ -79,6 +87,16 @@ def offline_data(
     _report_bounds(dataset, data.spaces, config, reporter)
     _note_held_out(config, reporter, held, train)
     return OfflineData(dataset, data, validation, fingerprint)
+
+
+def _as_before(checkpoint: Checkpoint, fingerprint: str) -> Fitted:
+    """The spaces and transforms of a checkpoint; they, not later defaults or environments, decide what its policy means."""
+    if (then := checkpoint.state["dataset_fingerprint"]) != fingerprint:
+        raise DatasetError(f"the data has changed since the checkpoint: {fingerprint} now, {then} then")
+    try:
+        return Fitted(Spaces.from_json(checkpoint.state["spaces"]), Transforms.from_tensors(checkpoint.tensors))
+    except (KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(f"{checkpoint.path}: does not describe a run of this package: {error}") from error
 
 
 def _default_split(dataset: TransitionDataset) -> tuple[RowView, RowView | None]:
@@ -127,7 +145,7 @@ def process_offline_dataset(
     config: RunConfig[Any],
     *,
     returns_to_go: bool = False,
-    like: RunData | None = None,
+    like: RunData | Fitted | None = None,
     spaces: Spaces | None = None,
 ) -> RunData:
     """Return the data normalised and packed; actions are scaled to [-1, 1] by the environment's bounds, or the recorded ones.
@@ -197,6 +215,6 @@ def _note_held_out(config: RunConfig[Any], reporter: Reporter, held: RowView | N
         reporter.note(
             f"held out: {len(held):,} rows, {len(train):,} to learn from; losses on held-out rows are `validation/...`"
         )
-    if config.env_id is None:
+    if config.final_env_id is None:
         rest = "only held-out losses are reported" if held is not None else "nothing is held out either"
         reporter.note(f"no environment (env_id is null): evaluation is skipped, {rest}")
