@@ -118,7 +118,7 @@ def build_offline_dataset(config: RunConfig[Any], check: Callable[[], None] = la
     """Return the dataset that a config describes: a recipe, a file, or a weighted mixture of them."""
     parts = config.algo_kwargs.dataset
     if not parts:
-        raise ConfigError("there is no dataset: set algo_kwargs.dataset (a recipe `kind` or a file `path`), or pass one")
+        raise ConfigError("there is no dataset: set algo_kwargs.dataset (files, or a recipe `kind`), or pass one (--dataset)")
     datasets, limit = [], config.algo_kwargs.max_dataset_bytes
     for part in parts:
         if part.path is not None:
@@ -136,8 +136,8 @@ def build_offline_dataset(config: RunConfig[Any], check: Callable[[], None] = la
 
 
 def load_file(file: FileConfig, max_bytes: int | None) -> TransitionDataset:
-    """Return the dataset of a file, read with its settings."""
-    return read_dataset(str(file.path), file.format, file.read_options(max_bytes)).dataset()
+    """Return the dataset of a block of files, read with its settings."""
+    return read_dataset(file.path, file.format, file.read_options(max_bytes)).dataset()
 
 
 def process_offline_dataset(
