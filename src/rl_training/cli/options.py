@@ -73,7 +73,7 @@ class ReadChoice:
 
         given = {name: value for name, value in values.items() if value is not None}
         if "columns" in given:
-            given["columns"] = _columns(given["columns"])
+            given["columns"] = parse_columns(given["columns"])
         for name in {"action_low", "action_high"} & set(given):
             given[name] = _numbers(given[name], name)
         defaults = {name: field.default for name, field in {**ReadOptions.model_fields, **FileConfig.model_fields}.items()}
@@ -83,8 +83,8 @@ class ReadChoice:
         self.options = ReadOptions.checked(given)
 
 
-def _columns(text: str) -> Any:
-    """An inline column map, or a file that holds one (alone, or under `columns`)."""
+def parse_columns(text: str) -> Any:
+    """Return an inline column map, or that of a file which holds one (alone, or under `columns`)."""
     from rl_training.config.yaml_loader import parse_yaml
 
     if not text.lstrip().startswith("{"):

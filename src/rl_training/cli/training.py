@@ -175,15 +175,22 @@ def _run(
 
 
 def _print_result(manager: "ExperimentManager", result: "TrainingResult", as_json: bool) -> None:
+    from rl_training.runtime.held_out import figures_line
+
     members = [{"member": index, **vars(record)} for index, record in enumerate(result.members)]
     if as_json:
         counters = {"step": result.step, "env_step": result.env_step}
         summary = {"run_dir": str(manager.run_dir), **counters, "checkpoint": str(result.checkpoint)}
         swept = {"combinations": [asdict(one) for one in result.combinations]} if result.combinations else {}
+        for number, figures in enumerate(result.held_out):
+            members[number]["held_out"] = figures
         print(json.dumps({**summary, "members": members, **swept}))
         return
     for row, record in zip(members, result.members, strict=True):
         score = "not evaluated" if row["last_return"] is None else f"return {row['last_return']:.1f}"
+        if result.held_out:
+            line = f"held out: {figures_line([result.held_out[row['member']]])}"
+            score = line if row["last_return"] is None else f"{score}; {line}"
         best = "" if row["best_return"] is None else f", best {row['best_return']:.1f} at step {row['best_step']:,}"
         who = f"member {row['member']} seed" if len(members) > 1 else "seed"
         print(f"{who} {record.label}: {score}{best}" + ("" if row["status"] == "training" else f" ({row['status']})"))
@@ -191,6 +198,6 @@ def _print_result(manager: "ExperimentManager", result: "TrainingResult", as_jso
         print(line)
     print(f"run: {manager.run_dir}")
     if manager.config.final_env_id is None:
-        print(f"next: rl-training predict {manager.run_dir} --obs '[...]'")
+        print(f"next: rl-training evaluate {manager.run_dir} --data PATH, or predict {manager.run_dir} --obs '[...]'")
     else:
         print(f"next: rl-training evaluate {manager.run_dir} --episodes 20")
