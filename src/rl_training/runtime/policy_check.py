@@ -90,7 +90,7 @@ class LoggedRows:
 class PolicyCheck:
     """Scores policies on rows of one dataset, always the same rows.
 
-    Plain cloning is a regression fitted on the rows of `reference`; without one, each half of the rows on the other half.
+    Plain cloning is a regression fitted on the rows of `reference`; without one, on every other row.
     """
 
     def __init__(self, rows: LoggedRows, limits: ReturnLimits, reference: LoggedRows | None = None) -> None:
@@ -108,7 +108,7 @@ class PolicyCheck:
         if reference is not None:
             guess = Regression(reference.observations.numpy(), reference.actions)(here)
         elif len(here) > 1:
-            first, second = np.array_split(np.arange(len(here)), 2)
+            first, second = np.arange(0, len(here), 2), np.arange(1, len(here), 2)
             guess = np.empty_like(self._actions)
             for fitted, wanted in ((first, second), (second, first)):
                 guess[wanted] = Regression(here[fitted], self._actions[fitted])(here[wanted])
