@@ -194,7 +194,7 @@ HOSTILE = {
     "pipe": (lambda p: __import__("os").mkfifo(p / "pipe") or p / "pipe", "is not a regular file"),
     "npz shape": (lambda p: npz_with_header(p / "d.npz", (10**15,)), "claims the shape"),
     "npz negative": (lambda p: npz_with_header(p / "d.npz", (-5,)), "d.npz"),
-    "npz object": (lambda p: npz_with_header(p / "d.npz", (8,), dtype="|O"), "numbers are needed"),
+    "npz object": (lambda p: npz_with_header(p / "d.npz", (8,), dtype="|O"), "is a pickle"),
     "npz bomb": (lambda p: npz_bomb(p / "d.npz"), "looks like a decompression bomb"),
     "hdf5 shape": (lambda p: hdf5_shape_bomb(p / "d.h5"), "more than 80 %"),
     "hdf5 hollow": (lambda p: hdf5_bomb_under_memory(p / "d.h5"), "looks like a decompression bomb"),
@@ -206,7 +206,7 @@ HOSTILE = {
     "old d3rlpy storage": (lambda p: old_d3rlpy_external_storage(p / "d.h5"), "not a plain array"),
     "gzip": (lambda p: gzip_csv(p / "d.csv.gz"), "is a gzip file"),
     "parquet bomb": (lambda p: parquet_bomb(p / "d.parquet"), "looks like a decompression bomb"),
-    "directory": (lambda p: p, "holds no dataset"),
+    "directory": (lambda p: p, "holds no data"),
     "empty": (lambda p: (p / "d.npz").write_bytes(b"") or p / "d.npz", "not in a known format"),
     "noise": (lambda p: (p / "d.bin").write_bytes(bytes(range(256)) * 20) and p / "d.bin", "not in a known format"),
 }

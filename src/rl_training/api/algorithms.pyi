@@ -147,53 +147,55 @@ class _RLPDSettings(_RLPDKwargs, _RunConfig, total=False): ...
 # fmt: off
 class BC(ManagedAlgorithm):
     def __init__(
-        self, env_id: str | None = None, *, dataset: DatasetLike | None = None, seed: int = 0,
-        seeds: Sequence[int] | None = None, device: str = "auto", run_dir: str | Path | None = None,
+        self, env_id: str | None = None, *, dataset: DatasetLike | None = None, columns: Mapping[str, Any] | None = None,
+        seed: int = 0, seeds: Sequence[int] | None = None, device: str = "auto", run_dir: str | Path | None = None,
         reporter: Reporter | None = None, **settings: Unpack[_BCSettings]
     ) -> None: ...
 class IQL(ManagedAlgorithm):
     def __init__(
-        self, env_id: str | None = None, *, dataset: DatasetLike | None = None, seed: int = 0,
-        seeds: Sequence[int] | None = None, device: str = "auto", run_dir: str | Path | None = None,
+        self, env_id: str | None = None, *, dataset: DatasetLike | None = None, columns: Mapping[str, Any] | None = None,
+        seed: int = 0, seeds: Sequence[int] | None = None, device: str = "auto", run_dir: str | Path | None = None,
         reporter: Reporter | None = None, **settings: Unpack[_IQLSettings]
     ) -> None: ...
 class XQL(ManagedAlgorithm):
     def __init__(
-        self, env_id: str | None = None, *, dataset: DatasetLike | None = None, seed: int = 0,
-        seeds: Sequence[int] | None = None, device: str = "auto", run_dir: str | Path | None = None,
+        self, env_id: str | None = None, *, dataset: DatasetLike | None = None, columns: Mapping[str, Any] | None = None,
+        seed: int = 0, seeds: Sequence[int] | None = None, device: str = "auto", run_dir: str | Path | None = None,
         reporter: Reporter | None = None, **settings: Unpack[_XQLSettings]
     ) -> None: ...
 class TD3BC(ManagedAlgorithm):
     def __init__(
-        self, env_id: str | None = None, *, dataset: DatasetLike | None = None, seed: int = 0,
-        seeds: Sequence[int] | None = None, device: str = "auto", run_dir: str | Path | None = None,
+        self, env_id: str | None = None, *, dataset: DatasetLike | None = None, columns: Mapping[str, Any] | None = None,
+        seed: int = 0, seeds: Sequence[int] | None = None, device: str = "auto", run_dir: str | Path | None = None,
         reporter: Reporter | None = None, **settings: Unpack[_TD3BCSettings]
     ) -> None: ...
 class CQL(ManagedAlgorithm):
     def __init__(
-        self, env_id: str | None = None, *, dataset: DatasetLike | None = None, seed: int = 0,
-        seeds: Sequence[int] | None = None, device: str = "auto", run_dir: str | Path | None = None,
+        self, env_id: str | None = None, *, dataset: DatasetLike | None = None, columns: Mapping[str, Any] | None = None,
+        seed: int = 0, seeds: Sequence[int] | None = None, device: str = "auto", run_dir: str | Path | None = None,
         reporter: Reporter | None = None, **settings: Unpack[_CQLSettings]
     ) -> None: ...
 class CalQL(ManagedAlgorithm):
     def __init__(
-        self, env_id: str | None = None, *, dataset: DatasetLike | None = None, seed: int = 0,
-        seeds: Sequence[int] | None = None, device: str = "auto", run_dir: str | Path | None = None,
+        self, env_id: str | None = None, *, dataset: DatasetLike | None = None, columns: Mapping[str, Any] | None = None,
+        seed: int = 0, seeds: Sequence[int] | None = None, device: str = "auto", run_dir: str | Path | None = None,
         reporter: Reporter | None = None, **settings: Unpack[_CalQLSettings]
     ) -> None: ...
 class SAC(ManagedAlgorithm):
     def __init__(
-        self, env_id: str | None = None, *, seed: int = 0, seeds: Sequence[int] | None = None, device: str = "auto",
-        run_dir: str | Path | None = None, reporter: Reporter | None = None, **settings: Unpack[_SACSettings]
+        self, env_id: str | None = None, *, columns: Mapping[str, Any] | None = None, seed: int = 0,
+        seeds: Sequence[int] | None = None, device: str = "auto", run_dir: str | Path | None = None,
+        reporter: Reporter | None = None, **settings: Unpack[_SACSettings]
     ) -> None: ...
 class REDQ(ManagedAlgorithm):
     def __init__(
-        self, env_id: str | None = None, *, seed: int = 0, seeds: Sequence[int] | None = None, device: str = "auto",
-        run_dir: str | Path | None = None, reporter: Reporter | None = None, **settings: Unpack[_REDQSettings]
+        self, env_id: str | None = None, *, columns: Mapping[str, Any] | None = None, seed: int = 0,
+        seeds: Sequence[int] | None = None, device: str = "auto", run_dir: str | Path | None = None,
+        reporter: Reporter | None = None, **settings: Unpack[_REDQSettings]
     ) -> None: ...
 class RLPD(ManagedAlgorithm):
     def __init__(
-        self, env_id: str | None = None, *, dataset: DatasetLike | None = None, seed: int = 0,
-        seeds: Sequence[int] | None = None, device: str = "auto", run_dir: str | Path | None = None,
+        self, env_id: str | None = None, *, dataset: DatasetLike | None = None, columns: Mapping[str, Any] | None = None,
+        seed: int = 0, seeds: Sequence[int] | None = None, device: str = "auto", run_dir: str | Path | None = None,
         reporter: Reporter | None = None, **settings: Unpack[_RLPDSettings]
     ) -> None: ...

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from rl_training.api.history import History, MetricsSource, metrics_of
 from rl_training.api.inputs import RowsLike
 from rl_training.api.policy import EvaluationReport, Policy, evaluation_report
+from rl_training.config.blocks import dataset_parts
 from rl_training.config.loading import make_config
 from rl_training.config.run import RunConfig
 from rl_training.data.dataset_loaders import load_dataset
@@ -26,8 +27,8 @@ from rl_training.runtime.population import Combination
 from rl_training.runtime.progress import Reporter
 from rl_training.storage import storage_error
 
-DatasetLike = TransitionDataset | str | Path | Mapping[str, Any] | Sequence[Mapping[str, Any]] | Any
-"""A dataset, the path of a file, a config's dataset block or a list of them, arrays by name, or a DataFrame."""
+DatasetLike = TransitionDataset | str | Path | Mapping[str, Any] | Sequence[str | Path | Mapping[str, Any]] | Any
+"""A dataset, files (a path, a folder, a glob, a list), a config's dataset block or a list of them, arrays, or a DataFrame."""
 
 
 class ManagedAlgorithm:
@@ -35,8 +36,9 @@ class ManagedAlgorithm:
 
     Args:
         env_id: Gymnasium environment to evaluate in and to make recipes from; None when training from data alone.
-        dataset: a TransitionDataset, arrays by name, a DataFrame, the path of a file, a recipe such as
-            `{"kind": "random", "size": 50_000}`, a file block such as `{"path": ..., "columns": ...}`, or a list of blocks.
+        dataset: a TransitionDataset, arrays by name, a DataFrame, a file, a folder of episode files, a glob or a list of
+            these, a recipe such as `{"kind": "random", "size": 50_000}`, or a list of blocks as in a config.
+        columns: the column map of a table, such as `{"observations": "T*", "actions": ["Q1"], "reward": "-abs(T1 - TSP1)"}`.
         seed: seed of the run; `seeds` trains a population, `sweep={"expectile": [0.7, 0.9]}` one for each value.
         device: auto, cpu, cuda or cuda:N.
         run_dir: where config, metrics and checkpoints go; a temporary directory by default.
@@ -50,6 +52,7 @@ class ManagedAlgorithm:
         env_id: str | None = None,
         *,
         dataset: DatasetLike | None = None,
+        columns: Mapping[str, Any] | None = None,
         seed: int = 0,
         seeds: Sequence[int] | None = None,
         device: str = "auto",
@@ -61,7 +64,7 @@ class ManagedAlgorithm:
             raise ConfigError(f"{type(self).__name__} learns online, in the environment, and takes no dataset")
         run_keys = set(RunConfig.model_fields) - {"algo", "algo_kwargs"}
         settings = {key: algo_kwargs.pop(key) for key in list(algo_kwargs) if key in run_keys}
-        self._dataset, setting = _dataset_and_setting(dataset)
+        self._dataset, setting = _dataset_and_setting(dataset, columns)
         algo_kwargs |= setting
         self.config: RunConfig[Any] = make_config(
             {
@@ -224,6 +227,7 @@ class ManagedAlgorithm:
         *,
         device: str = "auto",
         dataset: DatasetLike | None = None,
+        columns: Mapping[str, Any] | None = None,
         run_dir: str | Path | None = None,
         member: int | None = None,
         checkpoint: str | int = "latest",
@@ -241,7 +245,7 @@ class ManagedAlgorithm:
             raise CheckpointError(f"{path}: holds a policy of {policy.config.algo}, not of {cls.algo}")
         model = cls.__new__(cls)
         record = policy.config.record()
-        model._dataset, setting = _dataset_and_setting(dataset)
+        model._dataset, setting = _dataset_and_setting(dataset, columns)
         kwargs = {**record["algo_kwargs"], **setting}
         model.config = make_config({**record, "device": device, "algo_kwargs": kwargs}, str(path))
         model._temporary = model._reporter = None
@@ -256,13 +260,16 @@ class ManagedAlgorithm:
         return f"{type(self).__name__}(env_id={self.config.env_id!r}, seeds={seeds}, steps={self.num_timesteps})"
 
 
-def _dataset_and_setting(dataset: DatasetLike | None) -> tuple[TransitionDataset | None, dict[str, Any]]:
-    """The dataset in memory, or the config's `dataset` setting, for the argument passed."""
+def _dataset_and_setting(
+    dataset: DatasetLike | None, columns: Mapping[str, Any] | None = None
+) -> tuple[TransitionDataset | None, dict[str, Any]]:
+    """The dataset in memory, or the config's `dataset` setting, for the arguments passed."""
     if dataset is None or isinstance(dataset, TransitionDataset):
+        if columns is not None:
+            raise ConfigError("columns names the columns of a table; pass a dataset that has some: files or a DataFrame")
         return dataset, {}
-    if isinstance(dataset, str | Path):
-        return None, {"dataset": {"path": str(dataset)}}
     block = isinstance(dataset, Mapping) and not {"kind", "path"}.isdisjoint(dataset)
-    if block or isinstance(dataset, Sequence):
-        return None, {"dataset": dataset}
-    return load_dataset(dataset), {}
+    if isinstance(dataset, str | Path | Sequence) or block:
+        parts = dataset_parts(dataset)
+        return None, {"dataset": parts if columns is None else [{**part, "columns": columns} for part in parts]}
+    return load_dataset(dataset, columns=columns), {}

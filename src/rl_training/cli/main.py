@@ -14,7 +14,7 @@ import typer
 
 from rl_training.cli import policies, training
 from rl_training.cli.bench import bench
-from rl_training.cli.options import DATA, DebugOption, JsonOption, data_app
+from rl_training.cli.options import DATA, DebugOption, JsonOption, data_app, with_read_options, without_read_options
 from rl_training.errors import RLTrainingError
 
 app = typer.Typer(
@@ -24,7 +24,8 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for command in (training.train, training.resume, training.finetune, policies.evaluate, policies.predict, bench):
+app.command()(without_read_options(training.train))
+for command in (training.resume, training.finetune, policies.evaluate, policies.predict, bench):
     app.command()(command)
 app.command("export-member")(policies.export_member)
 app.add_typer(data_app)
@@ -51,9 +52,11 @@ def list_algorithms(as_json: JsonOption = False, debug: DebugOption = False) -> 
 
 
 def _load_commands(arguments: Sequence[str]) -> None:
-    """Register the commands of `rl-training data` only when they are used."""
+    """Register the commands of `rl-training data`, and the read options of `train`, only when they are used."""
     if arguments[:1] == [DATA]:
         import rl_training.cli.data  # noqa: F401 - it fills `data_app`
+    if arguments[:1] == [training.train.__name__]:
+        app.registered_commands[0].callback = with_read_options(training.train)
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -2,7 +2,7 @@
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
@@ -42,9 +42,17 @@ def _read_parameters() -> list[inspect.Parameter]:
 
 def with_read_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add the read options to a command, which receives them as one `reading: ReadChoice`."""
+    return _with_options(command, _read_parameters())
+
+
+def without_read_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Return a command as it is listed: its read options, which need the config schema, are added only when it is used."""
+    return _with_options(command, [])
+
+
+def _with_options(command: Callable[..., None], extra: Sequence[inspect.Parameter]) -> Callable[..., None]:
     hints = get_type_hints(command, include_extras=True)
     own = [p.replace(annotation=hints[p.name]) for p in inspect.signature(command).parameters.values() if p.name != "reading"]
-    extra = _read_parameters()
 
     @functools.wraps(command)
     def wrapped(**values: Any) -> None:
@@ -65,15 +73,18 @@ class ReadChoice:
 
         given = {name: value for name, value in values.items() if value is not None}
         if "columns" in given:
-            given["columns"] = _columns(given["columns"])
+            given["columns"] = parse_columns(given["columns"])
         for name in {"action_low", "action_high"} & set(given):
             given[name] = _numbers(given[name], name)
+        defaults = {name: field.default for name, field in {**ReadOptions.model_fields, **FileConfig.model_fields}.items()}
+        self.settings = {name: value for name, value in given.items() if value != defaults[name]}
+        """What was asked for, as a config's dataset block has it."""
         self.format = FileConfig.checked({"format": given.pop("format")}).format
         self.options = ReadOptions.checked(given)
 
 
-def _columns(text: str) -> Any:
-    """An inline column map, or a file that holds one (alone, or under `columns`)."""
+def parse_columns(text: str) -> Any:
+    """Return an inline column map, or that of a file which holds one (alone, or under `columns`)."""
     from rl_training.config.yaml_loader import parse_yaml
 
     if not text.lstrip().startswith("{"):

@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rl_training.cli.options import DebugOption, DeviceOption, EnvOption, JsonOption, MemberOption, RunArgument
+from rl_training.cli.options import (
+    DebugOption,
+    DeviceOption,
+    EnvOption,
+    JsonOption,
+    MemberOption,
+    RunArgument,
+    parse_columns,
+)
 from rl_training.cli.sweep import combination_table
 from rl_training.errors import ConfigError
 
@@ -26,6 +34,10 @@ def evaluate(
         int | None, typer.Option(help="Seed of the episodes; by default each member's own. Never those of training.")
     ] = None,
     env: EnvOption = None,
+    data: Annotated[
+        str | None, typer.Option(help="Logged data to compare the policy with, instead of an environment.")
+    ] = None,
+    columns: Annotated[str | None, typer.Option(help="Column map of --data; by default that of the training.")] = None,
     member: MemberOption = None,
     checkpoint: CheckpointOption = None,
     best: BestOption = False,
@@ -35,8 +47,13 @@ def evaluate(
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Measure a policy in its environment, or in another one, with fixed seeds and the mean action."""
+    """Measure a policy in its environment, or in another one, with fixed seeds and the mean action; or on logged data."""
     del debug
+    if data is not None:
+        if env is not None:
+            raise ConfigError("--env and --data exclude each other: evaluate twice")
+        _evaluate_on_data(run, data, columns, member, _which(run, checkpoint, best), device or "auto", as_json=as_json)
+        return
     from rl_training.api.policy import Policy, evaluation_report
     from rl_training.envs.environments import infer_env_spaces, unused_range
     from rl_training.envs.reference_scores import normalized_score, reference_of
@@ -56,6 +73,35 @@ def evaluate(
         print(json.dumps(report))
         return
     _print_evaluation(policy, report, task, episodes)
+
+
+def _evaluate_on_data(
+    run: str, data: str, columns: str | None, member: int | None, which: str, device: str, *, as_json: bool
+) -> None:
+    from rl_training.api.data_report import data_report, load_like_training
+    from rl_training.api.policy import Policy, whole_number
+    from rl_training.runtime.held_out import figures_line
+
+    policy = Policy.load(run, device=device, which=which)
+    chosen = None if columns is None else parse_columns(columns)
+    report = {"data": data, **data_report(policy, load_like_training(policy, data, chosen))}
+    if member is not None:
+        report["members"] = [report["members"][whole_number("member", member, 0, len(report["members"]) - 1)]]
+    if as_json:
+        print(json.dumps(report))
+        return
+    print(f"{report['algo']} after {report['step']:,} gradient steps, on {report['rows']:,} rows of {data}")
+    for row in report["members"]:
+        who = f"member {row['member']} seed {row['seed']}: " if len(policy.members) > 1 else ""
+        figures = row["figures"]
+        print(f"{who}{figures_line([figures])}")
+        for label in [name.partition("/")[2] for name in figures if name.startswith("action_distance/")]:
+            own, constant, cloning = (figures[f"{name}_distance/{label}"] for name in ("action", "constant", "cloning"))
+            print(
+                f"  {label}: {own:.4g} from the logged value on average (best constant {constant:.4g}, cloning {cloning:.4g})"
+            )
+        for concern in row["concerns"]:
+            print(f"warning: {concern['code']}: {who}{concern['text']}", file=sys.stderr)
 
 
 def predict(

@@ -1,12 +1,14 @@
 """`rl-training train | resume | finetune`: parsing and printing only."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rl_training.cli.options import DebugOption, DeviceOption, EnvOption, JsonOption, MemberOption, RunArgument
+from rl_training.cli.options import DebugOption, DeviceOption, EnvOption, JsonOption, MemberOption, ReadChoice, RunArgument
 from rl_training.cli.sweep import combination_table, parse_sweep
 from rl_training.errors import ConfigError
 
@@ -18,7 +20,18 @@ if TYPE_CHECKING:
 
 
 def train(
-    config: Annotated[str, typer.Argument(help="A packaged name such as iql/pendulum, or a YAML file.")],
+    config: Annotated[
+        str, typer.Argument(help="An algorithm such as iql, a packaged config such as iql/pendulum, or a YAML file.")
+    ],
+    reading: ReadChoice,
+    dataset: Annotated[
+        list[str] | None,
+        typer.Option(help="A file, a folder of episode files, a glob in quotes, or minari:ID; may be repeated."),
+    ] = None,
+    env: Annotated[str | None, typer.Option("--env", help="Gymnasium environment to evaluate in.")] = None,
+    total_timesteps: Annotated[
+        int | None, typer.Option(help="Budget of the run: gradient steps offline, environment steps online.")
+    ] = None,
     run_dir: Annotated[str | None, typer.Option(help="Directory of the run; runs/<algo>/<env>/<name> by default.")] = None,
     resume: Annotated[str | None, typer.Option(help="`auto`: continue from the latest checkpoint, or start.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Start over in a used run directory.")] = False,
@@ -34,16 +47,18 @@ def train(
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Train a policy, evaluate it and save it."""
+    """Train a policy, evaluate it and save it. No file is needed: train iql --dataset logs/."""
     del debug
     from rl_training.config.loading import load_config
+
+    _require_source(config, dataset, env, settings or ())
 
     if resume not in (None, "auto"):
         raise ConfigError(f"--resume {resume!r}: only `auto` is known")
     if resume and overwrite:
         raise ConfigError("--resume and --overwrite exclude each other")
-    chosen_engine = {"device": device, "engine": engine, "precision": precision}
-    extra: dict[str, Any] = {key: value for key, value in chosen_engine.items() if value is not None}
+    given = {"device": device, "engine": engine, "precision": precision, "env_id": env, "total_timesteps": total_timesteps}
+    extra: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     if seed is not None and seeds is not None:
         raise ConfigError("--seed and --seeds exclude each other")
     if seed is not None:
@@ -52,13 +67,29 @@ def train(
         extra["seeds"] = parse_seeds(seeds)
     if sweep:
         extra["sweep"] = parse_sweep(sweep)
-    chosen = load_config(config, settings or (), extra)
+    chosen = load_config(config, settings or (), extra, dataset or (), reading.settings)
     if resume and run_dir is None and chosen.run_name is None:
         raise ConfigError("--resume auto needs a --run-dir (or a run_name): without one every start gets a new directory")
     from rl_training.experiment.manager import ExperimentManager
 
     manager = ExperimentManager(chosen, run_dir)
     _run(manager, as_json, resume=resume == "auto", overwrite=overwrite)
+
+
+def _require_source(config: str, dataset: Sequence[str] | None, env: str | None, settings: Sequence[str]) -> None:
+    """Show the command to type if an algorithm is named alone, without what it learns from."""
+    from rl_training.registry import REGISTRY
+
+    if config not in REGISTRY or Path(config).is_file():
+        return
+    spec = REGISTRY[config]
+    lacks_env = spec.online and env is None and not any(setting.startswith("env_id=") for setting in settings)
+    lacks_data = spec.takes_data and not dataset and not any(s.startswith("algo_kwargs.dataset") for s in settings)
+    if lacks_env or lacks_data:
+        command = f"rl-training train {config}{' --env Pendulum-v1' * spec.online}{' --dataset logs/' * spec.takes_data}"
+        wants = "an environment and data" if spec.online and spec.takes_data else "an environment" if spec.online else "data"
+        kinds = " (a file, a folder of episode files, or a glob)" if spec.takes_data else ""
+        raise ConfigError(f"{config} needs {wants} to learn from: {command}{kinds}")
 
 
 def resume(
@@ -144,15 +175,22 @@ def _run(
 
 
 def _print_result(manager: "ExperimentManager", result: "TrainingResult", as_json: bool) -> None:
+    from rl_training.runtime.held_out import figures_line
+
     members = [{"member": index, **vars(record)} for index, record in enumerate(result.members)]
     if as_json:
         counters = {"step": result.step, "env_step": result.env_step}
         summary = {"run_dir": str(manager.run_dir), **counters, "checkpoint": str(result.checkpoint)}
         swept = {"combinations": [asdict(one) for one in result.combinations]} if result.combinations else {}
+        for number, figures in enumerate(result.held_out):
+            members[number]["held_out"] = figures
         print(json.dumps({**summary, "members": members, **swept}))
         return
     for row, record in zip(members, result.members, strict=True):
         score = "not evaluated" if row["last_return"] is None else f"return {row['last_return']:.1f}"
+        if result.held_out:
+            line = f"held out: {figures_line([result.held_out[row['member']]])}"
+            score = line if row["last_return"] is None else f"{score}; {line}"
         best = "" if row["best_return"] is None else f", best {row['best_return']:.1f} at step {row['best_step']:,}"
         who = f"member {row['member']} seed" if len(members) > 1 else "seed"
         print(f"{who} {record.label}: {score}{best}" + ("" if row["status"] == "training" else f" ({row['status']})"))
@@ -160,6 +198,6 @@ def _print_result(manager: "ExperimentManager", result: "TrainingResult", as_jso
         print(line)
     print(f"run: {manager.run_dir}")
     if manager.config.final_env_id is None:
-        print(f"next: rl-training predict {manager.run_dir} --obs '[...]'")
+        print(f"next: rl-training evaluate {manager.run_dir} --data PATH, or predict {manager.run_dir} --obs '[...]'")
     else:
         print(f"next: rl-training evaluate {manager.run_dir} --episodes 20")

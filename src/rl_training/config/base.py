@@ -71,10 +71,28 @@ def _find_model(model: type[BaseModel], path: tuple[int | str, ...]) -> type[Bas
         if isinstance(key, int):  # an index into a list of models
             continue
         field = current.model_fields.get(str(key))
-        annotation = field.annotation if field else None
-        options = [annotation, *getattr(annotation, "__args__", ())]
-        current = next((o for o in options if isinstance(o, type) and issubclass(o, BaseModel)), None)
+        current = _nested_model(field.annotation) if field else None
     return current
+
+
+def _nested_model(annotation: Any) -> type[BaseModel] | None:
+    """The schema class that a value of this type holds, alone or in a list."""
+    options = [annotation, *getattr(annotation, "__args__", ())]
+    return next((option for option in options if isinstance(option, type) and issubclass(option, BaseModel)), None)
+
+
+def _home_of(key: str, model: type[BaseModel]) -> tuple[str, ...] | None:
+    """Where a key belongs: its shortest path in a schema; of equal ones that under `algo_kwargs`."""
+    level: list[tuple[tuple[str, ...], type[BaseModel]]] = [((), model)]
+    while level:
+        for path, owner in level:
+            if key in owner.model_fields:
+                return (*path, key)
+        inner = [
+            ((*path, name), _nested_model(f.annotation)) for path, owner in level for name, f in owner.model_fields.items()
+        ]
+        level = sorted(((path, found) for path, found in inner if found), key=lambda item: item[0][0] != "algo_kwargs")
+    return None
 
 
 def describe_faults(model: type[BaseModel], error: ValidationError) -> list[tuple[tuple[int | str, ...], str]]:
@@ -91,6 +109,10 @@ def describe_fault(model: type[BaseModel], fault: ErrorDetails) -> tuple[tuple[i
     name = ".".join(str(part) for part in path) or "value"
     owner = _find_model(model, path)
     if fault["type"] == "extra_forbidden":
+        home = _home_of(str(path[-1]), model)
+        if home is not None and home[:-1] != tuple(part for part in path[:-1] if isinstance(part, str)):
+            place = f"under `{'.'.join(home)}`" if len(home) > 1 else "at the top level"
+            return path, f"unknown key `{name}`; it belongs {place}"
         hint = did_you_mean(str(path[-1]), owner.model_fields if owner else ())
         return path, f"unknown key `{name}`.{hint}"
     if fault["type"] == "missing":

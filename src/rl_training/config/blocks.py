@@ -36,6 +36,25 @@ def parse_share(value: Any) -> Any:
     return number / 100.0 if value.strip().endswith("%") else number
 
 
+def _is_path(value: Any) -> bool:
+    return isinstance(value, str | os.PathLike)
+
+
+def _as_paths(value: Any) -> Any:
+    """A path or a list of paths as text; an empty one would mean the current folder."""
+    if value is None:
+        return None
+    if _is_path(value) and os.fspath(value):
+        return os.fspath(value)
+    if isinstance(value, list | tuple) and value and all(_is_path(one) and os.fspath(one) for one in value):
+        return tuple(os.fspath(one) for one in value)
+    raise ValueError("must be a file, a folder, a glob such as 'logs/*.csv', or a list of these")
+
+
+def _absolute(path: str) -> str:
+    return path if path.startswith("minari:") else os.path.abspath(path)
+
+
 def _as_tuple(value: Any) -> Any:
     return (value,) if isinstance(value, int | float) and not isinstance(value, bool) else value
 
@@ -51,7 +70,7 @@ class RewardConfig(StrictModel):
     """Lowest and highest reward afterwards; null is no clipping."""
     normalize: bool | Literal["auto"] = "auto"
     """`true`: first scale so that the episode returns in the data span 1000, as published for locomotion; `auto`: unless
-    another key is set, scale to a standard deviation of 1, and if the data has no true end also shift to a mean of 0."""
+    another key is set, scale so that most rewards in the data have a standard deviation of 1."""
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -61,7 +80,7 @@ class RewardConfig(StrictModel):
 
     @property
     def is_automatic(self) -> bool:
-        """Whether scale and shift are fitted on the data: `auto`, and nothing else is set."""
+        """Whether the scale is fitted on the data: `auto`, and nothing else is set."""
         return self.normalize == "auto" and (self.scale, self.shift, self.clip) == (1.0, 0.0, None)
 
 
@@ -113,18 +132,20 @@ class ReadOptions(ReadConfig):
 
 
 class FileConfig(ReadConfig):
-    """A file of logged data, and how to read it where its content does not say."""
+    """Files of logged data, and how to read it where its content does not say."""
 
-    path: str | None = None
-    """File or directory to read, or `minari:ID`."""
+    path: Annotated[str | tuple[str, ...] | None, BeforeValidator(_as_paths)] = None
+    """A file, a folder of episode files, a glob such as `logs/*.csv`, `minari:ID`, or a list of these."""
     format: FileFormat = "auto"
-    """Format of the file."""
+    """Format of the files."""
 
     @field_validator("path")
     @classmethod
-    def _absolute(cls, path: str | None) -> str | None:
-        """Return an absolute path, since a resume may start from another directory."""
-        return path if path is None or path.startswith("minari:") else os.path.abspath(path)
+    def _absolute(cls, path: str | tuple[str, ...] | None) -> str | tuple[str, ...] | None:
+        """Return absolute paths, since a resume may start from another directory."""
+        if path is None or isinstance(path, str):
+            return path and _absolute(path)
+        return tuple(_absolute(one) for one in path)
 
     def read_options(self, max_bytes: int | None) -> ReadOptions:
         """Return the options of the reader for this file."""
@@ -132,7 +153,7 @@ class FileConfig(ReadConfig):
 
 
 class DatasetConfig(FileConfig):
-    """One source of data: a recipe (`kind`) made from the environment, or a file (`path`)."""
+    """One source of data: a recipe (`kind`) made from the environment, or files (`path`)."""
 
     kind: Literal["random", "scripted"] | None = None
     """Behaviour of the recipe."""
@@ -171,8 +192,19 @@ class ValidationConfig(FileConfig):
         return self
 
 
-def _as_list(value: Any) -> Any:
-    return [value] if isinstance(value, Mapping | DatasetConfig) else value if value is not None else []
+def dataset_parts(value: Any) -> Any:
+    """Return the parts of a dataset however it is written: a path, a block, a list of paths (one part), or a list of both."""
+    if value is None:
+        return []
+    if _is_path(value):
+        return [{"path": value}]
+    if isinstance(value, Mapping | DatasetConfig):
+        return [value]
+    if not isinstance(value, list | tuple):
+        return value
+    if value and all(_is_path(one) for one in value):
+        return [{"path": value}]
+    return [{"path": one} if _is_path(one) else one for one in value]
 
 
 class AlgorithmKwargs(StrictModel):
@@ -204,8 +236,8 @@ class OfflineKwargs(AlgorithmKwargs):
 
     normalize_observations: bool | Literal["auto"] = "auto"
     """Whiten observations by the mean and standard deviation of the data; `auto`: wherever there is data to fit it on."""
-    dataset: Annotated[tuple[DatasetConfig, ...], Field(strict=False), BeforeValidator(_as_list)] = ()
-    """A recipe or a file, or a list of them."""
+    dataset: Annotated[tuple[DatasetConfig, ...], Field(strict=False), BeforeValidator(dataset_parts)] = ()
+    """Files (`logs/`, `logs/*.csv`, a list), a recipe, or a list of blocks of either."""
     max_dataset_bytes: Annotated[int, Field(ge=2**20), BeforeValidator(parse_bytes)] | None = None
     """Memory limit for data, such as `2GiB`; null is 80 % of the free memory. A larger dataset directory is streamed."""
 

@@ -7,29 +7,42 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from rl_training.config.base import StrictModel
 
-Names = Annotated[tuple[str, ...], Field(strict=False), BeforeValidator(lambda v: (v,) if isinstance(v, str) else v)]
-"""Names or patterns such as `obs_*`, in the order the policy will see them."""
+
+def _as_entries(value: Any) -> Any:
+    """A name alone, a list, or a mapping of new names to expressions, as a list of entries."""
+    if isinstance(value, str):
+        return (value,)
+    if isinstance(value, Mapping):
+        return tuple({name: text} for name, text in value.items())
+    return value
+
+
+Entry = str | Annotated[dict[str, str], Field(min_length=1, max_length=1)]
+"""A name, a pattern or an expression; or one of these under a new name."""
+Entries = Annotated[tuple[Entry, ...], Field(strict=False), BeforeValidator(_as_entries)]
+"""Columns in the order the policy will see them."""
 
 
 class ColumnMap(StrictModel):
-    """The columns of a log, one row per time step."""
+    """The columns of a log, one row per time step: names, patterns such as `obs_*`, or expressions such as `T1 - TSP1`."""
 
-    observations: Names
-    """Observation columns; a pattern selects all matching columns, numbered ones in numerical order."""
-    actions: Names
+    observations: Entries = Field(min_length=1)
+    """Observation columns; a pattern selects all matching columns, numbered ones in numerical order; `{error: T1 - TSP1}`
+    is a computed one with a name."""
+    actions: Entries = Field(min_length=1)
     """Action columns."""
     reward: str
-    """Reward of the row's observation and action."""
-    next_observations: Names = ()
+    """Reward of the row's observation and action, such as `-abs(T1 - TSP1)`."""
+    next_observations: Entries = ()
     """Next observations, if the log has them; otherwise the following row."""
-    next_actions: Names = ()
+    next_actions: Entries = ()
     """Next actions, if the log has them."""
     episode: str | None = None
     """Column whose value changes from one episode to the next."""
     time: str | None = None
-    """Number or ISO date that orders the rows of an episode; a large gap cuts the episode."""
+    """Number or date that orders the rows of an episode; a large gap cuts the episode."""
     terminal: str | None = None
-    """True end of an episode: no value follows."""
+    """True end of an episode: no value follows; a column, or a condition such as `T1 > 90`."""
     done: str | None = None
     """End of an episode: a true one, unless `timeout` says otherwise."""
     timeout: str | None = None

@@ -8,10 +8,11 @@ from typing import Any
 from pydantic import ValidationError
 
 from rl_training.config.base import describe_faults
+from rl_training.config.blocks import dataset_parts
 from rl_training.config.run import RunConfig
 from rl_training.config.yaml_loader import parse_scalar, parse_yaml
 from rl_training.errors import ConfigError, did_you_mean
-from rl_training.registry import get_spec
+from rl_training.registry import REGISTRY, get_spec
 
 
 def make_config(values: Mapping[str, Any], where: str = "config", lines: Mapping[Any, int] | None = None) -> RunConfig[Any]:
@@ -58,27 +59,58 @@ def packaged_configs() -> dict[str, str]:
     return found
 
 
-def load_config(name: str, overrides: Sequence[str] = (), extra: Mapping[str, Any] | None = None) -> RunConfig[Any]:
-    """Return the config of a packaged name or a YAML file, with `key.path=value` overrides applied in order."""
-    packaged = packaged_configs()
-    if name in packaged:
-        text, where = packaged[name], f"{name} (packaged)"
-    else:
-        path = Path(name)
-        if not path.is_file():
-            hint = did_you_mean(name, packaged)
-            raise ConfigError(f"{name}: neither a packaged config nor a file.{hint} See `rl-training list`")
-        try:
-            text, where = path.read_text(), name
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{name}: cannot be read: {error}") from error
+def load_config(
+    name: str,
+    overrides: Sequence[str] = (),
+    extra: Mapping[str, Any] | None = None,
+    paths: Sequence[str] = (),
+    reading: Mapping[str, Any] | None = None,
+) -> RunConfig[Any]:
+    """Return the config of an algorithm id, a packaged name or a YAML file.
+
+    `key.path=value` overrides are applied in order, then `extra`; `paths` replace the dataset, and `reading` says how its
+    files are read.
+    """
+    text, where = _config_text(name)
     values, lines = parse_yaml(text, where)
     if not isinstance(values, dict):
         raise ConfigError(f"{where}: must be a mapping of settings")
     for override in overrides:
         apply_override(values, override)
     values.update(extra or {})
+    if paths or reading:
+        _set_dataset(values, list(paths), dict(reading or {}))
     return make_config(values, where, lines)
+
+
+def _config_text(name: str) -> tuple[str, str]:
+    """The YAML of an algorithm alone, of a packaged name or of a file, and what to call it in messages."""
+    if name in REGISTRY and not Path(name).is_file():
+        return f"algo: {name}", name
+    packaged = packaged_configs()
+    if name in packaged:
+        return packaged[name], f"{name} (packaged)"
+    path = Path(name)
+    if not path.is_file():
+        hint = did_you_mean(name, [*packaged, *REGISTRY])
+        raise ConfigError(f"{name}: neither an algorithm, a packaged config nor a file.{hint} See `rl-training list`")
+    try:
+        return path.read_text(), name
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{name}: cannot be read: {error}") from error
+
+
+def _set_dataset(values: dict[str, Any], paths: list[str], reading: dict[str, Any]) -> None:
+    """Name the files of the dataset, or change how the files that are named already are read."""
+    kwargs = dict(values.get("algo_kwargs") or {})
+    if (limit := reading.pop("max_bytes", None)) is not None:
+        kwargs["max_dataset_bytes"] = limit
+    parts = [{"path": paths[0] if len(paths) == 1 else paths}] if paths else dataset_parts(kwargs.get("dataset"))
+    if reading and not any(isinstance(part, Mapping) and part.get("path") for part in parts):
+        option = next(iter(reading)).replace("_", "-")
+        raise ConfigError(f"--{option} says how to read files, and the dataset names none: pass --dataset too")
+    kwargs["dataset"] = [{**part, **reading} if part.get("path") else part for part in parts]
+    values["algo_kwargs"] = kwargs
 
 
 def apply_override(values: dict[str, Any], override: str) -> None:

@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +10,19 @@ from rl_training.config.blocks import ReadOptions
 from rl_training.config.columns import ColumnMap
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.data.reading.base import Candidate
-from rl_training.data.reading.formats import READERS
+from rl_training.data.reading.episode_files import Found, find_files, joined, shortened
+from rl_training.data.reading.formats import READERS, recognised
 from rl_training.data.reading.minari import minari_path
 from rl_training.data.reading.reading import Reading, reading_of, settle
-from rl_training.data.reading.tables import frame_reading
+from rl_training.data.reading.refused_files import file_fault
+from rl_training.data.reading.tables.table import frame_reading, mapping_reading
 from rl_training.errors import ConfigError, DatasetError, RLTrainingError, did_you_mean
 
 Source = str | os.PathLike[str] | Mapping[str, Any] | Any
-"""A path, `minari:ID`, a mapping of arrays, or a DataFrame."""
+"""A file, a folder of episode files, a glob, a list of these, `minari:ID`, a mapping of arrays, or a DataFrame."""
 
 _MINARI = "minari:"
+_DIRECTORIES = ("rl_training", "minari")  # formats in which a directory is one dataset
 
 
 def load_dataset(
@@ -27,8 +30,11 @@ def load_dataset(
 ) -> TransitionDataset:
     """Return the checked dataset of a source, its format recognised by content unless named.
 
-    `columns` is the column map of a table. `options` are those of `ReadOptions`: ends, reward_lag, on_bad_rows,
-    action_scale, action_low, action_high, max_bytes. `origin` of the result says what was recognised and how ends were read.
+    The files of a folder, a glob or a list are read in natural order, and each begins a new episode. `columns` is the column
+    map of a table: CSV, Parquet, a DataFrame, or a mapping of columns by name. Without next observations the following row
+    is the next observation, and the last row of an episode that was cut is left out. `options` are those of `ReadOptions`:
+    ends, reward_lag, on_bad_rows, action_scale, action_low, action_high, max_bytes. `origin` of the result says what was
+    recognised and how ends were read.
     """
     return read_dataset(source, format, ReadOptions.checked({"columns": columns, **options}, "load_dataset: ")).dataset()
 
@@ -37,20 +43,53 @@ def read_dataset(source: Source, format: str = "auto", options: ReadOptions | No
     """Return the transitions of a source under our names, with the requested fixes applied, not yet checked."""
     options = options or ReadOptions.checked({})
     if isinstance(source, str | os.PathLike):
-        return _read_path(source, format, options)
+        return _read_files([source], format, options)
+    if isinstance(source, Sequence) and source and all(isinstance(one, str | os.PathLike) for one in source):
+        return _read_files(source, format, options)
     if not isinstance(source, Mapping) and not hasattr(source, "columns"):
-        raise DatasetError(f"a dataset is a path, a mapping of arrays or a DataFrame, not {type(source).__name__}")
+        known = "a path, a list of paths, a mapping of arrays or a DataFrame"
+        raise DatasetError(f"a dataset is {known}, not {'an empty ' * (source == [])}{type(source).__name__}")
     with _one_line_errors("dataset"):
-        if isinstance(source, Mapping):
-            return settle(reading_of(source, list(source), "dataset", "a mapping of arrays"), options)
-        return settle(frame_reading(source, options.columns), options)
+        if not isinstance(source, Mapping):
+            return settle(frame_reading(source, options.columns), options)
+        if options.columns is not None:
+            return settle(mapping_reading(source, options.columns), options)
+        return settle(reading_of(source, list(source), "dataset", "a mapping of arrays"), options)
 
 
-def _read_path(source: str | os.PathLike[str], format: str, options: ReadOptions) -> Reading:
-    text = os.fspath(source)
-    path = minari_path(text.removeprefix(_MINARI)) if text.startswith(_MINARI) else Path(text)
+def _read_files(sources: Sequence[str | os.PathLike[str]], format: str, options: ReadOptions) -> Reading:
+    """One file as it is; the files of a folder, a glob or a list one after the other."""
     if format != "auto" and format not in READERS:
         raise DatasetError(f"unknown format {format!r}.{did_you_mean(format, READERS)} There are: auto, {', '.join(READERS)}")
+    texts = [os.fspath(source) for source in sources]
+    with _one_line_errors(shortened(texts)):
+        found = [_files(text, format) for text in texts]
+        paths = [path for one in found for path in one.paths]
+        if len(paths) == 1:
+            reading = _read_path(paths[0], format, options)
+        else:
+            title = shortened(texts)
+            reading = joined(paths, lambda path: _read_path(path, format, options), title, options.max_bytes)
+        reading.notes += [note for one in found for note in one.notes]
+        return reading
+
+
+def _files(text: str, format: str) -> Found:
+    """The files that a path, a folder, a glob or a Minari id means."""
+    if text.startswith(_MINARI):
+        return Found((minari_path(text.removeprefix(_MINARI)),))
+    if format in _DIRECTORIES and os.path.isdir(text):
+        return Found((Path(text),))
+
+    def recognise(candidate: Candidate) -> str | None:
+        if format == "auto":
+            return recognised(candidate)
+        return format if READERS[format].recognises(candidate) else None
+
+    return find_files(text, recognise)
+
+
+def _read_path(path: Path, format: str, options: ReadOptions) -> Reading:
     with _one_line_errors(str(path)):
         if not path.is_file() and not path.is_dir():
             exists = path.exists() or path.is_symlink()
@@ -78,10 +117,9 @@ def _one_line_errors(source: str) -> Iterator[None]:
 def _recognised(path: Path) -> str:
     """Return the format of a path, recognised by content."""
     candidate = Candidate(path)
-    for reader in READERS.values():
-        if reader.recognises(candidate):
-            return reader.name
-    if candidate.head.startswith(b"\x1f\x8b"):
-        raise DatasetError(f"{path}: is a gzip file; unpack it first")
-    found = "holds no dataset in a known format" if path.is_dir() else "is not in a known format"
-    raise DatasetError(f"{path}: {found}; name its format if it is one of {', '.join(READERS)}")
+    if fault := file_fault(candidate):
+        raise DatasetError(f"{path}: {fault}")
+    found = recognised(candidate)
+    if found is None:
+        raise DatasetError(f"{path}: is not in a known format; name its format if it is one of {', '.join(READERS)}")
+    return found

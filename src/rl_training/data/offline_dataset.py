@@ -2,7 +2,7 @@
 
 import os
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -14,11 +14,15 @@ from numpy.typing import NDArray
 
 from rl_training import rng
 from rl_training.data.batch import Batch
+from rl_training.data.reading.unsupported import image_fault, label_fault
 from rl_training.data.row_blocks import bad_rows, breaks, column_range
 from rl_training.data.spaces import Names, Spaces
 from rl_training.data.store.fingerprints import Fingerprints, with_bounds
 from rl_training.data.store.records import RecordFile
 from rl_training.errors import DatasetError, did_you_mean
+
+RowLabels = Callable[[NDArray[Any]], str]
+"""Names rows for a message, such as `line 3, line 9`."""
 
 REQUIRED = ("observations", "actions", "rewards", "next_observations", "terminals")
 OPTIONAL = ("timeouts", "next_actions", "returns_to_go")
@@ -78,14 +82,21 @@ class TransitionDataset:
         source: str = "dataset",
         origin: str = "",
         find_cuts: bool = True,
+        row_labels: RowLabels | None = None,
     ) -> Self:
         """Return a checked dataset, or raise one DatasetError that names every fault.
 
         `dones` may replace terminals: without timeouts each done counts as a true end (one warning), with them a done row
         is a true end unless it is a timeout. If no timeout is marked, cuts are inferred where observations break, unless
         `find_cuts` is false because every end is marked. A row that is both is a true end.
+
+        Without `next_observations` the following row is the next observation, as in a log: the last row of an episode that
+        was cut has no known successor and is left out, and the row before it becomes the cut. Then every end must be
+        marked, since observations cannot show where one is missing. `row_labels` names rows in messages.
         """
-        arrays = _checked_arrays(with_terminals(data, source), source)
+        arrays = _checked_arrays(with_terminals(data, source), source, row_labels)
+        if "next_observations" not in arrays:
+            arrays = _with_successors(arrays, source)
         if "timeouts" not in arrays or (find_cuts and not arrays["timeouts"][:-1].any()):
             arrays["timeouts"] = cuts_in(*(arrays[name] for name in ("observations", "next_observations", "terminals")))
         arrays["timeouts"] = arrays["timeouts"] & ~arrays["terminals"]
@@ -220,6 +231,25 @@ def cuts_in(observations: NDArray[Any], next_observations: NDArray[Any], termina
     return np.append(breaks(observations, next_observations), False) & ~terminals
 
 
+def following_rows(observations: NDArray[Any], terminals: NDArray[np.bool_]) -> NDArray[Any]:
+    """Return the next row as the next observation; on a true end, where it does not matter, the row's own."""
+    following = np.concatenate((observations[1:], observations[-1:]))
+    following[terminals] = observations[terminals]
+    return following
+
+
+def _with_successors(arrays: dict[str, NDArray[Any]], source: str) -> dict[str, NDArray[Any]]:
+    """The rows that have a successor, with the following row as the next observation."""
+    terminals = arrays["terminals"]
+    cuts = arrays.get("timeouts", np.zeros_like(terminals)) & ~terminals
+    cuts[-1] = not terminals[-1]
+    if cuts.all():
+        raise DatasetError(f"{source}: no transition is left: every row is the last of an episode and has no successor")
+    following = following_rows(arrays["observations"], terminals)
+    moved = {"next_observations": following, "timeouts": np.append(cuts[1:], False) & ~terminals}
+    return {name: array[~cuts] for name, array in {**arrays, **moved}.items()}
+
+
 def _rounded_inwards(low: NDArray[Any], high: NDArray[Any]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Ranges in single precision that exceed the given ones nowhere; equal ends stay equal."""
     small, large = low.astype(np.float32), high.astype(np.float32)
@@ -267,14 +297,15 @@ def _all_flags(array: NDArray[Any]) -> bool:
     return array.dtype.kind == "b" or bool(((array == 0) | (array == 1)).all())
 
 
-def _checked_arrays(values: Mapping[str, Any], source: str) -> dict[str, NDArray[Any]]:
+def _checked_arrays(values: Mapping[str, Any], source: str, row_labels: RowLabels | None) -> dict[str, NDArray[Any]]:
     """Arrays of the right rank, length and type, all finite; or one error with every fault."""
     faults: list[str] = []
     known = (*REQUIRED, *OPTIONAL)
     for name in values:
         if name not in known:
             faults.append(f"unknown field `{name}`.{did_you_mean(name, known)}")
-    faults += [f"field `{name}` is missing" for name in REQUIRED if values.get(name) is None]
+    needed = (name for name in REQUIRED if name != "next_observations")
+    faults += [f"field `{name}` is missing" for name in needed if values.get(name) is None]
     arrays: dict[str, NDArray[Any]] = {}
     for name in known:
         if values.get(name) is not None:
@@ -286,7 +317,7 @@ def _checked_arrays(values: Mapping[str, Any], source: str) -> dict[str, NDArray
     if not faults:
         faults = _shape_faults(arrays)
     if not faults:
-        faults = _finite_faults(arrays)
+        faults = _finite_faults(arrays, row_labels)
     if faults:
         found = f" (found: {', '.join(sorted(values))})" if any("is missing" in fault for fault in faults) else ""
         raise DatasetError(f"{source}: {'; '.join(faults)}{found}")
@@ -294,6 +325,10 @@ def _checked_arrays(values: Mapping[str, Any], source: str) -> dict[str, NDArray
 
 
 def _checked_array(name: str, array: NDArray[Any]) -> tuple[NDArray[Any], str]:
+    if name in ("actions", "next_actions") and (fault := label_fault({name: array})):
+        return array, fault
+    if name in ("observations", "next_observations") and (fault := image_fault(name, array)):
+        return array, fault
     if array.dtype.kind not in "fiub":
         return array, f"`{name}` has dtype {array.dtype}; numbers are needed"
     if name in ("terminals", "timeouts"):
@@ -303,8 +338,6 @@ def _checked_array(name: str, array: NDArray[Any]) -> tuple[NDArray[Any], str]:
         if not _all_flags(array):
             return array, f"`{name}` holds values other than 0 and 1"
         return flags.astype(bool), ""
-    if name in ("actions", "next_actions") and array.dtype.kind != "f":
-        return array, f"`{name}` has dtype {array.dtype}; continuous float actions are needed"
     if name in ("rewards", "returns_to_go"):
         array = array.reshape(-1) if array.ndim == 2 and array.shape[1] == 1 else array
     rank = 1 if name in ("rewards", "returns_to_go") else 2
@@ -329,7 +362,7 @@ def _shape_faults(arrays: Mapping[str, NDArray[Any]]) -> list[str]:
     return faults
 
 
-def _finite_faults(arrays: Mapping[str, NDArray[Any]]) -> list[str]:
+def _finite_faults(arrays: Mapping[str, NDArray[Any]], row_labels: RowLabels | None) -> list[str]:
     faults = []
     checked = [name for name, array in arrays.items() if array.dtype.kind == "f" and name != "returns_to_go"]
     if "returns_to_go" in arrays and (np.isnan(returns := arrays["returns_to_go"]) | (returns == np.inf)).any():
@@ -338,6 +371,6 @@ def _finite_faults(arrays: Mapping[str, NDArray[Any]]) -> list[str]:
         found = zip(checked, pool.map(bad_rows, [arrays[name] for name in checked]), strict=True)
     for name, bad in found:
         if len(bad):
-            rows = ", ".join(str(row) for row in bad[:3])
+            rows = ", ".join(map(str, bad[:3])) if row_labels is None else row_labels(bad[:3])
             faults.append(f"`{name}` is NaN or inf in {len(bad)} rows (first: {rows}); fix them, or set on_bad_rows: drop")
     return faults

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,6 +10,7 @@ from numpy.typing import NDArray
 from rl_training import rng
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.data.row_view import RowView
+from rl_training.data.spaces import common_names
 from rl_training.errors import ConfigError, DatasetError
 
 
@@ -23,8 +25,16 @@ def mix_datasets(
     """
     copies = [view.copy() for view in mix_views(datasets, weights, seed=seed)]
     values = {name: np.concatenate([getattr(d, name) for d in copies]) for name in copies[0].fields()}
-    low, high = copies[0].action_low, copies[0].action_high
-    return TransitionDataset.from_dict(values, action_low=low, action_high=high, source="mixture", find_cuts=False)
+    first = copies[0]
+    return TransitionDataset.from_dict(
+        values,
+        action_low=first.action_low,
+        action_high=first.action_high,
+        observation_names=first.observation_names,
+        action_names=first.action_names,
+        source="mixture",
+        find_cuts=False,
+    )
 
 
 def mix_views(
@@ -40,10 +50,16 @@ def mix_views(
                 f"datasets 0 and {position} differ in shape: observations {first.observation_dim} and "
                 f"{other.observation_dim}, actions {first.action_dim} and {other.action_dim}"
             )
+    parts = [f"dataset {position}" for position in range(len(datasets))]
+    kept: dict[str, Any] = {
+        "observation_names": common_names([d.observation_names for d in datasets], "observations", parts),
+        "action_names": common_names([d.action_names for d in datasets], "actions", parts),
+    }
     low = np.min([d.spaces.action_low for d in datasets], axis=0)
     high = np.max([d.spaces.action_high for d in datasets], axis=0)
     dropped = [name for name in ("next_actions", "returns_to_go") if any(getattr(d, name) is None for d in datasets)]
-    uniform = [replace(d.with_bounds(low, high), **dict.fromkeys(dropped, None)) for d in datasets]  # type: ignore[arg-type]
+    kept |= dict.fromkeys(dropped)
+    uniform = [replace(d.with_bounds(low, high), **kept) for d in datasets]
     chosen = [None] * len(datasets) if weights is None else _episodes(datasets, weights, seed)
     views = [RowView(d, episodes) for d, episodes in zip(uniform, chosen, strict=True)]
     return [view for view in views if len(view)]

@@ -90,4 +90,5 @@ class RowView:
         fields = {name: np.concatenate([self.read(name, part) for part in blocks(len(self))]) for name in data.fields()}
         fields["timeouts"] = fields["timeouts"] | (self.ends & ~fields["terminals"])
         bounds = {"action_low": data.action_low, "action_high": data.action_high}
-        return TransitionDataset(**fields, **bounds, origin=data.origin)  # type: ignore[arg-type]
+        names = {"observation_names": data.observation_names, "action_names": data.action_names}
+        return TransitionDataset(**fields, **bounds, **names, origin=data.origin)  # type: ignore[arg-type]

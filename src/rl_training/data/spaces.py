@@ -1,5 +1,6 @@
 """The supported spaces: flat vector observations and continuous, bounded actions."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rl_training.errors import ConfigError
+from rl_training.errors import ConfigError, DatasetError
 
 SUPPORTED = "only flat `Box` observations and bounded, continuous `Box` actions are supported"
 Names = tuple[str, ...]
@@ -93,6 +94,19 @@ class Spaces:
             unit = np.zeros((*actions.shape[:-1], self.action_dim), dtype=np.float32)
             unit[..., self.free] = actions
         return np.asarray(np.clip(unit * half + middle, self.action_low, self.action_high), dtype=np.float32)
+
+
+def common_names(parts: Sequence[Names | None], field: str, sources: Sequence[str]) -> Names | None:
+    """Return the names of the columns if all parts have the same, else None; the same names in another order are refused."""
+    first = parts[0]
+    for other, source in zip(parts[1:], sources[1:], strict=True):
+        if first is not None and other is not None and first != other and set(first) == set(other):
+            column = next(k for k, name in enumerate(first) if name != other[k])
+            raise DatasetError(
+                f"{source}: its {field} are those of {sources[0]} in another order: column {column} is `{other[column]}`, "
+                f"not `{first[column]}`; name them in one order"
+            )
+    return first if all(names == first for names in parts) else None
 
 
 def spaces_of(observation_space: Any, action_space: Any, where: str) -> Spaces:

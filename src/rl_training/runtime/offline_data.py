@@ -23,13 +23,17 @@ from rl_training.envs.environments import environment_spaces, infer_env_spaces
 from rl_training.envs.recipes import make_dataset
 from rl_training.errors import CheckpointError, ConfigError, DatasetError
 from rl_training.runtime.checkpoints.checkpoint import Checkpoint
-from rl_training.runtime.policy_check import PolicyCheck, ReturnLimits
+from rl_training.runtime.policy_check import REFERENCE_ROWS, LoggedRows, PolicyCheck, ReturnLimits, predictable
 from rl_training.runtime.progress import Reporter
 from rl_training.runtime.validation import Validation
 
 DEFAULT_FRACTION = 0.1  # of the episodes are held out where a run has no environment to be evaluated in
 _FEW_EPISODES = 10  # below this, parts of episodes are held out instead of whole ones
 _FEWEST_ROWS = 10  # of an episode that is divided
+_UNPREDICTABLE = (
+    "the logged actions hardly follow from the observations (cloning is {cloning_distance:.1%} of the range away from them, "
+    "the best constant {constant_distance:.1%}), as if they were random: a policy's distance to them says nothing"
+)
 _MAX_WARNINGS = 6
 _MOST_BOUNDS = 12
 
@@ -82,8 +86,11 @@ def offline_data(
     if held is not None:
         other_data = process_offline_dataset(held, config, returns_to_go=returns_to_go, like=data)
         rows = VALIDATION_ROWS if held_out is None else held_out.max_rows
-        check = PolicyCheck(other_data, rows, ReturnLimits.of(train), data)
+        reference = LoggedRows.of(data, REFERENCE_ROWS)
+        check = PolicyCheck(LoggedRows.of(other_data, rows), ReturnLimits.of(train), reference)
         validation = Validation(other_data, config.algo_kwargs.batch_size, rows, data, check)
+        if not predictable(check.references):
+            reporter.note(_UNPREDICTABLE.format(**check.references))
     _report_bounds(dataset, data.spaces, config, reporter)
     _note_held_out(config, reporter, held, train)
     return OfflineData(dataset, data, validation, fingerprint)
@@ -118,7 +125,7 @@ def build_offline_dataset(config: RunConfig[Any], check: Callable[[], None] = la
     """Return the dataset that a config describes: a recipe, a file, or a weighted mixture of them."""
     parts = config.algo_kwargs.dataset
     if not parts:
-        raise ConfigError("there is no dataset: set algo_kwargs.dataset (a recipe `kind` or a file `path`), or pass one")
+        raise ConfigError("there is no dataset: set algo_kwargs.dataset (files, or a recipe `kind`), or pass one (--dataset)")
     datasets, limit = [], config.algo_kwargs.max_dataset_bytes
     for part in parts:
         if part.path is not None:
@@ -136,8 +143,8 @@ def build_offline_dataset(config: RunConfig[Any], check: Callable[[], None] = la
 
 
 def load_file(file: FileConfig, max_bytes: int | None) -> TransitionDataset:
-    """Return the dataset of a file, read with its settings."""
-    return read_dataset(str(file.path), file.format, file.read_options(max_bytes)).dataset()
+    """Return the dataset of a block of files, read with its settings."""
+    return read_dataset(file.path, file.format, file.read_options(max_bytes)).dataset()
 
 
 def process_offline_dataset(
@@ -213,8 +220,10 @@ def _report_bounds(dataset: TransitionDataset, spaces: Spaces, config: RunConfig
 def _note_held_out(config: RunConfig[Any], reporter: Reporter, held: RowView | None, train: RowView) -> None:
     if held is not None:
         reporter.note(
-            f"held out: {len(held):,} rows, {len(train):,} to learn from; losses on held-out rows are `validation/...`"
+            f"held out: {len(held):,} rows, {len(train):,} to learn from; figures on held-out rows are `validation/...`"
         )
     if config.final_env_id is None:
-        rest = "only held-out losses are reported" if held is not None else "nothing is held out either"
-        reporter.note(f"no environment (env_id is null): evaluation is skipped, {rest}")
+        rest = (
+            "the policy is compared with held-out actions" if held is not None else "and nothing is held out to check it on"
+        )
+        reporter.note(f"no environment (env_id is null): returns cannot be measured, {rest}")

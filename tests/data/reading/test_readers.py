@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from rl_training.data import load_dataset
-from rl_training.data.reading.columns import guess_columns
 from rl_training.data.reading.formats import READERS
+from rl_training.data.reading.tables.columns import guess_columns
 from rl_training.errors import ConfigError, DatasetError
 from tests.helpers import SHARED
 from tests.logs import (
@@ -195,7 +195,7 @@ def test_columns_by_map_patterns_and_dates(tmp_path):
         load_dataset(path, columns={**columns, "actions": ["fann"]})
     with pytest.raises(ConfigError, match="unknown key `columns.rewrd`"):
         load_dataset(path, columns={**columns, "rewrd": "score"})
-    with pytest.raises(DatasetError, match="holds text .'text' in row 0."):
+    with pytest.raises(DatasetError, match="holds text .'text' in line 2."):
         load_dataset(path, columns={**columns, "reward": "note"})
 
 
@@ -218,7 +218,7 @@ def test_rows_out_of_order_are_ordered_and_gaps_cut(tmp_path):
 def test_empty_cells_are_nan_with_row_numbers(tmp_path):
     rows = {name: list(values) for name, values in table(WHOLE).items()}
     rows["obs_1"][4] = ""
-    with pytest.raises(DatasetError, match="`observations` is NaN or inf in 1 rows .first: 4."):
+    with pytest.raises(DatasetError, match="`observations` is NaN or inf in 1 rows .first: line 6."):
         load_dataset(write_csv(tmp_path / "d.csv", rows))
     data = load_dataset(tmp_path / "d.csv", on_bad_rows="drop")
     assert len(data) == len(WHOLE["rewards"]) - 1

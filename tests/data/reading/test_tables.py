@@ -54,7 +54,7 @@ def test_rows_of_another_width_are_refused(tmp_path):
     quoted = ragged.replace("episode", '"episode"')
     for bad in (shifted, ragged, commas, quoted):
         (tmp_path / "d.csv").write_text(bad)
-        with pytest.raises(DatasetError, match=r"row \d+ has \d+ cells, the header has \d+"):
+        with pytest.raises(DatasetError, match=r"line \d+ has \d+ cells, the header has \d+"):
             load_dataset(tmp_path / "d.csv")
 
 
@@ -64,7 +64,7 @@ def test_a_value_that_comes_back_is_a_new_episode(tmp_path):
     bare = {name: column for name, column in ROWS.items() if name not in ("time", "terminal", "timeout")}
     data = load_dataset(write_csv(tmp_path / "d.csv", {**bare, "episode": ids}))
     assert len(data.episode_spans[0]) == len(LOG)
-    with pytest.raises(DatasetError, match="column `episode` is empty in 1 rows .first: 3."):
+    with pytest.raises(DatasetError, match="column `episode` is empty in 1 rows .first: line 5."):
         load_dataset(write_csv(tmp_path / "e.csv", {**bare, "episode": ["a", "a", "a", "", *["b"] * (len(ids) - 4)]}))
 
 
@@ -110,7 +110,7 @@ def test_an_empty_date_is_named(tmp_path):
     columns = {"time": dates, "obs_0": np.arange(10), "action_0": [0.5] * 10, "reward": np.arange(10)}
     assert len(load_dataset(write_csv(tmp_path / "d.csv", columns))) == 9
     dates[3] = ""
-    with pytest.raises(DatasetError, match="column `time` is empty in row 3"):
+    with pytest.raises(DatasetError, match="column `time` is empty in line 5"):
         load_dataset(write_csv(tmp_path / "d.csv", columns))
 
 

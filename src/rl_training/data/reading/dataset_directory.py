@@ -48,5 +48,9 @@ class StoreReader(Reader):
         data = open_store(path)
         notes = ["ends: `terminals` are true ends, `timeouts` time limits"]
         return MappedReading(
-            str(path), self.title, data.fields(), notes, data.action_low, data.action_high, ends_known=True, mapped=data
+            *(str(path), self.title, data.fields(), notes, data.action_low, data.action_high),
+            ends_known=True,
+            observation_names=data.observation_names,
+            action_names=data.action_names,
+            mapped=data,
         )

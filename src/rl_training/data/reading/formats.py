@@ -4,14 +4,15 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from rl_training.data.reading.base import Reader
-from rl_training.data.reading.csv_files import CSVReader
+from rl_training.data.reading.base import Candidate, Reader
 from rl_training.data.reading.d3rlpy import D3rlpyReader
 from rl_training.data.reading.dataset_directory import StoreReader
 from rl_training.data.reading.hdf5 import HDF5Reader
 from rl_training.data.reading.minari import MinariReader
 from rl_training.data.reading.npz import NpzReader
-from rl_training.data.reading.tables import ParquetReader
+from rl_training.data.reading.refused_files import file_fault
+from rl_training.data.reading.tables.csv_files import CSVReader
+from rl_training.data.reading.tables.parquet import ParquetReader
 
 _ALL: tuple[Reader, ...] = (
     StoreReader(),
@@ -25,3 +26,10 @@ _ALL: tuple[Reader, ...] = (
 
 READERS: Final[Mapping[str, Reader]] = MappingProxyType({reader.name: reader for reader in _ALL})
 """Readers by format name, in the order in which they are tried."""
+
+
+def recognised(candidate: Candidate) -> str | None:
+    """Return the format of a path, recognised by content; None for anything else, and for files refused by their kind."""
+    if file_fault(candidate):
+        return None
+    return next((reader.name for reader in READERS.values() if reader.recognises(candidate)), None)

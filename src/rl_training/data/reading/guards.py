@@ -96,29 +96,38 @@ def hdf5_bytes(items: Iterable[Any]) -> tuple[int, int]:
     return claimed, stored
 
 
-def read_npz(path: Path, wanted: Collection[str], limit: int | None) -> tuple[dict[str, NDArray[Any]], list[str]]:
-    """Return the wanted arrays of an npz file and the names of all; headers are checked against the stored sizes first."""
+def read_npz(
+    path: Path, wanted: Collection[str], limit: int | None, text: Collection[str] = ()
+) -> tuple[dict[str, NDArray[Any]], list[str]]:
+    """Return the wanted arrays of an npz file and the names of all; headers are checked against the stored sizes first.
+
+    Only those named in `text` may hold text.
+    """
     source = str(path)
     with zipfile.ZipFile(path) as archive:
         entries = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
-        chosen = {name: info for name, info in entries.items() if name in wanted}
+        chosen = {name: info for name, info in entries.items() if name in wanted or name in text}
         if len(entries) != len(archive.infolist()):
             raise DatasetError(f"{source}: holds two arrays with the same name")
         needed = sum(info.file_size for info in chosen.values())
         check_size(source, needed, limit, sum(info.compress_size for info in chosen.values()))
         for name, info in chosen.items():
             with archive.open(info) as stream:
-                _check_header(stream, info.file_size, f"{source}: `{name}`")
+                _check_header(stream, info.file_size, f"{source}: `{name}`", "U" if name in text else "fiub")
     with np.load(path, allow_pickle=False) as arrays:
         return {name: arrays[name] for name in chosen}, list(entries)
 
 
-def _check_header(stream: IO[bytes], size: int, where: str) -> None:
+def _check_header(stream: IO[bytes], size: int, where: str, kinds: str) -> None:
     """Refuse an array whose header does not match the bytes that follow it, or declares objects."""
     version = np.lib.format.read_magic(stream)
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     shape, _, dtype = read(stream)
-    if dtype.hasobject or dtype.kind not in "fiub":
-        raise DatasetError(f"{where} has dtype {dtype}; numbers are needed")
+    if dtype.hasobject:
+        raise DatasetError(
+            f"{where} has dtype object, so it is a pickle, which may run code when opened; export it as npz, CSV or Parquet"
+        )
+    if dtype.kind not in kinds:
+        raise DatasetError(f"{where} has dtype {dtype}; {'text is' if kinds == 'U' else 'numbers are'} needed")
     if math.prod(shape) * dtype.itemsize != size - stream.tell():
         raise DatasetError(f"{where} claims the shape {shape}, which does not match the stored bytes")

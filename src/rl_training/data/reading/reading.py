@@ -12,8 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rl_training.config.blocks import ReadOptions
-from rl_training.data.offline_dataset import OPTIONAL, REQUIRED, TransitionDataset, as_flags, cuts_in, ends_of
+from rl_training.data.offline_dataset import (
+    OPTIONAL,
+    REQUIRED,
+    TransitionDataset,
+    as_flags,
+    cuts_in,
+    ends_of,
+    following_rows,
+)
 from rl_training.data.reading.source_rows import SourceRows
+from rl_training.data.reading.unsupported import refuse_unsupported
 from rl_training.data.row_blocks import bad_rows
 from rl_training.data.spaces import Names
 from rl_training.errors import DatasetError, did_you_mean
@@ -49,7 +58,7 @@ class Reading:
     notes: list[str] = field(default_factory=list)
     action_low: Any = None
     action_high: Any = None
-    both_ends: NDArray[np.intp] | None = None  # rows marked both as an end and as a time limit in the file
+    both_ends: NDArray[np.intp] | None = None  # rows of the reading that the file marks both as an end and as a time limit
     inferred: NDArray[np.bool_] | None = None  # unmarked cuts, inferred where observations break
     ends_known: bool = False  # every end is marked, so none is inferred
     observation_names: Names | None = None  # of the columns, where the source has any
@@ -70,7 +79,8 @@ class Reading:
         bounds = {"action_low": self.action_low, "action_high": self.action_high}
         names = {"observation_names": self.observation_names, "action_names": self.action_names}
         values = {**bounds, **names, "source": self.source, "origin": self.origin, "find_cuts": not self.ends_known}
-        return TransitionDataset.from_dict(self.arrays, **values)
+        labels = None if self.source_rows is None else self.source_rows.labels
+        return TransitionDataset.from_dict(self.arrays, **values, row_labels=labels)
 
 
 def reading_of(arrays: Mapping[str, Any], found: list[str], source: str, title: str) -> Reading:
@@ -94,7 +104,8 @@ def reading_of(arrays: Mapping[str, Any], found: list[str], source: str, title: 
     for name in ("terminals", "timeouts", "dones", "masks"):
         if name in named:
             named[name] = as_flags(named[name], name, source)
-    for name in {"observations", "next_observations"} & set(named):
+    refuse_unsupported(named, source)
+    for name in {"observations", "next_observations", "actions", "next_actions"} & set(named):
         if named[name].dtype.kind in "biu":
             named[name] = named[name].astype(np.float32)
     reading = Reading(source, title, named, [], low, high)
@@ -171,18 +182,19 @@ class _Settling:
             timeouts = timeouts | self._inferred
         timeouts[-1] = not terminals[-1]
         if self._options.ends == "timeouts":
-            self._notes.append(f"every end is taken as a time limit ({int(terminals.sum())} were marked as true ends)")
+            ends = f"{int(terminals.sum())} were marked as true ends"
+            self._notes += ["every end is taken as a time limit", ends]
             terminals, timeouts = np.zeros_like(terminals), terminals | timeouts
         self._terminals, self._timeouts = terminals, timeouts
 
     def _settle_rewards_and_successors(self) -> None:
         lag, across = self._options.reward_lag, self._options.reward_lag_across
-        following = None if self._stored else _following(self._arrays["observations"], self._terminals)
+        following = None if self._stored else following_rows(self._arrays["observations"], self._terminals)
         if lag:
             stored, self._known = _stored_at(self._terminals | self._timeouts, lag, across=across)
             self._arrays["rewards"] = self._arrays["rewards"].reshape(-1)[stored]
             left_out = int((~self._known).sum())
-            self._notes.append(f"rewards are moved by {lag} rows; {left_out} rows without one are left out")
+            self._notes += [f"rewards are moved by {lag} rows", f"{left_out} rows without a reward are left out"]
         if following is None:
             return
         self._arrays["next_observations"] = following
@@ -193,7 +205,7 @@ class _Settling:
             self._notes.append("ends came with the rewards and are moved with them; next observations are the following rows")
         else:
             cut = f"{int(self._timeouts.sum())} last rows of cut episodes are left out"
-            self._notes.append(f"next observations are the following rows; {cut}")
+            self._notes += ["next observations are the following rows", cut]
             self._known &= ~self._timeouts
 
     def _leave_out_bad_rows(self) -> None:
@@ -221,20 +233,19 @@ class _Settling:
         next_is_gone = np.append(~known[1:], False) & ~self._terminals
         arrays |= {"terminals": self._terminals, "timeouts": self._timeouts | next_is_gone}
         self._inferred &= ~next_is_gone
+        both, places = np.isin(np.arange(len(known)), self._both), source.source_rows
         if not known.all():
             arrays, self._inferred = {name: array[known] for name, array in arrays.items()}, self._inferred[known]
+            places = (places or SourceRows.counted(len(known))).take(known)
         low = source.action_low if options.action_low is None else options.action_low
         high = source.action_high if options.action_high is None else options.action_high
         return Reading(
-            source.source, source.format, arrays, self._notes, low, high, self._both, self._inferred, ends_known=True
+            *(source.source, source.format, arrays, self._notes, low, high, np.flatnonzero(both[known]), self._inferred),
+            ends_known=True,
+            observation_names=source.observation_names,
+            action_names=source.action_names,
+            source_rows=places,
         )
-
-
-def _following(observations: NDArray[Any], terminals: NDArray[np.bool_]) -> NDArray[Any]:
-    """The next row as the next observation; on a true end, where it does not matter, the row's own."""
-    following = np.concatenate((observations[1:], observations[-1:]))
-    following[terminals] = observations[terminals]
-    return following
 
 
 def _stored_at(ends: NDArray[np.bool_], lag: int, *, across: bool) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:

@@ -17,6 +17,11 @@ class SourceRows:
     files: NDArray[np.int32] | None = None  # (rows,): which of `names`; None for a single file
     names: tuple[str, ...] = ()
 
+    @classmethod
+    def counted(cls, rows: int, lines: NDArray[np.int64] | None = None) -> "SourceRows":
+        """Return the entries of all rows of one file, in order."""
+        return cls(np.arange(rows), lines)
+
     def take(self, chosen: NDArray[Any]) -> "SourceRows":
         """Return the entries of some rows, by number or by flag."""
         lines = None if self.lines is None else self.lines[chosen]
@@ -29,6 +34,11 @@ class SourceRows:
         if self.files is None or len(self.names) < 2:
             return place
         return f"{self.names[int(self.files[row])]} {'row ' * (self.lines is None)}{place}"
+
+    def place(self, row: int) -> str:
+        """Return `row 12`, `line 14` or `b.csv line 14` for a row of the reading."""
+        alone = self.lines is None and (self.files is None or len(self.names) < 2)
+        return f"{'row ' * alone}{self.label(row)}"
 
     def labels(self, rows: Sequence[int] | NDArray[Any]) -> str:
         """Return the labels of some rows in one text, such as `line 3, line 9`."""

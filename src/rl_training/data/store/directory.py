@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from rl_training.data.offline_dataset import OPTIONAL, REQUIRED, TransitionDataset, checked_bounds
 from rl_training.data.row_blocks import BLOCK, bad_rows, blocks
 from rl_training.data.row_view import RowView
+from rl_training.data.spaces import Names, common_names
 from rl_training.data.store.fingerprints import Fingerprints
 from rl_training.data.store.records import RecordFile
 from rl_training.errors import ConfigError, DatasetError
@@ -27,6 +28,7 @@ from rl_training.storage import MANIFEST, read_manifest, staged_directory, stora
 KIND = "rl_training dataset"
 FORMAT_VERSION = 1
 ROWS = "rows.npy"
+NAMES = {"observation_names": "observations", "action_names": "actions"}  # of columns, and the field that has them
 _FLAGS = ("terminals", "timeouts")
 _DTYPES = ("<f4", "<f8", "|b1")
 
@@ -39,6 +41,7 @@ class DatasetWriter:
         self.rows = 0
         self._dtype: np.dtype[Any] | None = None
         self._bounds: dict[str, NDArray[Any]] = {}
+        self._names: dict[str, Names | None] = {}
         self._origins: list[str] = []
         self._prints = Fingerprints()
         self._rows_digest = hashlib.sha256()
@@ -62,6 +65,7 @@ class DatasetWriter:
             shown = [f"{name} {self._dtype[name]}" for name in self._dtype.names or ()]
             raise DatasetError(f"{dataset.origin or 'a part'}: its fields differ from those before it ({', '.join(shown)})")
         self._widen_bounds(dataset)
+        self._keep_names(dataset)
         timeouts = fields["timeouts"].copy()
         timeouts[-1] |= not fields["terminals"][-1]
         self._write({**fields, "timeouts": timeouts})
@@ -76,6 +80,13 @@ class DatasetWriter:
         elif self._bounds:
             self._bounds["action_low"] = np.minimum(self._bounds["action_low"], dataset.action_low)
             self._bounds["action_high"] = np.maximum(self._bounds["action_high"], dataset.action_high)
+
+    def _keep_names(self, dataset: TransitionDataset) -> None:
+        """Keep the names of columns that all parts share."""
+        for field, wide in NAMES.items():
+            names: Names | None = getattr(dataset, field)
+            kept = (self._names.get(field, names), names)
+            self._names[field] = common_names(kept, wide, ("the parts before it", dataset.origin or "a part"))
 
     def _write(self, fields: Mapping[str, NDArray[Any]]) -> None:
         self._prints.add(fields)
@@ -113,6 +124,7 @@ class DatasetWriter:
             "rows": self.rows,
             "fields": [[name, self._dtype[name].base.str, list(self._dtype[name].shape)] for name in self._dtype.names or ()],
             **{name: self._bounds[name].tolist() if self._bounds else None for name in ("action_low", "action_high")},
+            **{field: list(names) for field, names in self._names.items() if names is not None},
             "content": self._prints.content(),
             "origin": " | ".join(self._origins)[:4000],
             "rows_sha256": self._rows_digest.hexdigest(),
@@ -176,7 +188,8 @@ def _save_npz(dataset: TransitionDataset, path: Path, *, overwrite: bool) -> Pat
         with stage.open("wb") as stream:
             bounds = {"action_low": dataset.action_low, "action_high": dataset.action_high}
             known = {name: bound for name, bound in bounds.items() if bound is not None}
-            np.savez(stream, **dataset.fields(), **known)  # type: ignore[arg-type]
+            named = {field: np.array(names) for field in NAMES if (names := getattr(dataset, field)) is not None}
+            np.savez(stream, **dataset.fields(), **known, **named)  # type: ignore[arg-type]
         stage.replace(path)
     except OSError as error:
         raise storage_error(path, 0, error) from error
@@ -210,6 +223,7 @@ def open_store(path: Path) -> TransitionDataset:
     try:
         dtype, rows = _stored_dtype(manifest["fields"]), int(manifest["rows"])
         low, high = checked_bounds(manifest["action_low"], manifest["action_high"], dtype["actions"].shape[0], str(path))
+        names = {field: _stored_names(manifest.get(field), dtype[wide].shape[0]) for field, wide in NAMES.items()}
         content, expected, origin = (str(manifest[name]) for name in ("content", "rows_sha256", "origin"))
     except (KeyError, TypeError, ValueError) as error:
         raise DatasetError(f"{path / MANIFEST}: does not describe a dataset ({error})") from None
@@ -222,7 +236,17 @@ def open_store(path: Path) -> TransitionDataset:
         _verify(stream, dtype, expected, file)
     records = RecordFile.open(file, dtype, len(header), rows, content)
     fields = {name: records.rows[name] for name in dtype.names or ()}
-    return TransitionDataset(**fields, action_low=low, action_high=high, origin=origin, records=records)  # type: ignore[arg-type]
+    known = {"action_low": low, "action_high": high, **names, "origin": origin, "records": records}
+    return TransitionDataset(**fields, **known)  # type: ignore[arg-type]
+
+
+def _stored_names(names: Any, columns: int) -> Names | None:
+    """The names of columns in a manifest; earlier versions wrote none."""
+    if names is None:
+        return None
+    if not isinstance(names, list) or len(set(names)) != columns or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"names of {columns} columns: {str(names)[:60]}")
+    return tuple(names)
 
 
 def _stored_dtype(fields: Any) -> np.dtype[Any]:

@@ -1,11 +1,12 @@
 """Order the rows of a table by episode and time, and find where one episode stops and the next begins."""
 
-from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rl_training.data.reading.source_rows import SourceRows
+from rl_training.data.reading.tables.dates import date_seconds, is_empty
 from rl_training.errors import DatasetError
 
 GAP = 5.0  # a time step this many times the usual one of its episode cuts the episode
@@ -16,7 +17,7 @@ Named = tuple[str, NDArray[Any]]
 
 
 def row_order(
-    rows: int, episode: Named | None, time: Named | None, source: str, notes: list[str]
+    places: SourceRows, episode: Named | None, time: Named | None, source: str, notes: list[str]
 ) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
     """Return row numbers in order, and a flag on the last of them before each break.
 
@@ -24,8 +25,9 @@ def row_order(
     same value belong together, ordered by time. With a time alone, a step back in time is a new episode; very many of them
     may mean that the rows are unordered, which only the user can tell.
     """
-    moments = None if time is None else _moments(*time, source)
-    ids = None if episode is None else _identifiers(*episode, source)
+    rows = len(places.rows)
+    moments = None if time is None else _moments(*time, source, places)
+    ids = None if episode is None else _identifiers(*episode, source, places)
     order = np.arange(rows)
     if ids is None:
         ids = np.zeros(rows, dtype=np.int64)
@@ -37,7 +39,7 @@ def row_order(
             )
         if falls.any():
             ids = np.cumsum(falls)
-            notes.append(f"`{time[0] if time else ''}` steps back {int(falls.sum())} times, where a new episode begins")
+            notes.append(f"{int(falls.sum())} steps back in `{time[0] if time else ''}`, where a new episode begins")
     if moments is not None:
         order = np.lexsort((moments, ids))
         if (order != np.arange(rows)).any():
@@ -46,32 +48,31 @@ def row_order(
     ids = ids[order]
     cuts = np.append(ids[1:] != ids[:-1], True)
     if moments is not None and time is not None:
-        cuts = cuts | _gaps(moments[order], cuts, order, time[0], source, notes)
+        cuts = cuts | _gaps(moments[order], cuts, places.take(order), time[0], source, notes)
     return order, cuts
 
 
-def _identifiers(name: str, values: NDArray[Any], source: str) -> NDArray[np.int64]:
+def _identifiers(name: str, values: NDArray[Any], source: str, places: SourceRows) -> NDArray[np.int64]:
     """Episodes numbered as they first appear."""
-    empty = np.isnan(values) if values.dtype.kind == "f" else np.array([_is_empty(value) for value in values.tolist()])
+    empty = np.isnan(values) if values.dtype.kind == "f" else np.array([is_empty(value) for value in values.tolist()])
     if empty.any():
         first = int(np.flatnonzero(empty)[0])
-        raise DatasetError(
-            f"{source}: column `{name}` is empty in {int(empty.sum())} rows (first: {first}); set an episode for each"
-        )
+        where = f"{int(empty.sum())} rows (first: {places.place(first)})"
+        raise DatasetError(f"{source}: column `{name}` is empty in {where}; set an episode for each")
     keys = values if values.dtype.kind in "fiub" else values.astype(str)
     _, first_rows, inverse = np.unique(keys, return_index=True, return_inverse=True)
     return np.asarray(np.argsort(np.argsort(first_rows))[inverse.reshape(-1)], dtype=np.int64)
 
 
 def _gaps(
-    moments: NDArray[np.float64], cuts: NDArray[np.bool_], order: NDArray[np.intp], name: str, source: str, notes: list[str]
+    moments: NDArray[np.float64], cuts: NDArray[np.bool_], places: SourceRows, name: str, source: str, notes: list[str]
 ) -> NDArray[np.bool_]:
     """Rows followed by a gap in time, compared with the usual step of their own episode."""
     steps = np.diff(moments, append=moments[-1])
     if (repeated := np.flatnonzero((steps <= 0) & ~cuts)).size:
+        where = f"{repeated.size} rows (first: {places.place(int(repeated[0]))})"
         raise DatasetError(
-            f"{source}: `{name}` repeats inside an episode in {repeated.size} rows (first: row {int(order[repeated[0]])}); "
-            "is an `episode` column missing from the column map?"
+            f"{source}: `{name}` repeats inside an episode in {where}; is an `episode` column missing from the column map?"
         )
     if not (~cuts).any():
         return np.zeros_like(cuts)
@@ -88,7 +89,7 @@ def _gaps(
     return gaps
 
 
-def _moments(name: str, values: NDArray[Any], source: str) -> NDArray[np.float64]:
+def _moments(name: str, values: NDArray[Any], source: str, places: SourceRows) -> NDArray[np.float64]:
     """Times as numbers: numbers themselves, dates in seconds."""
     if values.dtype.kind in "fiub":
         moments = values.astype(np.float64)
@@ -96,30 +97,8 @@ def _moments(name: str, values: NDArray[Any], source: str) -> NDArray[np.float64
         try:
             moments = np.array([float(str(value).replace(",", ".")) for value in values.tolist()])
         except (TypeError, ValueError):
-            moments = _dates(name, values, source)
+            moments = date_seconds(values, f"{source}: column `{name}`", places)
     if not np.isfinite(moments).all():
         first = int(np.flatnonzero(~np.isfinite(moments))[0])
-        raise DatasetError(f"{source}: column `{name}` is empty in row {first}, so the rows cannot be ordered")
+        raise DatasetError(f"{source}: column `{name}` is empty in {places.place(first)}, so the rows cannot be ordered")
     return moments
-
-
-def _dates(name: str, values: NDArray[Any], source: str) -> NDArray[np.float64]:
-    """ISO dates in seconds, with time zones applied; NaN where there is none."""
-    if values.dtype.kind == "M":
-        dates = values.astype("datetime64[ns]")
-        return np.where(np.isnat(dates), np.nan, dates.astype(np.int64) / 1e9)
-    try:
-        return np.array([_seconds(value) for value in values.tolist()])
-    except (TypeError, ValueError) as error:
-        raise DatasetError(f"{source}: column `{name}` holds neither numbers nor ISO dates ({str(error)[:80]})") from None
-
-
-def _is_empty(value: Any) -> bool:
-    return value is None or str(value) in ("", "nan", "NaN", "NaT", "None", "<NA>")
-
-
-def _seconds(value: Any) -> float:
-    if _is_empty(value):
-        return float("nan")
-    moment = value if isinstance(value, datetime) else datetime.fromisoformat(str(value).replace(" UTC", "+00:00"))
-    return moment.replace(tzinfo=moment.tzinfo or UTC).timestamp()

@@ -1,0 +1,1 @@
+"""Tables of logged data: CSV, Parquet and DataFrames, read by a column map."""

@@ -1,0 +1,191 @@
+"""CSV: text with a header line, separated by comma, semicolon, tab or bar."""
+
+import csv
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rl_training.config.blocks import ReadOptions
+from rl_training.data.reading.base import Candidate, Reader
+from rl_training.data.reading.guards import check_size
+from rl_training.data.reading.reading import Reading
+from rl_training.data.reading.tables.table import Loaded, table_reading
+from rl_training.errors import DatasetError
+
+_SEPARATORS = ",;\t|"
+_MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16", b"\xef\xbb\xbf": "utf-8-sig"}
+_EMPTY = ("", "na", "n/a", "#n/a", "nan", "null", "none", "-")
+_WORDS = {**dict.fromkeys(_EMPTY, np.nan), "true": 1.0, "false": 0.0, "yes": 1.0, "no": 0.0}
+_MOST_UNIT_ROWS = 3  # below the header: descriptions, units, kinds of averages
+
+
+class CSVReader(Reader):
+    """One row per time step; lines that begin with # before the header are skipped."""
+
+    name = "csv"
+    title = "CSV"
+    takes_columns = True
+
+    def recognises(self, candidate: Candidate) -> bool:
+        """Return whether the file begins with a line of several cells."""
+        if candidate.head[:2] in _MARKS:
+            return True
+        lines = [line for line in candidate.head.splitlines() if line.strip() and not line.startswith(b"#")]
+        first = lines[0].decode("latin-1") if lines else ""
+        return any(mark in first for mark in _SEPARATORS) and all(letter.isprintable() or letter == "\t" for letter in first)
+
+    def read(self, path: Path, options: ReadOptions) -> Reading:
+        """Return the mapped columns."""
+        check_size(str(path), 4 * path.stat().st_size, options.max_bytes)
+        file = _CSVFile(path, _encoding(path))
+        return table_reading(file.header, file.load, options.columns, str(path), self.title)
+
+
+def _encoding(path: Path) -> str:
+    """UTF-8 or UTF-16 by the first bytes, UTF-8 if the whole file decodes, Latin-1 otherwise."""
+    with path.open("rb") as stream:
+        head = stream.read(3)
+    for mark, name in _MARKS.items():
+        if head.startswith(mark):
+            return name
+    try:
+        with path.open(encoding="utf-8") as text:
+            while text.read(2**22):
+                pass
+    except UnicodeDecodeError:
+        return "latin-1"
+    return "utf-8"
+
+
+@dataclass(frozen=True)
+class _CSVFile:
+    """A CSV file and its detected layout. Lines are counted from 1, as an editor does."""
+
+    path: Path
+    encoding: str
+
+    def _lines(self) -> Iterator[str]:
+        """The lines of the file from the header on."""
+        with self.path.open(encoding=self.encoding, newline="") as stream:
+            yield from islice(stream, self.preamble, None)
+
+    @cached_property
+    def preamble(self) -> int:
+        """Lines before the header: comments, empty ones, and Excel's `sep=;`."""
+        with self.path.open(encoding=self.encoding, newline="") as stream:
+            skipped = re.compile(r"\s*$|#|(?i:sep)=.\s*$")
+            return next((number for number, line in enumerate(stream) if not skipped.match(line)), 0)
+
+    @cached_property
+    def separator(self) -> str:
+        """The character between cells."""
+        first = next(self._lines(), "")
+        return max(_SEPARATORS, key=first.count)
+
+    def _records(self) -> Iterator[tuple[int, list[str]]]:
+        """The header and the rows that are not empty, each with the line it begins in."""
+        reader, begin = csv.reader(self._lines(), delimiter=self.separator), 0
+        for row in reader:
+            if len(row) > 1 or any(cell.strip() for cell in row):
+                yield self.preamble + begin + 1, row
+            begin = reader.line_num
+
+    @cached_property
+    def header(self) -> list[str]:
+        """The names of the columns; some may be empty."""
+        names = [name.strip() for name in next(self._records(), (1, []))[1]]
+        twice = [name for name, count in Counter(names).items() if count > 1 and name]
+        if twice:
+            raise DatasetError(f"{self.path}: has two columns named `{twice[0][:60]}`")
+        return names
+
+    @cached_property
+    def row_lines(self) -> NDArray[np.int64]:
+        """The line that each row begins in; a row with more or fewer cells than the header is refused."""
+        if any('"' in line for line in self._lines()):  # a separator or a line break may be inside quotes
+            rows = [(number, len(row)) for number, row in islice(self._records(), 1, None)]
+        else:
+            below = enumerate(islice(self._lines(), 1, None), start=self.preamble + 2)
+            rows = [(number, line.count(self.separator) + 1) for number, line in below if line.strip()]
+        for number, cells in rows:
+            self._check_width(number, cells, len(self.header))
+        return np.array([number for number, _ in rows], dtype=np.int64)
+
+    def _check_width(self, line: int, cells: int, width: int) -> None:
+        if cells != width:
+            hint = "; is the decimal mark a comma too?" if self.separator == "," and cells > width else ""
+            raise DatasetError(f"{self.path}: line {line} has {cells} cells, the header has {width}{hint}")
+
+    def load(self, numbers: Sequence[str], as_written: Sequence[str]) -> Loaded:
+        """Return the columns `numbers` as numbers and the columns `as_written` as text."""
+        lines, notes = self.row_lines, []
+        units = self._unit_rows(numbers)
+        for number, row in units:
+            shown = f" {self.separator} ".join(cell.strip() for cell in row)
+            notes.append(f"line {number} below the header is skipped as units ({shown[:80]})")
+        if self.encoding == "latin-1":
+            notes.append("it is not UTF-8, so it is read as Latin-1")
+        skipped = len(units)
+        return Loaded(self._numbers(numbers, skipped), self._text(as_written, skipped), lines[skipped:], notes)
+
+    def _unit_rows(self, names: Sequence[str]) -> list[tuple[int, list[str]]]:
+        """The rows below the header that hold text in every column of numbers, where the row after them holds numbers."""
+        positions = [self.header.index(name) for name in names]
+        first = list(islice(self._records(), 1, _MOST_UNIT_ROWS + 2))
+        count = next((k for k, (_, row) in enumerate(first) if not self._is_text([row[i] for i in positions])), 0)
+        return first[:count]
+
+    def _is_text(self, cells: Sequence[str]) -> bool:
+        """Whether some cells are text and the others empty."""
+        values = self._parsed(np.array([cell.strip() for cell in cells], dtype=object)).tolist()
+        return any(isinstance(value, str) for value in values) and all(isinstance(v, str) or np.isnan(v) for v in values)
+
+    def _numbers(self, names: Sequence[str], skipped: int) -> dict[str, NDArray[Any]]:
+        """Parse fast if every cell is a number; otherwise cell by cell, with NaN for empty cells."""
+        lines = self.row_lines[skipped:]
+        if not len(lines):
+            return {name: np.empty(0) for name in names}
+        options: dict[str, Any] = {"delimiter": self.separator, "quotechar": '"', "encoding": self.encoding, "comments": None}
+        try:
+            positions = [self.header.index(name) for name in names]
+            table = np.loadtxt(self.path, usecols=positions, ndmin=2, skiprows=int(lines[0]) - 1, **options)
+            if len(table) == len(lines):
+                return {name: table[:, i] for i, name in enumerate(names)}
+        except (ValueError, IndexError):
+            pass
+        return {name: self._parsed(cells) for name, cells in self._text(names, skipped).items()}
+
+    def _text(self, names: Sequence[str], skipped: int) -> dict[str, NDArray[Any]]:
+        columns: dict[str, list[str]] = {name: [] for name in names}
+        if not names:
+            return {}
+        targets = [(columns[name], self.header.index(name)) for name in names]
+        for _, row in islice(self._records(), 1 + skipped, None):
+            for cells, index in targets:
+                cells.append(sys.intern(row[index].strip()))
+        return {name: np.array(cells, dtype=object) for name, cells in columns.items()}
+
+    def _parsed(self, cells: NDArray[Any]) -> NDArray[Any]:
+        """Numbers for cells that hold a number, a boolean or nothing; any other text stays as it is."""
+        decimal_comma = self.separator != ","
+        values = [_number(cell, decimal_comma=decimal_comma) for cell in cells.tolist()]
+        return np.array(values, dtype=object if any(isinstance(value, str) for value in values) else np.float64)
+
+
+def _number(cell: str, *, decimal_comma: bool) -> float | str:
+    word = cell.lower()
+    if word in _WORDS:
+        return _WORDS[word]
+    try:
+        return float(cell.replace(",", ".") if decimal_comma and cell.count(",") == 1 and "." not in cell else cell)
+    except ValueError:
+        return cell
