@@ -38,6 +38,7 @@ def check_learner(algo):
     check_members_do_not_mix(algo)
     check_bad_knobs(algo)
     check_acting(algo)
+    check_values(algo)
 
 
 def check_metrics(algo):
@@ -149,6 +150,25 @@ def check_acting(algo):
     assert torch.allclose(learner.act(rows)[2], learner.act(rows[2]), atol=1e-6)
     population = make_learner(algo, seeds=(0, 1))
     assert torch.allclose(population.act(rows.expand(2, -1, -1))[0], learner.act(rows), atol=1e-6)
+
+
+def check_values(algo):
+    """Q is the smallest of the trained critics; V is that of the mean action where there is no value network."""
+    learner = make_learner(algo, seeds=(0, 1))
+    for step in range(3):  # so that critics and targets differ
+        learner.update(small_batch(members=2, seed=step))
+    batch = small_batch(members=2)
+    q, v = learner.q_values(batch.observations, batch.actions), learner.state_values(batch.observations)
+    if algo == "bc":
+        assert (q, v) == (None, None)
+        return
+    critics = learner.model.q_values(learner.model.online, batch.observations, batch.actions)
+    assert q.shape == v.shape == batch.rewards.shape
+    assert not q.requires_grad
+    assert not v.requires_grad
+    assert torch.equal(q, critics.detach().min(dim=1).values)
+    greedy = learner.q_values(batch.observations, learner.act(batch.observations))
+    assert torch.equal(v, greedy) == (algo not in ("iql", "xql"))
 
 
 def wanted_at(learner, step, **results):

@@ -79,3 +79,8 @@ class IQL(Learner[MLPIQLModel, IQLKnobs]):
     def value_loss(self, residual: Tensor) -> Tensor:
         """Return the regression of V on the target critics from Q - V, (members,)."""
         return expectile_loss(residual, self.knobs.expectile)
+
+    def state_values(self, observations: Tensor) -> Tensor:
+        """Return V(s) of the value network, (members, batch), without gradient."""
+        with torch.no_grad():
+            return self.model.values(self.model.frozen, observations)

@@ -15,7 +15,7 @@ from rl_training.config.shared_knobs import CriticKnobs, LearnerKnobs
 from rl_training.data.batch import Batch
 from rl_training.errors import CheckpointError
 from rl_training.models.adam import GroupedAdam, GroupOptions
-from rl_training.models.base import StackedModel
+from rl_training.models.base import CriticModel, StackedModel
 from rl_training.rng import Draws, normals
 
 Metrics = dict[str, Tensor]
@@ -160,6 +160,23 @@ class Learner(ABC, Generic[ModelT, KnobsT]):
             noise = normals(self.model.seed_tensor, "act", step, (stacked.shape[1], self.model.action_dim))
         actions = self.model.act(stacked, noise)
         return actions.reshape(*observations.shape[:-1], -1) if solo_rank else actions
+
+    def q_values(self, observations: Tensor, actions: Tensor) -> Tensor | None:
+        """Return Q(s, a) for actions in [-1, 1], (members, batch), without gradient; None for an algorithm without critics.
+
+        It is the minimum over all trained critics (not their targets), in the units of the transformed rewards.
+        """
+        if not isinstance(self.model, CriticModel):
+            return None
+        with torch.no_grad():
+            return self.model.q_values(self.model.frozen, observations, actions).amin(1)
+
+    def state_values(self, observations: Tensor) -> Tensor | None:
+        """Return V(s), (members, batch), without gradient; None for an algorithm without critics.
+
+        Without a value network it is `q_values` of the policy's mean action.
+        """
+        return self.q_values(observations, self.model.act(observations))
 
     def buffers(self) -> list[Tensor]:
         """Return every tensor that training modifies, each with a leading members axis, without copying."""

@@ -54,7 +54,7 @@ class _AlgorithmKwargs(TypedDict, total=False):
     batch_size: int
 
 class _OfflineKwargs(_AlgorithmKwargs, total=False):
-    normalize_observations: bool
+    normalize_observations: bool | Literal["auto"]
     max_dataset_bytes: int | str | None
 
 class _PurelyOfflineKwargs(_OfflineKwargs, total=False):

@@ -47,6 +47,8 @@ class BCKwargs(BCKnobs, BCNetworkKnobs, PurelyOfflineKwargs):
 class IQLKnobs(CriticKnobs):
     """Implicit Q-learning (Kostrikov, Nair, Levine, 2021)."""
 
+    more_cloning: ClassVar[str] = "Lower algo_kwargs.beta or expectile"
+
     value_learning_rate: PositiveRate = 3e-4
     """Adam step size of the value network."""
     expectile: float = Field(0.7, ge=0.5, lt=1.0)
@@ -78,6 +80,8 @@ class IQLKwargs(IQLKnobs, IQLNetworkKnobs, PurelyOfflineKwargs, RewardKwargs):
 class XQLKnobs(IQLKnobs):
     """Extreme Q-learning (Garg, Hejna, Geist, Ermon, 2023)."""
 
+    more_cloning: ClassVar[str] = "Lower algo_kwargs.beta, or raise loss_temperature"
+
     loss_temperature: float = Field(1.0, gt=0.0)
     """Temperature of the Gumbel regression: small values approach the best action in the data, large ones the mean."""
     max_value_diff_exp: float | None = Field(7.0, gt=0.0)
@@ -100,6 +104,8 @@ class XQLKwargs(XQLKnobs, IQLNetworkKnobs, PurelyOfflineKwargs, RewardKwargs):
 class TD3BCKnobs(CriticKnobs):
     """TD3 with behaviour cloning (Fujimoto and Gu, 2021)."""
 
+    more_cloning: ClassVar[str] = "Lower algo_kwargs.alpha"
+
     alpha: float = Field(2.5, ge=0.0)
     """Weight of the normalised Q value against cloning the data; larger trusts the critics more."""
     actor_interval: int = Field(2, ge=1)
@@ -119,9 +125,6 @@ class TD3NetworkKnobs(CriticNetworkKnobs):
 
 class TD3BCKwargs(TD3BCKnobs, TD3NetworkKnobs, PurelyOfflineKwargs, RewardKwargs):
     """Everything under `algo_kwargs` of TD3+BC."""
-
-    normalize_observations: bool = True
-    """Whiten observations by the mean and standard deviation of the data."""
 
 
 class SACKnobs(CriticKnobs):
@@ -230,6 +233,8 @@ class RLPDKwargs(RLPDKnobs, SACNetworkKnobs, OnlineKwargs, OfflineKwargs):
 
 class CQLKnobs(SACKnobs):
     """Conservative Q-learning (Kumar, Zhou, Tucker, Levine, 2020)."""
+
+    more_cloning: ClassVar[str] = "Raise algo_kwargs.cql_alpha"
 
     actor_learning_rate: PositiveRate = 1e-4
     """Adam step size of the policy."""

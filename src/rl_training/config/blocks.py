@@ -68,14 +68,20 @@ class RewardConfig(StrictModel):
     """Offset, added after the factor."""
     clip: Annotated[tuple[float, float], Field(strict=False)] | None = None
     """Lowest and highest reward afterwards; null is no clipping."""
-    normalize: bool = False
-    """First scale so that the episode returns in the data span 1000."""
+    normalize: bool | Literal["auto"] = "auto"
+    """`true`: first scale so that the episode returns in the data span 1000, as published for locomotion; `auto`: unless
+    another key is set, scale so that most rewards in the data have a standard deviation of 1."""
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
         if self.clip is not None and not self.clip[0] < self.clip[1]:
             raise ValueError("clip must be [lowest, highest]")
         return self
+
+    @property
+    def is_automatic(self) -> bool:
+        """Whether the scale is fitted on the data: `auto`, and nothing else is set."""
+        return self.normalize == "auto" and (self.scale, self.shift, self.clip) == (1.0, 0.0, None)
 
 
 FileFormat = Literal["auto", "rl_training", "npz", "minari", "d3rlpy", "hdf5", "parquet", "csv"]
@@ -210,7 +216,7 @@ class AlgorithmKwargs(StrictModel):
     @property
     def reward_transform(self) -> RewardConfig:
         """How rewards are transformed; an algorithm that learns without rewards leaves them unchanged."""
-        return RewardConfig()
+        return RewardConfig(normalize=False)
 
 
 class RewardKwargs(AlgorithmKwargs):
@@ -228,8 +234,8 @@ class RewardKwargs(AlgorithmKwargs):
 class OfflineKwargs(AlgorithmKwargs):
     """Data settings of the offline algorithms."""
 
-    normalize_observations: bool = False
-    """Whiten observations by the mean and standard deviation of the data."""
+    normalize_observations: bool | Literal["auto"] = "auto"
+    """Whiten observations by the mean and standard deviation of the data; `auto`: wherever there is data to fit it on."""
     dataset: Annotated[tuple[DatasetConfig, ...], Field(strict=False), BeforeValidator(dataset_parts)] = ()
     """Files (`logs/`, `logs/*.csv`, a list), a recipe, or a list of blocks of either."""
     max_dataset_bytes: Annotated[int, Field(ge=2**20), BeforeValidator(parse_bytes)] | None = None
@@ -268,7 +274,7 @@ class OnlineKwargs(CollectionConfig, RewardKwargs):
 
 
 def _without_data(reward: RewardConfig) -> RewardConfig:
-    if reward.normalize:
+    if reward.normalize is True:
         raise ValueError("`normalize` is fitted on a dataset, and an online run has none; use `scale`")
     return reward
 

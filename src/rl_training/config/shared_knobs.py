@@ -21,6 +21,8 @@ class LearnerKnobs(StrictModel):
 
     data_knobs: ClassVar[tuple[str, ...]] = ()
     """Knobs that the data is processed with, before any member sees it."""
+    more_cloning: ClassVar[str] = "Check the data"
+    """What keeps the policy closer to the data, as an advice."""
 
     @classmethod
     def sweepable(cls) -> list[str]:

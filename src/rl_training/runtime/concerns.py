@@ -1,0 +1,109 @@
+"""What is doubtful in a policy that was learned from data alone: each concern has its evidence and a way out."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from rl_training.config.shared_knobs import LearnerKnobs
+from rl_training.runtime.policy_check import predictable
+
+_MORE_AT_BOUND = 0.10  # the policy may be at a bound this much more often than the data
+_FLAT = 0.10  # a policy whose spread is below this share of the data's hardly reacts to the state
+_RISE = 0.02  # of a held-out loss, from one evaluation to the next
+_GAP = 0.5  # of the training loss, by which the held-out one exceeds it
+_SLACK = 0.05  # of the possible returns, by which values may leave them
+
+
+@dataclass(frozen=True)
+class Concern:
+    """Something that makes a policy doubtful."""
+
+    code: str
+    text: str  # what was seen, why, and what to do
+
+
+def concerns(figures: Mapping[str, float], knobs: LearnerKnobs) -> list[Concern]:
+    """Return what is doubtful in the figures of a member (`PolicyCheck.figures`), the worst first."""
+    return [
+        concern for check in (_values, _saturation, _flatness, _distance) for concern in check(figures, knobs.more_cloning)
+    ]
+
+
+def _values(figures: Mapping[str, float], _closer: str) -> list[Concern]:
+    if "q_policy" not in figures:
+        return []
+    low, high, seen = figures["possible_lowest"], figures["possible_highest"], figures["q_policy"]
+    span = high - low
+    allowed = f"the rewards allow {low:.4g} to {high:.4g} (reward / (1 - gamma)), and episodes reached "
+    allowed += f"{figures['reached_lowest']:.4g} to {figures['reached_highest']:.4g}"
+    if seen > high + _SLACK * span:
+        text = (
+            f"the values of its actions are {seen:.4g} on average, but {allowed}: the critics overestimate actions that are "
+        )
+        text += "not in the data. Lower algo_kwargs.critic_learning_rate or gamma, and check the ends with the doctor"
+        return [Concern("impossible-values", text)]
+    if seen < low - span:
+        text = f"the values of its actions are {seen:.4g} on average, but {allowed}: the critics diverge, or a penalty "
+        text += "is too strong for such rewards. Lower algo_kwargs.cql_alpha or critic_learning_rate"
+        return [Concern("impossible-values", text)]
+    return []
+
+
+def _saturation(figures: Mapping[str, float], closer: str) -> list[Concern]:
+    own, logged = figures["at_bound"], figures["at_bound_data"]
+    if own <= logged + _MORE_AT_BOUND:
+        return []
+    text = (
+        f"{own:.0%} of its actions are at a bound, {logged:.0%} of the logged ones: it follows values beyond what the data "
+    )
+    return [Concern("saturated-policy", f"{text}supports. {closer}, or train longer")]
+
+
+def _flatness(figures: Mapping[str, float], closer: str) -> list[Concern]:
+    own, logged = figures["spread"], figures["spread_data"]
+    if own >= _FLAT * logged or not predictable(figures):
+        return []
+    text = f"it hardly reacts to the observations: its actions spread over {own:.1%} of the range, the logged ones over "
+    return [Concern("constant-policy", f"{text}{logged:.1%}. {closer}, or train longer")]
+
+
+def _distance(figures: Mapping[str, float], closer: str) -> list[Concern]:
+    own, constant = figures["action_distance"], figures["constant_distance"]
+    if own <= constant or not predictable(figures):
+        return []
+    text = (
+        f"its actions are {own:.1%} of the range away from the logged ones, the best constant action {constant:.1%}: in most "
+    )
+    return [Concern("far-from-data", f"{text}states it does what nobody tried. {closer}, or train longer")]
+
+
+Losses = Mapping[str, float]
+
+
+@dataclass
+class RisingLosses:
+    """Remembers the losses of the last evaluation, and tells which rise on held-out rows but not on training rows."""
+
+    held_out: dict[str, float] = field(default_factory=dict)
+    training: dict[str, float] = field(default_factory=dict)
+
+    def observe(self, held_out: Losses, training: Losses) -> list[Concern]:
+        """Take the losses on both kinds of rows, and return a concern where they part."""
+        rising = [name for name in held_out if self._parts(name, held_out[name], training[name])]
+        self.held_out, self.training = dict(held_out), dict(training)
+        if not rising:
+            return []
+        shown = "; ".join(f"`{name}` is {held_out[name]:.4g}, and {training[name]:.4g} on training rows" for name in rising)
+        text = f"held-out losses rise: {shown}: the networks memorise the data. Train for fewer steps (total_timesteps), "
+        return [Concern("rising-losses", f"{text}with smaller hidden_sizes, or with more data")]
+
+    def _parts(self, name: str, held_out: float, training: float) -> bool:
+        """Whether a loss is far above that of training rows, and rises where that one does not."""
+        if name not in self.held_out:
+            return False
+        rise = held_out - self.held_out[name]
+        real = rise > _RISE * max(abs(held_out), 0.1) and training - self.training[name] < rise / 2.0
+        return real and held_out - training > _GAP * max(abs(training), 0.1)
+
+    def state(self) -> dict[str, dict[str, float]]:
+        """Return plain values for a checkpoint."""
+        return {"held_out": self.held_out, "training": self.training}

@@ -1,0 +1,76 @@
+"""The report on held-out rows at every evaluation: losses and figures for the metrics, a line to read, and warnings."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from rl_training.algorithms.learner import Learner
+from rl_training.runtime.concerns import Concern, RisingLosses, concerns
+from rl_training.runtime.policy_check import Figures
+from rl_training.runtime.validation import Validation
+
+
+class HeldOutReport:
+    """Evaluates a learner on held-out rows, and warns once of each concern that lasts."""
+
+    def __init__(self, validation: Validation, warn: Callable[[str], None]) -> None:
+        self._validation, self._warn = validation, warn
+        self._rising = RisingLosses()
+        self._suspected: set[str] = set()  # concerns at the evaluation before
+        self._reported: set[str] = set()
+        self.figures: list[Figures] = []  # of each member, at the last evaluation
+        self.concerns: list[list[Concern]] = []
+
+    def evaluate(self, learner: Learner[Any, Any], labels: Mapping[int, str], *, last: bool) -> list[dict[str, float]]:
+        """Return every member's row of metrics; warn about the members in `labels`, which are still training.
+
+        A concern is reported when it holds at two evaluations in a row, or at the last one: early on, every policy is poor.
+        """
+        losses = self._validation.losses(learner)
+        self.figures = self._validation.policy.figures(learner)
+        self.concerns = [concerns(figures, learner.knobs) for figures in self.figures]
+        trained = self._validation.training_losses(learner)
+        shared = self._rising.observe(_means(losses, labels), _means(trained, labels))  # one member's losses are too noisy
+        self._report(labels, shared, last=last)
+        members = range(len(self.figures))
+        return [{**{name: column[member] for name, column in losses.items()}, **self.figures[member]} for member in members]
+
+    def _report(self, labels: Mapping[int, str], shared: Sequence[Concern], *, last: bool) -> None:
+        found: dict[str, tuple[Concern, list[str]]] = {one.code: (one, []) for one in shared}
+        for member, label in labels.items():
+            for one in self.concerns[member]:
+                found.setdefault(one.code, (one, []))[1].append(label)
+        for code in [code for code in found if code not in self._reported and (last or code in self._suspected)]:
+            concern, whose = found[code]
+            seeds = f"seed {', '.join(whose)}: " if whose and len(self.figures) > 1 else ""
+            self._warn(f"{code}: {seeds}{concern.text}")
+            self._reported.add(code)
+        self._suspected = set(found)
+
+    def line(self, members: Sequence[int]) -> str:
+        """Return the figures of some members in a line of text."""
+        return figures_line([self.figures[member] for member in members])
+
+    def state(self) -> dict[str, Any]:
+        """Return plain values for a checkpoint."""
+        return self._rising.state()
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Restore what `state` returned."""
+        self._rising = RisingLosses(**state)
+
+
+def figures_line(figures: Sequence[Figures]) -> str:
+    """Return the figures of policies, averaged, as a line of text."""
+    mean = {name: sum(one[name] for one in figures) / len(figures) for name in figures[0]}
+    text = f"actions {mean['action_distance']:.1%} of the range from the logged ones"
+    text += f" (best constant {mean['constant_distance']:.1%}, cloning {mean['cloning_distance']:.1%})"
+    text += f", {mean['at_bound']:.1%} at a bound (data {mean['at_bound_data']:.1%})"
+    if "q_policy" in mean:
+        reached = f"{mean['reached_lowest']:.4g} to {mean['reached_highest']:.4g}"
+        text += f", values {mean['q_policy']:.4g} (episodes reached {reached})"
+    return text
+
+
+def _means(values: Mapping[str, Sequence[float]], members: Mapping[int, str]) -> dict[str, float]:
+    """The mean of each loss over members."""
+    return {n: sum(c[m] for m in members) / len(members) for n, c in values.items() if members and n.endswith("_loss")}

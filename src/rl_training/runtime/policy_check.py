@@ -1,0 +1,198 @@
+"""What a policy does on logged rows: distance to the logged actions, share at a bound, values that are possible or not.
+
+Without an environment this is all that can be known of a policy. Each figure has a reference beside it that needs no policy:
+the best constant action, a plain regression of the actions on the observations (cloning), the data itself.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from rl_training.algorithms.learner import Learner
+from rl_training.config.shared_knobs import CriticKnobs
+from rl_training.data.offline_dataset import TransitionDataset
+from rl_training.data.processing import RunData, spread_rows
+from rl_training.data.regression import Regression
+from rl_training.data.returns import compute_returns_to_go
+from rl_training.data.row_view import RowView
+from rl_training.data.spaces import Spaces
+from rl_training.data.transforms import Transforms
+
+AT_BOUND = 0.99  # of the way from the middle of a range to its end: there and beyond, an action counts as at a bound
+REFERENCE_ROWS = 20_000  # rows that the cloning reference is fitted on
+_RETURN_ROWS = 1_000_000  # rows whose returns are computed
+_CHUNK = 4096  # rows scored at once
+
+Numbers = NDArray[np.float64]
+Figures = dict[str, float]
+
+
+@dataclass(frozen=True)
+class ReturnLimits:
+    """Rewards and discounted returns in the data, in real units."""
+
+    reward_low: float
+    reward_high: float
+    ends: bool  # whether an episode truly ends, after which nothing is earned
+    rewards: NDArray[Any]
+    terminals: NDArray[np.bool_]
+    timeouts: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, view: RowView) -> "ReturnLimits":
+        """Return the limits that rows of a dataset show."""
+        rewards, terminals = view.whole("rewards"), view.whole("terminals")
+        part = slice(0, _RETURN_ROWS)
+        cuts = view.ends & ~terminals
+        limits = float(rewards.min()), float(rewards.max()), bool(terminals.any())
+        return cls(*limits, rewards[part], terminals[part], cuts[part])
+
+    def possible(self, gamma: float) -> tuple[float, float]:
+        """Return the lowest and the highest discounted return that these rewards allow."""
+        low, high = self.reward_low / (1.0 - gamma), self.reward_high / (1.0 - gamma)
+        return (min(low, self.reward_low), max(high, self.reward_high)) if self.ends else (low, high)
+
+    def reached(self, gamma: float) -> tuple[float, float]:
+        """Return the lowest and the highest discounted return from a row to the end of its episode."""
+        returns = compute_returns_to_go(self.rewards, self.terminals, self.timeouts, gamma, "zero")
+        return float(returns.min()), float(returns.max())
+
+
+@dataclass(frozen=True)
+class LoggedRows:
+    """Observations and actions as a learner sees them, and how to translate them."""
+
+    observations: torch.Tensor  # (rows, observation_dim)
+    actions: Numbers  # (rows, learned_dim), in [-1, 1] inside the bounds
+    spaces: Spaces
+    transforms: Transforms
+
+    @classmethod
+    def of(cls, data: RunData, most: int) -> "LoggedRows":
+        """Return rows spread evenly over processed data."""
+        columns = data.layout.columns(spread_rows(data, most))
+        actions = columns["actions"].numpy().astype(np.float64)
+        return cls(columns["observations"], actions, data.spaces, data.transforms)
+
+    @classmethod
+    def raw(cls, dataset: TransitionDataset, most: int, spaces: Spaces, transforms: Transforms) -> "LoggedRows":
+        """Return rows spread evenly over a dataset; its actions may lie outside the bounds."""
+        rows = np.unique(np.linspace(0, len(dataset) - 1, min(len(dataset), most)).astype(np.int64))
+        observations = torch.from_numpy(transforms.observations(dataset.observations[rows]))
+        actions = spaces.normalize_actions(dataset.actions[rows]).astype(np.float64)
+        return cls(observations, actions, spaces, transforms)
+
+
+class PolicyCheck:
+    """Scores policies on rows of one dataset, always the same rows.
+
+    Plain cloning is a regression fitted on the rows of `reference`; without one, on every other row.
+    """
+
+    def __init__(self, rows: LoggedRows, limits: ReturnLimits, reference: LoggedRows | None = None) -> None:
+        self._observations, self._actions = rows.observations, rows.actions
+        self._spaces, self._transforms, self._limits = rows.spaces, rows.transforms, limits
+        self._reached: dict[float, tuple[float, float]] = {}
+        self.references = self._reference_figures(self._cloned(reference))
+
+    def __len__(self) -> int:
+        return len(self._actions)
+
+    def _cloned(self, reference: LoggedRows | None) -> Numbers:
+        """What plain cloning does in these rows."""
+        here = self._observations.numpy()
+        if reference is not None:
+            guess = Regression(reference.observations.numpy(), reference.actions)(here)
+        elif len(here) > 1:
+            first, second = np.arange(0, len(here), 2), np.arange(1, len(here), 2)
+            guess = np.empty_like(self._actions)
+            for fitted, wanted in ((first, second), (second, first)):
+                guess[wanted] = Regression(here[fitted], self._actions[fitted])(here[wanted])
+        else:
+            guess = self._actions
+        return np.clip(guess, -1.0, 1.0)
+
+    def _reference_figures(self, cloned: Numbers) -> Figures:
+        """The figures that need no policy."""
+        actions, spaces = self._actions, self._spaces
+        constant = _distances("constant", np.abs(actions - np.median(actions, axis=0)), spaces)
+        cloning = _distances("cloning", np.abs(actions - cloned), spaces)
+        return {**constant, **cloning, "at_bound_data": _at_bound(actions), "spread_data": _spread(actions)}
+
+    @torch.no_grad()
+    def figures(self, learner: Learner[Any, Any]) -> list[Figures]:
+        """Return the figures of each member's mean action, distances as shares of the range; without side effects."""
+        members = learner.model.members
+        parts = [self._scored(learner, slice(i, i + _CHUNK)) for i in range(0, len(self), _CHUNK)]
+        found = []
+        for member in range(members):
+            actions, *values = [np.concatenate(pieces, axis=1)[member] for pieces in zip(*parts, strict=True)]
+            figures = _distances("action", np.abs(actions - self._actions), self._spaces)
+            figures |= {"at_bound": _at_bound(actions), "spread": _spread(actions), **self.references}
+            if values:
+                figures |= self._value_figures(values[0], values[1], _gamma(learner, member))
+            found.append(figures)
+        return found
+
+    def _scored(self, learner: Learner[Any, Any], part: slice) -> list[NDArray[Any]]:
+        """The actions of every member, and where there are critics the values of these and of the logged actions."""
+        model = learner.model
+        observations = self._observations[part].to(model.device).expand(model.members, -1, -1)
+        own = learner.act(observations, deterministic=True)
+        logged = torch.from_numpy(self._actions[part]).to(own).expand(model.members, -1, -1)
+        values = [learner.q_values(observations, actions) for actions in (own, logged)]
+        return [one.double().cpu().numpy() for one in (own, *values) if one is not None]
+
+    def _value_figures(self, own: Numbers, logged: Numbers, gamma: float) -> Figures:
+        """Values in real units beside the returns that are possible, and those that episodes reached."""
+        if gamma not in self._reached:
+            self._reached[gamma] = self._limits.reached(gamma)
+        own, logged = (self._transforms.real_values(values, gamma) for values in (own, logged))
+        limits = {"possible": self._limits.possible(gamma), "reached": self._reached[gamma]}
+        values = {
+            "q_policy": float(own.mean()),
+            "q_data": float(logged.mean()),
+            "q_lowest": own.min(),
+            "q_highest": own.max(),
+        }
+        returns = {
+            f"{name}_{side}": pair[side == "highest"] for name, pair in limits.items() for side in ("lowest", "highest")
+        }
+        return {name: float(value) for name, value in {**values, **returns}.items()}
+
+
+def predictable(figures: Mapping[str, float]) -> bool:
+    """Return whether the logged actions follow from the observations at all; random ones do not."""
+    return figures["cloning_distance"] < 0.95 * figures["constant_distance"]
+
+
+def _gamma(learner: Learner[Any, Any], member: int) -> float:
+    knobs = learner.knobs
+    if not isinstance(knobs, CriticKnobs):
+        return 0.0
+    values = torch.as_tensor(knobs.gamma, dtype=torch.float64).reshape(-1)
+    return float(values[member if len(values) > 1 else 0])
+
+
+def _distances(name: str, apart: Numbers, spaces: Spaces) -> Figures:
+    """Mean distances (rows, learned_dim) in units of half the range: as a share of it, and by column in real units."""
+    half = ((spaces.action_high - spaces.action_low) / 2.0)[spaces.free]
+    mean = apart.mean(axis=0)
+    labels = spaces.action_names or tuple(str(column) for column in range(spaces.action_dim))
+    shown = [label for label, free in zip(labels, spaces.free, strict=True) if free]
+    columns = {f"{name}_distance/{label}": float(value) for label, value in zip(shown, mean * half, strict=True)}
+    return {f"{name}_distance": float(mean.mean() / 2.0), **columns}
+
+
+def _at_bound(actions: Numbers) -> float:
+    """The share of actions at a bound, counted column by column."""
+    return float((np.abs(actions) >= AT_BOUND).mean())
+
+
+def _spread(actions: Numbers) -> float:
+    """The standard deviation over states as a share of the range, averaged over the columns."""
+    return float(actions.std(axis=0).mean() / 2.0)
