@@ -6,11 +6,12 @@ from dataclasses import fields
 import pytest
 import torch
 
+from rl_training import IQL, TransitionDataset
 from rl_training.algorithms import BC
 from rl_training.bench.measure import synthetic
 from rl_training.data import Batch
 from tests.contract import check_traced, nearly, wanted_at
-from tests.helpers import ROOT, small_batch
+from tests.helpers import ROOT, small_arrays, small_batch
 
 
 def code_block(page, containing):
@@ -77,3 +78,34 @@ def test_its_step_is_traced_for_the_compiler(linear_model):
     rows = torch.from_numpy(data.rows[:32]).view(2, 16, -1)
     wanted = wanted_at(learner, 0, metrics=True)
     check_traced(learner, rows, lambda rows, _prior: data.layout.batch(rows), wanted, nearly)
+
+
+@pytest.fixture(scope="module")
+def plant(tmp_path_factory):
+    """A run without an environment, trained on data with the names of the guide, in the folder it names."""
+    folder = tmp_path_factory.mktemp("guide")
+    arrays = small_arrays(rows=200)
+    arrays["actions"] = arrays["actions"] * 50.0 + 50.0
+    arrays["actions"][:2] = [[0.0, 0.0], [100.0, 100.0]]
+    data = TransitionDataset.from_dict(arrays, observation_names=["T1", "T2", "TSP1"], action_names=["Q1", "Q2"])
+    IQL(dataset=data, run_dir=folder / "runs" / "plant", hidden_sizes=[16, 16], batch_size=32, log_interval=10).learn(20)
+    return folder
+
+
+def test_using_the_policy_as_in_the_guide(plant, monkeypatch):
+    pandas = pytest.importorskip("pandas")
+    monkeypatch.chdir(plant)
+    log = pandas.DataFrame({"time": [0, 1], "T1": [60, 61], "T2": [41, 40], "TSP1": [50, 50]})
+    namespace = {"IQL": IQL, "log": log}
+    exec(code_block("guide.md", "model.value(log)"), namespace)  # noqa: S102 - the documentation is our own
+    assert namespace["losses"]["step"].tolist() == [20]
+    assert (plant / "policies" / "plant" / "manifest.json").is_file()
+
+
+def test_the_callbacks_of_the_guide(capsys):
+    block = code_block("guide.md", "def enough").replace("20_000", "40")
+    data = {"kind": "random", "size": 400}
+    model = IQL("Pendulum-v1", dataset=data, hidden_sizes=[16, 16], batch_size=32, eval_interval=20, eval_episodes=1)
+    exec(block, {"model": model})  # noqa: S102 - the documentation is our own
+    assert capsys.readouterr().out.startswith("20 [-")
+    assert model.num_timesteps == 40

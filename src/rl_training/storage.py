@@ -99,15 +99,17 @@ def read_regular_file(path: Path, limit: int | None = None, error_type: type[RLT
 
 @contextlib.contextmanager
 def staged_directory(path: Path) -> Iterator[Path]:
-    """Yield a sibling directory to fill; rename it to `path` when the block ends, remove it when the block fails."""
-    stage = path.with_name(f"{path.name}.tmp-{os.getpid()}")
+    """Yield a sibling directory to fill; rename it to `path` when the block ends, remove it when the block fails.
+
+    What was at `path` is removed last, and put back on a failure; a kill between two renames leaves it beside, as `.old-`.
+    """
+    stage, aside = path.with_name(f"{path.name}.tmp-{os.getpid()}"), path.with_name(f"{path.name}.old-{os.getpid()}")
     try:
         stage.mkdir()
         fault_point("save:after-mkdir")
         yield stage
         sync_directory(stage)
         fault_point("save:before-rename")
-        aside = path.with_name(f"{path.name}.old-{os.getpid()}")
         if path.exists():  # an earlier save of the same step: keep it until the new one is in place
             path.rename(aside)
             fault_point("save:between-renames")
@@ -117,11 +119,18 @@ def staged_directory(path: Path) -> Iterator[Path]:
         shutil.rmtree(aside, ignore_errors=True)
     except OSError as error:
         needed = sum(file.stat().st_size for file in stage.glob("*")) if stage.is_dir() else 0
-        shutil.rmtree(stage, ignore_errors=True)
+        _put_back(stage, aside, path)
         raise storage_error(path, needed, error) from error
     except BaseException:
-        shutil.rmtree(stage, ignore_errors=True)
+        _put_back(stage, aside, path)
         raise
+
+
+def _put_back(stage: Path, aside: Path, path: Path) -> None:
+    """Undo the part of a replacement that was done."""
+    shutil.rmtree(stage, ignore_errors=True)
+    if aside.exists() and not path.exists():
+        aside.rename(path)
 
 
 def storage_error(path: Path, needed: int, error: OSError) -> StorageError:

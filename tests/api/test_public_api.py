@@ -1,15 +1,17 @@
 """The managed classes: construct, learn, evaluate, predict, save, load, go on."""
 
+import pathlib
+
 import numpy as np
 import pytest
 import torch
 
 import rl_training
 from rl_training import registry
-from rl_training.errors import CheckpointError, ConfigError
+from rl_training.errors import CheckpointError, ConfigError, StorageError
 from rl_training.experiment.registry import get_spec
 from rl_training.runtime.callbacks import Callback
-from tests.helpers import is_online, knobs_of, run_values, small_dataset
+from tests.helpers import contents, is_online, knobs_of, run_values, small_dataset
 
 FAST = {
     "dataset": {"kind": "random", "size": 400},
@@ -141,6 +143,66 @@ def test_callbacks_are_called():
     model = rl_training.IQL("Pendulum-v1", **FAST).learn(100, callback=Watch())
     assert seen == [("start", 0), ("log", 25), ("log", 50), ("evaluation", 50), ("checkpoint", 50)]
     assert model.num_timesteps == 50
+
+
+def test_save_replaces_a_saved_checkpoint_and_nothing_else(tmp_path):
+    model = rl_training.IQL("Pendulum-v1", run_dir=tmp_path / "run", **FAST).learn(50)
+    path = model.save(tmp_path / "policy")
+    early = model.predict([1.0, 0.0, 0.0])[0]
+    model.learn(100)
+    with pytest.raises(ConfigError, match="already exists; choose another path, or replace it with overwrite=True"):
+        model.save(path)
+    assert model.save(path, overwrite=True) == path
+    later = rl_training.IQL.load(path)
+    assert later.num_timesteps == 100
+    assert later.predict([1.0, 0.0, 0.0])[0] != early
+    assert later.save(path, overwrite=True) == path  # also over the checkpoint it was loaded from
+    assert rl_training.IQL.load(path).num_timesteps == 100
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["policy", "run"]
+    assert model.save(tmp_path / "new", overwrite=True) == tmp_path / "new"
+
+
+def test_save_never_replaces_what_save_did_not_write(tmp_path):
+    model = rl_training.IQL("Pendulum-v1", run_dir=tmp_path / "run", **FAST).learn(50)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "thesis.tex").write_text("years of work")
+    (tmp_path / "file").write_text("some text")
+    with_notes = model.save(tmp_path / "with notes")
+    (with_notes / "notes.txt").write_text("mine")
+    damaged = model.save(tmp_path / "damaged")
+    (damaged / "state.json").write_text("{}")
+    (tmp_path / "link").symlink_to(model.save(tmp_path / "target"))
+    inside = next((tmp_path / "run" / "checkpoints").glob("step-*"))
+    before = contents(tmp_path)
+    for path, words in [
+        (tmp_path / "folder", "is not a checkpoint, so it is not replaced"),
+        (tmp_path / "file", "is not a complete checkpoint"),
+        (with_notes, "is not a complete checkpoint, so it is not replaced .*notes.txt"),
+        (damaged, "is not a complete checkpoint, so it is not replaced .*state.json: is damaged"),
+        (tmp_path / "link", "is not a complete checkpoint"),
+        (inside, "belongs to the run .*, so it is not replaced"),
+        (tmp_path / "run", "is not a checkpoint, so it is not replaced"),
+    ]:
+        with pytest.raises(ConfigError, match=words):
+            model.save(path, overwrite=True)
+    assert contents(tmp_path) == before
+
+
+def test_a_save_that_fails_leaves_the_old_one(tmp_path, monkeypatch):
+    model = rl_training.IQL("Pendulum-v1", **FAST).learn(50)
+    path = model.save(tmp_path / "policy")
+    before = contents(tmp_path)
+    own = pathlib.Path.rename
+
+    def full(self, target):
+        if ".tmp-" in self.name:
+            raise OSError(28, "No space left on device")
+        return own(self, target)
+
+    monkeypatch.setattr(pathlib.Path, "rename", full)
+    with pytest.raises(StorageError, match="No space left"):
+        model.save(path, overwrite=True)
+    assert contents(tmp_path) == before
 
 
 def test_faults_are_clear(tmp_path):

@@ -1,6 +1,7 @@
 # pyright: strict
 """Right and wrong uses of the public names; `test_types.py` wants an error on each marked line and on no other."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,7 @@ from numpy.typing import NDArray
 
 import rl_training
 import rl_training.algorithms
-from rl_training import CQL, IQL, RLPD, SAC, TD3BC, IQLAlgorithm, Policy, TransitionDataset, load_dataset
+from rl_training import CQL, IQL, RLPD, SAC, TD3BC, EarlyStopping, IQLAlgorithm, Policy, TransitionDataset, load_dataset
 from rl_training.algorithms import IQL as LEARNER
 from rl_training.algorithms import iql_loss
 from rl_training.api import ManagedAlgorithm, XQLAlgorithm
@@ -27,6 +28,14 @@ member_seed: int = model.evaluate()["members"][0]["seed"]
 knobs: dict[str, float] | None = model.evaluate()["members"][0].get("knobs")
 action: NDArray[np.float32] = model.predict([1.0, 0.0, 0.0])[0]
 again: IQL = IQL.load("run").finetune(100)
+later: IQL = model.finetune(100, env_id="Pendulum-v1", prior_ratio=0.25)
+elsewhere: float = model.evaluate(3, env_id="Pendulum-v1")["return_mean"]
+named: NDArray[np.float32] = model.predict({"T1": 60.0, "T2": [1.0, 2.0]})[0]
+worth: np.float64 | NDArray[np.float64] = model.value([1.0, 0.0, 0.0], member=0)
+judged: np.float64 | NDArray[np.float64] = model.q({"T1": 60.0}, {"Q1": 10.0})
+losses: NDArray[Any] = model.history["train/critic_loss"]
+saved: Path = model.save("policy", overwrite=True)
+stopped: IQL = model.learn(10, callback=[lambda step, rows: step < 5, EarlyStopping(patience=2)])
 policy: Policy = model.policy
 base: ManagedAlgorithm = SAC("Pendulum-v1", alpha="auto", buffer_capacity=1000, eval_interval=5).learn(10)
 minimalist: TD3BC = TD3BC(dataset="log.npz", alpha=2.5, batch_size=64, validation={"fraction": 0.1})
@@ -63,6 +72,8 @@ IQL(initialization="xavierr")  # wrong
 CQL(policy="deterministic")  # wrong
 CQL(max_dataset_bytes=1.5)  # wrong
 CQL(sweep={"cql_alpha": 5.0})  # wrong
+model.learn(10, callback=3)  # wrong
+model.save("policy", overwrit=True)  # wrong
 model.evaluate()["retrun_mean"]  # wrong
 model.evaluate()["members"][0]["mean"]  # wrong
 text: str = model.evaluate()["return_mean"]  # wrong

@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
+from rl_training.api.history import History, MetricsSource, metrics_of
+from rl_training.api.inputs import RowsLike
 from rl_training.api.policy import EvaluationReport, Policy, evaluation_report
 from rl_training.config.blocks import dataset_parts
 from rl_training.config.loading import make_config
@@ -15,9 +17,9 @@ from rl_training.config.run import RunConfig
 from rl_training.data.dataset_loaders import load_dataset
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.errors import CheckpointError, ConfigError
-from rl_training.experiment.manager import ExperimentManager, find_checkpoint, finetune_config, locate
+from rl_training.experiment.manager import ExperimentManager, check_replaceable, find_checkpoint, finetune_config, locate
 from rl_training.experiment.registry import get_spec
-from rl_training.runtime.callbacks import Callback
+from rl_training.runtime.callbacks import CallbackLike, as_callbacks
 from rl_training.runtime.checkpoints.checkpoint import Checkpoint, CheckpointStore
 from rl_training.runtime.checkpoints.member import member_of
 from rl_training.runtime.checkpoints.replay_store import export_checkpoint
@@ -83,6 +85,7 @@ class ManagedAlgorithm:
         self._reporter = reporter
         self._policy: Policy | None = None
         self._start: Checkpoint | None = None
+        self._metrics: MetricsSource | None = None
         self._predictions = 0
 
     @property
@@ -105,27 +108,38 @@ class ManagedAlgorithm:
         """Steps taken so far in the unit of `total_timesteps`: gradient steps offline, environment steps online."""
         return self._start.position if self._start else 0
 
-    def learn(self, total_timesteps: int, callback: Callback | Sequence[Callback] | None = None) -> Self:
-        """Train until `total_timesteps` steps have been taken in total; called again, or after `load`, it continues."""
+    def learn(self, total_timesteps: int, callback: CallbackLike | Sequence[CallbackLike] | None = None) -> Self:
+        """Train until `total_timesteps` steps have been taken in total; called again, or after `load`, it continues.
+
+        A `callback` is a Callback, a function `f(step, rows)` that gets all metric rows and may return False to stop, or a
+        list of both.
+        """
         if self.config.finetune is not None:
             raise ConfigError("this run is in its online phase: continue with finetune(env_steps)")
         config = make_config({**self.config.record(), "total_timesteps": total_timesteps}, type(self).__name__)
         return self._train(config, callback)
 
-    def finetune(self, env_steps: int, callback: Callback | Sequence[Callback] | None = None, **settings: Any) -> Self:
+    def finetune(
+        self,
+        env_steps: int,
+        callback: CallbackLike | Sequence[CallbackLike] | None = None,
+        *,
+        env_id: str | None = None,
+        **settings: Any,
+    ) -> Self:
         """Continue in the environment until `env_steps` steps have been taken there; called again, it continues.
 
-        `settings` are those of the config's `finetune` block: replay, prior_ratio, prior_ratio_end, learning_rate_factor, ...
+        `env_id` names the environment where the run had none, or another one of the same sizes; the policy keeps the bounds
+        it was trained with. `settings` are those of the config's `finetune` block: replay, prior_ratio, prior_ratio_end,
+        learning_rate_factor, ...
         """
         if self._start is None:
             raise ConfigError("there is nothing to continue from: call learn() or load() first")
-        block = {**settings, "env_steps": env_steps}
+        block = {**settings, "env_steps": env_steps, **({} if env_id is None else {"env_id": env_id})}
         return self._train(finetune_config(self._start, block, type(self).__name__), callback)
 
-    def _train(self, config: RunConfig[Any], callback: Callback | Sequence[Callback] | None) -> Self:
-        callbacks = [callback] if isinstance(callback, Callback) else callback or ()
-        if not isinstance(callbacks, Sequence) or not all(isinstance(one, Callback) for one in callbacks):
-            raise ConfigError(f"callback = {callback!r} is not legal: must be a Callback or a list of them")
+    def _train(self, config: RunConfig[Any], callback: CallbackLike | Sequence[CallbackLike] | None) -> Self:
+        callbacks = as_callbacks(callback)
         manager = ExperimentManager(config, self.run_dir)
         try:
             manager.train(
@@ -143,34 +157,63 @@ class ManagedAlgorithm:
             if manager.started and store.names():
                 self._start = store.load(fall_back=True)
                 self._policy = Policy.from_checkpoint(self._start, device=self.config.device)
+                self._metrics = metrics_of(self._start)
         return self
+
+    @property
+    def history(self) -> History:
+        """The metrics of the run up to here, as columns: `history["step"]`, `history["train/critic_loss"]`, ...
+
+        Rows have `member` and `seed`; see `History` for rows without a metric. Empty before training and for a checkpoint
+        outside a run directory.
+        """
+        return History() if self._metrics is None else self._metrics.history()
 
     @property
     def combinations(self) -> list[Combination]:
         """The result of each combination of a sweep over its seeds at the last evaluation; empty without a sweep."""
         return self.policy.combinations
 
-    def evaluate(self, episodes: int = 10, seed: int | None = None) -> EvaluationReport:
-        """Return `return_mean`, `return_std`, `returns`, `lengths` and the members' rows over seeded episodes."""
-        evaluation = self.policy.evaluate(episodes, seed)
+    def evaluate(self, episodes: int = 10, seed: int | None = None, *, env_id: str | None = None) -> EvaluationReport:
+        """Return `return_mean`, `return_std`, `returns`, `lengths` and the members' rows over seeded episodes.
+
+        `env_id` names the environment where the run had none, or another one of the same sizes.
+        """
+        evaluation = self.policy.evaluate(episodes, seed, env_id)
         return evaluation_report(evaluation, self.policy.members)
 
     def predict(
-        self, observation: ArrayLike, deterministic: bool = True, member: int | None = None
+        self, observation: RowsLike, deterministic: bool = True, member: int | None = None
     ) -> tuple[NDArray[np.float32], None]:
-        """Return (action, None) for one observation or a batch; for a population, the best member's by default."""
+        """Return (action, None) for one observation or a batch; for a population, the best member's by default.
+
+        Where the data had names, an observation may be a mapping `{"T1": 60.0, ...}`, a list of them, or a DataFrame.
+        """
         self._predictions += 1
         action = self.policy.predict(observation, deterministic=deterministic, member=member, step=self._predictions - 1)
         return action, None
 
-    def save(self, path: str | Path) -> Path:
-        """Write one self-contained checkpoint directory; it must not exist yet."""
+    def value(self, observation: RowsLike, *, member: int | None = None) -> np.float64 | NDArray[np.float64]:
+        """Return V(s) of one observation or a batch, in the units of the logged rewards; see `Policy.value`."""
+        return self.policy.value(observation, member=member)
+
+    def q(self, observation: RowsLike, action: RowsLike, *, member: int | None = None) -> np.float64 | NDArray[np.float64]:
+        """Return Q(s, a) of real actions, in the units of the logged rewards; see `Policy.q`."""
+        return self.policy.q(observation, action, member=member)
+
+    def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
+        """Write one self-contained checkpoint directory; with `overwrite` it replaces one that `save` wrote earlier.
+
+        The new one is complete on disk before the old one goes. Nothing but such a checkpoint is ever replaced.
+        """
         checkpoint = self.policy.checkpoint
         target = Path(path)
         if checkpoint is None:
             raise ConfigError("this policy does not come from a checkpoint, so there is nothing to save")
-        if target.exists():
-            raise ConfigError(f"{target}: already exists; choose another path")
+        if target.exists() or target.is_symlink():
+            if not overwrite:
+                raise ConfigError(f"{target}: already exists; choose another path, or replace it with overwrite=True")
+            check_replaceable(target)
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -194,6 +237,7 @@ class ManagedAlgorithm:
         For a run directory `checkpoint` selects `latest`, `best` or the one of a step.
         """
         found = find_checkpoint(path, str(checkpoint))
+        metrics = metrics_of(found, member)
         if member is not None:
             found = member_of(found, member)
         policy = Policy.from_checkpoint(found, device=device)
@@ -206,13 +250,14 @@ class ManagedAlgorithm:
         model.config = make_config({**record, "device": device, "algo_kwargs": kwargs}, str(path))
         model._temporary = model._reporter = None
         model._policy, model._start, model._predictions = policy, found, 0
+        model._metrics = metrics
         home = locate(path)[0] if member is None else None
         model._run_dir = Path(run_dir) if run_dir is not None else home
         return model
 
     def __repr__(self) -> str:
         seeds = list(self.config.member_seeds)
-        return f"{type(self).__name__}(env_id={self.config.env_id!r}, seeds={seeds}, steps={self.num_timesteps})"
+        return f"{type(self).__name__}(env_id={self.config.final_env_id!r}, seeds={seeds}, steps={self.num_timesteps})"
 
 
 def _dataset_and_setting(

@@ -8,9 +8,11 @@ from typing import Any, NotRequired, TypedDict
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
+from torch import Tensor
 
 from rl_training.algorithms.learner import Learner
+from rl_training.api.inputs import RowsLike, rows_of
 from rl_training.config.loading import make_config
 from rl_training.config.run import RunConfig
 from rl_training.data.spaces import Spaces
@@ -68,32 +70,94 @@ class Policy:
         scores = [-np.inf if member.last_return is None else member.last_return for member in self.members]
         return int(np.argmax(scores))
 
+    @property
+    def evaluated(self) -> bool:
+        """Whether any member was evaluated, so that there is a best one."""
+        return any(member.last_return is not None for member in self.members)
+
     def predict(
-        self, observations: ArrayLike, *, deterministic: bool = True, member: int | None = None, step: int = 0
+        self, observations: RowsLike, *, deterministic: bool = True, member: int | None = None, step: int = 0
     ) -> NDArray[np.float32]:
-        """Return real actions inside the bounds for one observation (dim,) or a batch (batch, dim)."""
-        try:
-            values = np.asarray(observations, dtype=np.float32)
-        except (TypeError, ValueError, OverflowError) as error:
-            raise ConfigError(f"observations are not an array of numbers: {error}") from None
-        dim = self.spaces.observation_dim
-        if values.ndim not in (1, 2) or values.shape[-1] != dim or values.size == 0:
-            raise ConfigError(f"observations have shape {values.shape}; ({dim},) or (batch, {dim}) is needed")
-        if not np.isfinite(values).all():
-            raise ConfigError("observations hold NaN or inf")
-        members = self.learner.model.members
+        """Return real actions inside the bounds for one observation (dim,) or a batch (batch, dim).
+
+        Where the data had names, an observation may also be a mapping or a table: `{"T1": 60.0, ...}` in any order.
+        """
+        rows = self._observations(observations)
+        actions = self.learner.act(self._stacked(self.transforms.observations(rows)), deterministic=deterministic, step=step)
+        real = self.spaces.denormalize_actions(actions[self._member(member)].cpu().numpy())
+        return real.reshape(*rows.shape[:-1], self.spaces.action_dim)
+
+    def value(self, observations: RowsLike, *, member: int | None = None) -> np.float64 | NDArray[np.float64]:
+        """Return V(s) in the units of the logged rewards: the discounted return that the critics expect from here on.
+
+        It is the value network's where the algorithm has one (IQL, XQL), otherwise `q` of the policy's mean action.
+        `Transforms.real_values` says when undoing the reward transform is exact.
+        """
+        rows = self._observations(observations)
+        values = self.learner.state_values(self._stacked(self.transforms.observations(rows)))
+        return self._real_values(values, member, rows.shape[:-1])
+
+    def q(self, observations: RowsLike, actions: RowsLike, *, member: int | None = None) -> np.float64 | NDArray[np.float64]:
+        """Return Q(s, a) of real actions in the units of the logged rewards: the smallest of the trained critics.
+
+        One observation may be given with many actions, and one action with many observations. For SAC, CQL and their
+        variants it includes the entropy bonus if their targets do (`backup_entropy`).
+        """
+        rows = self._observations(observations)
+        chosen = rows_of(actions, "action", self.spaces.action_dim, self.spaces.action_names)
+        self._check_inside(chosen)
+        if rows.ndim == chosen.ndim == 2 and len(rows) != len(chosen):
+            raise ConfigError(f"there are {len(rows)} observations and {len(chosen)} actions; pass equally many, or one")
+        shape = np.broadcast_shapes(rows.shape[:-1], chosen.shape[:-1])
+        seen = self.transforms.observations(np.broadcast_to(rows, (*shape, rows.shape[-1])))
+        unit = np.clip(self.spaces.normalize_actions(np.broadcast_to(chosen, (*shape, chosen.shape[-1]))), -1.0, 1.0)
+        return self._real_values(self.learner.q_values(self._stacked(seen), self._stacked(unit)), member, shape)
+
+    def _observations(self, given: RowsLike) -> NDArray[np.float32]:
+        return rows_of(given, "observation", self.spaces.observation_dim, self.spaces.observation_names)
+
+    def _stacked(self, rows: NDArray[np.float32]) -> Tensor:
+        """The rows on the learner's device, the same for every member."""
+        flat = torch.from_numpy(rows.reshape(-1, rows.shape[-1]))
+        return flat.to(self.learner.model.device).expand(self.learner.model.members, -1, -1)
+
+    def _member(self, member: int | None) -> int:
         chosen = self.best_member() if member is None else member
-        chosen = whole_number("member", chosen, 0, members - 1)
-        inputs = torch.from_numpy(self.transforms.observations(values.reshape(-1, dim)))
-        stacked = inputs.to(self.learner.model.device).expand(members, -1, -1)
-        actions = self.learner.act(stacked, deterministic=deterministic, step=step)[chosen].cpu().numpy()
-        return self.spaces.denormalize_actions(actions).reshape(*values.shape[:-1], self.spaces.action_dim)
+        return whole_number("member", chosen, 0, self.learner.model.members - 1)
+
+    def _check_inside(self, actions: NDArray[np.float32]) -> None:
+        outside = self.spaces.outside(actions)
+        if outside.any():
+            *row, column = (int(place[0]) for place in np.nonzero(outside))
+            low, high = self.spaces.action_low[column], self.spaces.action_high[column]
+            raise ConfigError(
+                f"`{self.spaces.action_name(column)}` = {actions[(*row, column)]:g} is outside the range that the critics "
+                f"were trained with, {low:g} to {high:g}"
+            )
+
+    def _real_values(
+        self, values: Tensor | None, member: int | None, shape: tuple[int, ...]
+    ) -> np.float64 | NDArray[np.float64]:
+        if values is None:
+            raise ConfigError(f"{self.config.algo} has no critics, so it has no values; train iql, for example")
+        if self.transforms.reward_scale == 0.0:
+            raise ConfigError("rewards were scaled by 0 (algo_kwargs.reward.scale), so values have no real units")
+        chosen = self._member(member)
+        gamma = self.members[chosen].knobs.get("gamma", self.config.algo_kwargs.gamma)
+        real = self.transforms.real_values(values[chosen].cpu().numpy(), gamma).reshape(shape)
+        return real if shape else np.float64(real)
 
     def evaluate(self, episodes: int = 10, seed: int | None = None, env_id: str | None = None) -> Evaluation:
-        """Return seeded evaluation episodes of every member; never those by which training selected checkpoints."""
-        environment = env_id or self.config.env_id
+        """Return seeded evaluation episodes of every member; never those by which training selected checkpoints.
+
+        `env_id` is by default the environment in which the run ended. The actions stay within the bounds of training.
+        """
+        environment = env_id or self.config.final_env_id
         if environment is None:
-            raise ConfigError("the run has no environment (env_id is null), so there is nothing to evaluate in")
+            raise ConfigError(
+                "the run has no environment (env_id is null), so there is nothing to evaluate in; name one with --env ID "
+                "(in Python env_id), or compare with logged actions by --data PATH"
+            )
         episodes = whole_number("episodes", episodes, 1, 10_000_000)
         seed = None if seed is None else whole_number("seed", seed, 0, 2**63 - 1)
         seeds = self.learner.model.seeds if seed is None else (seed,) * self.learner.model.members

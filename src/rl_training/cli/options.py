@@ -19,6 +19,7 @@ data_app = typer.Typer(
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output, nothing else.")]
 DebugOption = Annotated[bool, typer.Option("--debug", help="Show a traceback when something fails.")]
 DeviceOption = Annotated[str | None, typer.Option(help="auto, cpu, cuda or cuda:N.")]
+EnvOption = Annotated[str | None, typer.Option("--env", help="Gymnasium environment; by default that of the run.")]
 MemberOption = Annotated[int | None, typer.Option(help="Member of a population, from 0.")]
 RunArgument = Annotated[str, typer.Argument(help="A run directory or one checkpoint in it.", metavar="RUN")]
 
@@ -72,7 +73,7 @@ class ReadChoice:
 
         given = {name: value for name, value in values.items() if value is not None}
         if "columns" in given:
-            given["columns"] = _columns(given["columns"])
+            given["columns"] = parse_columns(given["columns"])
         for name in {"action_low", "action_high"} & set(given):
             given[name] = _numbers(given[name], name)
         defaults = {name: field.default for name, field in {**ReadOptions.model_fields, **FileConfig.model_fields}.items()}
@@ -82,8 +83,8 @@ class ReadChoice:
         self.options = ReadOptions.checked(given)
 
 
-def _columns(text: str) -> Any:
-    """An inline column map, or a file that holds one (alone, or under `columns`)."""
+def parse_columns(text: str) -> Any:
+    """Return an inline column map, or that of a file which holds one (alone, or under `columns`)."""
     from rl_training.config.yaml_loader import parse_yaml
 
     if not text.lstrip().startswith("{"):

@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rl_training.cli.options import DebugOption, DeviceOption, JsonOption, MemberOption, RunArgument
+from rl_training.cli.options import (
+    DebugOption,
+    DeviceOption,
+    EnvOption,
+    JsonOption,
+    MemberOption,
+    RunArgument,
+    parse_columns,
+)
 from rl_training.cli.sweep import combination_table
 from rl_training.errors import ConfigError
 
@@ -25,6 +33,11 @@ def evaluate(
     seed: Annotated[
         int | None, typer.Option(help="Seed of the episodes; by default each member's own. Never those of training.")
     ] = None,
+    env: EnvOption = None,
+    data: Annotated[
+        str | None, typer.Option(help="Logged data to compare the policy with, instead of an environment.")
+    ] = None,
+    columns: Annotated[str | None, typer.Option(help="Column map of --data; by default that of the training.")] = None,
     member: MemberOption = None,
     checkpoint: CheckpointOption = None,
     best: BestOption = False,
@@ -34,17 +47,26 @@ def evaluate(
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Measure a policy in its environment, with fixed seeds and the mean action."""
+    """Measure a policy in its environment, or in another one, with fixed seeds and the mean action; or on logged data."""
     del debug
+    if data is not None:
+        if env is not None:
+            raise ConfigError("--env and --data exclude each other: evaluate twice")
+        _evaluate_on_data(run, data, columns, member, _which(run, checkpoint, best), device or "auto", as_json=as_json)
+        return
     from rl_training.api.policy import Policy, evaluation_report
+    from rl_training.envs.environments import infer_env_spaces, unused_range
     from rl_training.envs.reference_scores import normalized_score, reference_of
 
     policy = Policy.load(run, device=device or "auto", which=_which(run, checkpoint, best))
-    named = reference or (policy.config.env_id if normalize else None)
+    env_id = env or policy.config.final_env_id
+    named = reference or (env_id if normalize else None)
     task = reference_of(named) if named else None
-    measured = evaluation_report(policy.evaluate(episodes, seed), policy.members, member)
+    measured = evaluation_report(policy.evaluate(episodes, seed, env_id), policy.members, member)
+    if env_id is not None and (note := unused_range(policy.spaces, infer_env_spaces(env_id), env_id)):
+        print(note, file=sys.stderr)
     counters = {"step": policy.learner.step, "env_step": policy.checkpoint.env_step if policy.checkpoint else None}
-    report: dict[str, Any] = {"algo": policy.config.algo, "env_id": policy.config.env_id, **counters, **measured}
+    report: dict[str, Any] = {"algo": policy.config.algo, "env_id": env_id, **counters, **measured}
     if task is not None:
         report |= {"normalized_score": normalized_score(report["return_mean"], task[0]), "reference": task[0]}
     if as_json:
@@ -53,9 +75,40 @@ def evaluate(
     _print_evaluation(policy, report, task, episodes)
 
 
+def _evaluate_on_data(
+    run: str, data: str, columns: str | None, member: int | None, which: str, device: str, *, as_json: bool
+) -> None:
+    from rl_training.api.data_report import data_report, load_like_training
+    from rl_training.api.policy import Policy, whole_number
+    from rl_training.runtime.held_out import figures_line
+
+    policy = Policy.load(run, device=device, which=which)
+    chosen = None if columns is None else parse_columns(columns)
+    report = {"data": data, **data_report(policy, load_like_training(policy, data, chosen))}
+    if member is not None:
+        report["members"] = [report["members"][whole_number("member", member, 0, len(report["members"]) - 1)]]
+    if as_json:
+        print(json.dumps(report))
+        return
+    print(f"{report['algo']} after {report['step']:,} gradient steps, on {report['rows']:,} rows of {data}")
+    for row in report["members"]:
+        who = f"member {row['member']} seed {row['seed']}: " if len(policy.members) > 1 else ""
+        figures = row["figures"]
+        print(f"{who}{figures_line([figures])}")
+        for label in [name.partition("/")[2] for name in figures if name.startswith("action_distance/")]:
+            own, constant, cloning = (figures[f"{name}_distance/{label}"] for name in ("action", "constant", "cloning"))
+            print(
+                f"  {label}: {own:.4g} from the logged value on average (best constant {constant:.4g}, cloning {cloning:.4g})"
+            )
+        for concern in row["concerns"]:
+            print(f"warning: {concern['code']}: {who}{concern['text']}", file=sys.stderr)
+
+
 def predict(
     run: RunArgument,
-    obs: Annotated[str, typer.Option(help="One observation '[1.0, 0.0, 0.0]', or a list of them.")],
+    obs: Annotated[
+        str, typer.Option(help="One observation '[1.0, 0.0]', by name '{\"T1\": 60, \"T2\": 50}', or a list of them.")
+    ],
     member: MemberOption = None,
     checkpoint: CheckpointOption = None,
     best: BestOption = False,
@@ -64,7 +117,7 @@ def predict(
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Print the action of a policy for an observation."""
+    """Print the action of a policy for an observation: a list, or by name if the observation was given by name."""
     del debug
     from rl_training.api.policy import Policy
 
@@ -72,12 +125,17 @@ def predict(
     policy = Policy.load(run, device=device or "cpu", which=_which(run, checkpoint, best))
     chosen = policy.best_member() if member is None else member
     action = policy.predict(observation, deterministic=not stochastic, member=chosen).tolist()
+    named = _by_name(action, policy.spaces.action_names)
     if as_json:
-        print(json.dumps({"action": action, "member": chosen}))
+        print(json.dumps({"action": action, "action_by_name": named, "member": chosen}))
         return
     if member is None and policy.learner.model.members > 1:
-        print(f"member {chosen}, seed {policy.members[chosen].label}, the best by last evaluation", file=sys.stderr)
-    print(json.dumps(action))
+        why = ", the best by last evaluation"
+        if not policy.evaluated:
+            why = ": no member was evaluated, so the first is used; choose with --member"
+        print(f"member {chosen}, seed {policy.members[chosen].label}{why}", file=sys.stderr)
+    asked_by_name = isinstance(observation, dict) or isinstance(observation[0], dict)
+    print(json.dumps(named if asked_by_name and named is not None else action))
 
 
 def export_member(
@@ -116,19 +174,41 @@ def _which(run: str, checkpoint: str | None, best: bool) -> str:
     return "best" if best else checkpoint or "latest"
 
 
+def _by_name(action: list[Any], names: tuple[str, ...] | None) -> Any:
+    """The action, or each of a batch, as a mapping; None where names are not known."""
+    if names is None:
+        return None
+    if isinstance(action[0], list):
+        return [_by_name(row, names) for row in action]
+    return dict(zip(names, action, strict=True))
+
+
 def _parse_observation(text: str) -> Any:
+    """One observation or a list of them, each a list of numbers or a mapping from names to numbers."""
     try:
-        value = json.loads(text)
+        value = json.loads(text, object_pairs_hook=_unique)
+    except ConfigError:
+        raise
     except (ValueError, RecursionError):
         value = None
-    if not isinstance(value, list) or not value:
-        raise ConfigError(f"--obs {text[:60]!r}: must be a JSON list of numbers, such as '[1.0, 0.0, 0.0]'")
-    rows = value if isinstance(value[0], list) else [value]
+    if not isinstance(value, list | dict) or not value:
+        shapes = """'[1.0, 0.0, 0.0]', or a mapping by name, such as '{"T1": 60}'"""
+        raise ConfigError(f"--obs {text[:60]!r}: must be a JSON list of numbers, such as {shapes}")
+    rows = value if isinstance(value, list) and isinstance(value[0], list | dict) else [value]
     for row in rows:
-        numbers = isinstance(row, list) and all(isinstance(x, int | float) and not isinstance(x, bool) for x in row)
-        if not numbers or len(row) != len(rows[0]):
+        alike = type(row) is type(rows[0]) and (isinstance(row, dict) or len(row) == len(rows[0]))
+        numbers = row.values() if isinstance(row, dict) else row
+        if not alike or not all(isinstance(x, int | float) and not isinstance(x, bool) for x in numbers):
             raise ConfigError(f"--obs {text[:60]!r}: must hold numbers only, in rows of one length")
     return value
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object; a name that appears twice is refused."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ConfigError("--obs: has the same name twice in one observation")
+    return found
 
 
 def _print_evaluation(policy: "Policy", report: dict[str, Any], task: tuple[str, float, float] | None, episodes: int) -> None:

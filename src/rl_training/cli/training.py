@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rl_training.cli.options import DebugOption, DeviceOption, JsonOption, MemberOption, ReadChoice, RunArgument
+from rl_training.cli.options import DebugOption, DeviceOption, EnvOption, JsonOption, MemberOption, ReadChoice, RunArgument
 from rl_training.cli.sweep import combination_table, parse_sweep
 from rl_training.errors import ConfigError
 
@@ -119,12 +119,13 @@ def finetune(
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="key=value of the finetune block; may be repeated.")
     ] = None,
+    env: EnvOption = None,
     run_dir: Annotated[str | None, typer.Option(help="A new run directory, for a lone checkpoint.")] = None,
     device: DeviceOption = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Continue a finished offline run in its environment; `resume` continues the finetune itself."""
+    """Continue a finished offline run in its environment, or in another one; `resume` continues the finetune itself."""
     del debug
     from rl_training.config.loading import apply_override
     from rl_training.experiment.manager import ExperimentManager
@@ -132,6 +133,8 @@ def finetune(
     block: dict[str, Any] = {"env_steps": env_steps}
     for setting in settings or ():
         apply_override(block, setting)
+    if env is not None:
+        block["env_id"] = env
     manager, checkpoint = ExperimentManager.finetuning(run, block, run_dir)
     manager.config = _changed(manager.config, {} if device is None else {"device": device})
     _run(manager, as_json, resume=True, checkpoint=checkpoint)
@@ -172,22 +175,29 @@ def _run(
 
 
 def _print_result(manager: "ExperimentManager", result: "TrainingResult", as_json: bool) -> None:
+    from rl_training.runtime.held_out import figures_line
+
     members = [{"member": index, **vars(record)} for index, record in enumerate(result.members)]
     if as_json:
         counters = {"step": result.step, "env_step": result.env_step}
         summary = {"run_dir": str(manager.run_dir), **counters, "checkpoint": str(result.checkpoint)}
         swept = {"combinations": [asdict(one) for one in result.combinations]} if result.combinations else {}
+        for number, figures in enumerate(result.held_out):
+            members[number]["held_out"] = figures
         print(json.dumps({**summary, "members": members, **swept}))
         return
     for row, record in zip(members, result.members, strict=True):
         score = "not evaluated" if row["last_return"] is None else f"return {row['last_return']:.1f}"
+        if result.held_out:
+            line = f"held out: {figures_line([result.held_out[row['member']]])}"
+            score = line if row["last_return"] is None else f"{score}; {line}"
         best = "" if row["best_return"] is None else f", best {row['best_return']:.1f} at step {row['best_step']:,}"
         who = f"member {row['member']} seed" if len(members) > 1 else "seed"
         print(f"{who} {record.label}: {score}{best}" + ("" if row["status"] == "training" else f" ({row['status']})"))
     for line in combination_table(result.combinations):
         print(line)
     print(f"run: {manager.run_dir}")
-    if manager.config.env_id is None:
-        print(f"next: rl-training predict {manager.run_dir} --obs '[...]'")
+    if manager.config.final_env_id is None:
+        print(f"next: rl-training evaluate {manager.run_dir} --data PATH, or predict {manager.run_dir} --obs '[...]'")
     else:
         print(f"next: rl-training evaluate {manager.run_dir} --episodes 20")

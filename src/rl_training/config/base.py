@@ -109,8 +109,10 @@ def describe_fault(model: type[BaseModel], fault: ErrorDetails) -> tuple[tuple[i
     name = ".".join(str(part) for part in path) or "value"
     owner = _find_model(model, path)
     if fault["type"] == "extra_forbidden":
-        home = _home_of(str(path[-1]), model)
-        if home is not None and home[:-1] != tuple(part for part in path[:-1] if isinstance(part, str)):
+        block = tuple(part for part in path[:-1] if isinstance(part, str))
+        below = _home_of(str(path[-1]), owner) if owner and len(block) > 1 else None
+        home = (*block, *below) if below else _home_of(str(path[-1]), model)
+        if home is not None:
             place = f"under `{'.'.join(home)}`" if len(home) > 1 else "at the top level"
             return path, f"unknown key `{name}`; it belongs {place}"
         hint = did_you_mean(str(path[-1]), owner.model_fields if owner else ())

@@ -70,7 +70,7 @@ class RewardConfig(StrictModel):
     """Lowest and highest reward afterwards; null is no clipping."""
     normalize: bool | Literal["auto"] = "auto"
     """`true`: first scale so that the episode returns in the data span 1000, as published for locomotion; `auto`: unless
-    another key is set, scale to a standard deviation of 1, and if the data has no true end also shift to a mean of 0."""
+    another key is set, scale so that most rewards in the data have a standard deviation of 1."""
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -80,7 +80,7 @@ class RewardConfig(StrictModel):
 
     @property
     def is_automatic(self) -> bool:
-        """Whether scale and shift are fitted on the data: `auto`, and nothing else is set."""
+        """Whether the scale is fitted on the data: `auto`, and nothing else is set."""
         return self.normalize == "auto" and (self.scale, self.shift, self.clip) == (1.0, 0.0, None)
 
 

@@ -9,18 +9,20 @@ from rl_training.config.base import StrictModel
 
 
 def _as_entries(value: Any) -> Any:
-    """A name alone, a list, or a mapping of new names to expressions, as a list of entries."""
-    if isinstance(value, str):
-        return (value,)
-    if isinstance(value, Mapping):
-        return tuple({name: text} for name, text in value.items())
-    return value
+    """Texts, and expressions under a new name, one entry each; a text or a mapping alone is a list of its own."""
+    entries: list[str | dict[str, str]] = []
+    for one in [value] if isinstance(value, str | Mapping) else value if isinstance(value, list | tuple) else [None]:
+        if isinstance(one, str):
+            entries.append(one)
+        elif isinstance(one, Mapping) and all(isinstance(text, str) for pair in one.items() for text in pair):
+            entries += [{name: text} for name, text in one.items()]
+        else:
+            raise ValueError("must be names, patterns or expressions, each alone or under a new name: {error: T1 - TSP1}")
+    return tuple(entries)
 
 
-Entry = str | Annotated[dict[str, str], Field(min_length=1, max_length=1)]
-"""A name, a pattern or an expression; or one of these under a new name."""
-Entries = Annotated[tuple[Entry, ...], Field(strict=False), BeforeValidator(_as_entries)]
-"""Columns in the order the policy will see them."""
+Entries = Annotated[tuple[str | dict[str, str], ...], BeforeValidator(_as_entries)]
+"""Columns in the order the policy will see them: names, patterns and expressions; a mapping gives them new names."""
 
 
 class ColumnMap(StrictModel):

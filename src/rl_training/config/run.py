@@ -19,6 +19,8 @@ class FinetuneConfig(CollectionConfig):
 
     env_steps: int = Field(ge=1)
     """Environment steps of the online phase."""
+    env_id: str | None = None
+    """Gymnasium environment of the online phase; null is that of the run. The policy keeps the bounds it was trained with."""
     from_step: int | None = Field(None, ge=1)
     """Gradient step at which the online phase begins; null is the end of the offline budget."""
     learning_starts: int = Field(0, ge=0)
@@ -134,8 +136,11 @@ class RunConfig(StrictModel, Generic[KwargsT]):
         elif self.finetune is not None:
             if not isinstance(kwargs, CriticKnobs):
                 raise ValueError(f"`finetune` needs critics to learn from rewards, and {self.algo} has none")
-            if self.env_id is None:
-                raise ValueError("`env_id` is required: a finetune continues in an environment")
+            if self.final_env_id is None:
+                raise ValueError(
+                    "`env_id` is required: a finetune continues in an environment; for a run without one set "
+                    "`finetune.env_id` (in the shell `finetune --env ID`, in Python `finetune(n, env_id=ID)`)"
+                )
             if self.early_stopping is not None:
                 raise ValueError("`early_stopping` and `finetune` exclude each other")
         return self
@@ -169,6 +174,11 @@ class RunConfig(StrictModel, Generic[KwargsT]):
         """The swept knobs of each member, with their values."""
         seeds = self.seeds or (self.seed,)
         return tuple(own for own in combinations(self.sweep) for _ in seeds)
+
+    @property
+    def final_env_id(self) -> str | None:
+        """The environment in which the run ends: that of its finetune, otherwise that of the run."""
+        return (self.finetune and self.finetune.env_id) or self.env_id
 
     @cached_property
     def schedules(self) -> dict[str, str]:

@@ -108,6 +108,14 @@ class StreamedDataset:
 RunData = ProcessedDataset | StreamedDataset
 
 
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """The spaces and transforms of a run that continues."""
+
+    spaces: Spaces
+    transforms: Transforms
+
+
 def spread_rows(data: RunData, most: int) -> torch.Tensor:
     """Return at most `most` packed rows, spread evenly over the data."""
     chosen = np.unique(np.linspace(0, len(data) - 1, min(len(data), most)).astype(np.int64))
@@ -115,7 +123,12 @@ def spread_rows(data: RunData, most: int) -> torch.Tensor:
 
 
 def process_dataset(
-    view: RowView, kwargs: OfflineKwargs, spaces: Spaces, *, returns_to_go: bool = False, like: RunData | None = None
+    view: RowView,
+    kwargs: OfflineKwargs,
+    spaces: Spaces,
+    *,
+    returns_to_go: bool = False,
+    like: RunData | Fitted | None = None,
 ) -> RunData:
     """Return rows of a dataset, normalised and packed; actions are mapped to [-1, 1] by the bounds of `spaces`.
 
@@ -181,11 +194,9 @@ def _layout(dataset: TransitionDataset, spaces: Spaces, *, returns_to_go: bool) 
 
 
 def _check_actions(actions: NDArray[Any], spaces: Spaces, first_row: int) -> None:
-    half = (spaces.action_high - spaces.action_low) / 2.0
-    slack = 1e-3 * np.where(spaces.free, half, np.maximum(1.0, np.abs(spaces.action_low)))
     sizes = np.abs(spaces.unit_actions(actions)).max(axis=1)
     worst = float(sizes.max())
-    if (actions < spaces.action_low - slack).any() or (actions > spaces.action_high + slack).any():
+    if spaces.outside(actions).any():
         raise DatasetError(
             f"actions leave the bounds {spaces.action_low.tolist()} to {spaces.action_high.tolist()} "
             f"(row {first_row + int(sizes.argmax())} is {worst:.3g} times the range); check env_id and the units of the "

@@ -46,6 +46,10 @@ class Spaces:
         """The number of action columns that a learner sees: those that are not held."""
         return int(self.free.sum())
 
+    def action_name(self, column: int) -> str:
+        """Return the name of an action column, or `action 3` where names are not known."""
+        return self.action_names[column] if self.action_names else f"action {column}"
+
     def to_json(self) -> dict[str, Any]:
         """Return plain values for a JSON file."""
         return {
@@ -70,6 +74,12 @@ class Spaces:
         middle, half = (self.action_high + self.action_low) / 2.0, (self.action_high - self.action_low) / 2.0
         scaled = (actions - middle) / np.where(self.free, half, 1.0)
         return np.asarray(np.where(self.free, scaled, 0.0), dtype=np.float32)
+
+    def outside(self, actions: NDArray[Any]) -> NDArray[np.bool_]:
+        """Return which real actions lie outside the bounds by more than rounding, (..., action_dim)."""
+        half = (self.action_high - self.action_low) / 2.0
+        slack = 1e-3 * np.where(self.free, half, np.maximum(1.0, np.abs(self.action_low)))
+        return np.asarray((actions < self.action_low - slack) | (actions > self.action_high + slack))
 
     def normalize_actions(self, actions: NDArray[Any]) -> NDArray[np.float32]:
         """Map real actions (..., action_dim) to those of a learner, (..., learned_dim) in [-1, 1]."""

@@ -12,12 +12,12 @@ from torch import Tensor
 from rl_training.config.blocks import RewardConfig
 from rl_training.data.row_blocks import Rows, blocks, column_moments, column_range
 from rl_training.data.row_view import RowView
-from rl_training.errors import ConfigError
 
 OBSERVATION_LIMIT = 10.0  # standard deviations at which a normalised observation is bounded
 RETURN_RANGE = 1000.0  # `reward.normalize: true`: the returns in the data span this much
 _SAMPLE = 50_000  # rows from which the usual range of a column is estimated
 _FAR = 10.0  # a value this many usual ranges outside the usual range does not count in mean and deviation
+_NORMAL_90 = 3.29  # standard deviations between the 5 % and the 95 % quantile of a normal distribution
 _CONSTANT = 4 * np.finfo(np.float32).eps  # a column whose relative range is smaller never changes
 
 
@@ -54,8 +54,7 @@ class Transforms:
         if reward.normalize is True:
             transforms = replace(transforms, reward_scale=reward.scale * return_range_scale(view))
         elif reward.is_automatic:
-            scale, shift = automatic_reward(view)
-            transforms = replace(transforms, reward_scale=scale, reward_shift=shift)
+            transforms = replace(transforms, reward_scale=spread_scale(view))
         if normalize_observations:
             mean, std = _center_and_spread(view.column("observations"))
             fitted = {"observation_mean": mean, "observation_std": std, "observation_limit": OBSERVATION_LIMIT}
@@ -78,11 +77,10 @@ class Transforms:
 
         A shift of every reward adds shift / (1 - gamma) to the value of a task that never truly ends, so the result is exact
         there; where an episode ends, less of the shift was earned and the result is too low for a positive shift. Rewards
-        that were clipped cannot be restored, and a scale of 0 leaves nothing to restore.
+        that were clipped cannot be restored, and with a scale of 0 nothing can: all values are NaN.
         """
-        if self.reward_scale == 0.0:
-            raise ConfigError("rewards were scaled by 0 (algo_kwargs.reward.scale), so values have no real units")
-        return (np.asarray(values, dtype=np.float64) - self.reward_shift / (1.0 - gamma)) / self.reward_scale
+        scale = self.reward_scale or np.nan
+        return (np.asarray(values, dtype=np.float64) - self.reward_shift / (1.0 - gamma)) / scale
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the transforms by logical name, for a checkpoint."""
@@ -109,18 +107,16 @@ def return_range_scale(view: RowView) -> float:
     return RETURN_RANGE / span if span > 0.0 else 1.0
 
 
-def automatic_reward(view: RowView) -> tuple[float, float]:
-    """Return the scale and the shift of `reward.normalize: auto`: rewards of deviation 1, and without true ends of mean 0.
+def spread_scale(view: RowView) -> float:
+    """Return 1 / the spread of the rewards: the deviation of a normal distribution with the same middle 90 %.
 
-    A constant added to every reward of a task that never ends changes no policy, only the size of the values. Where an
-    episode truly ends it would reward or punish the end, so nothing is added there.
+    A rare penalty would dominate the standard deviation, and leave nothing of the other rewards; it is used only where nine
+    of ten rewards are equal. Rewards that never change are not scaled.
     """
     rewards = view.whole("rewards").astype(np.float64)
-    spread = float(rewards.std())
-    if not spread > _CONSTANT * float(np.abs(rewards).max()):
-        return 1.0, 0.0
-    scale = 1.0 / spread
-    return scale, 0.0 if view.whole("terminals").any() else -scale * float(rewards.mean())
+    low, high = np.quantile(rewards, (0.05, 0.95))
+    spread = float(high - low) / _NORMAL_90 or float(rewards.std())
+    return 1.0 / spread if spread > _CONSTANT * float(np.abs(rewards).max()) else 1.0
 
 
 def _center_and_spread(values: Rows) -> tuple[NDArray[np.float32], NDArray[np.float32]]:

@@ -13,6 +13,8 @@ from rl_training import rng
 from rl_training.data.spaces import Spaces, spaces_of
 from rl_training.errors import ConfigError, did_you_mean
 
+_MAX_LISTED = 6  # actions in a note
+
 
 def make_env(env_id: str) -> Any:
     """Return a new Gymnasium environment, or a ConfigError that says what is wrong with its id."""
@@ -101,11 +103,25 @@ def check_fits(policy: Spaces, env: Spaces, env_id: str) -> None:
     outside = (policy.action_low < env.action_low - slack) | (policy.action_high > env.action_high + slack)
     if outside.any():
         column = int(np.flatnonzero(outside)[0])
-        name = policy.action_names[column] if policy.action_names else f"action {column}"
         raise ConfigError(
-            f"the policy sets `{name}` between {policy.action_low[column]:g} and {policy.action_high[column]:g}, "
-            f"{env_id} takes {env.action_low[column]:g} to {env.action_high[column]:g}; check the environment and its units"
+            f"the policy sets `{policy.action_name(column)}` between {policy.action_low[column]:g} and "
+            f"{policy.action_high[column]:g}, {env_id} takes {env.action_low[column]:g} to {env.action_high[column]:g}; "
+            "check the environment and its units"
         )
+
+
+def unused_range(policy: Spaces, env: Spaces, env_id: str) -> str | None:
+    """Return a note on actions of which a policy uses only a part of the environment's range; None if there are none."""
+    slack = 1e-5 * (env.action_high - env.action_low)
+    narrower = (policy.action_low > env.action_low + slack) | (policy.action_high < env.action_high - slack)
+    parts: list[str] = [
+        f"`{policy.action_name(column)}` {policy.action_low[column]:g} to {policy.action_high[column]:g} "
+        f"of {env.action_low[column]:g} to {env.action_high[column]:g}"
+        for column in np.flatnonzero(narrower).tolist()
+    ]
+    more = f", and {len(parts) - _MAX_LISTED} more" if len(parts) > _MAX_LISTED else ""
+    listed = ", ".join(parts[:_MAX_LISTED]) + more
+    return f"in {env_id} the policy stays within the range it was trained with: {listed}" if parts else None
 
 
 def reset_seeds(seed: int, stream: str, first: int, count: int) -> list[int]:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rl_training.config.loading import make_config
-from rl_training.errors import CheckpointError, ConfigError, StorageError
+from rl_training.errors import ConfigError
 from rl_training.experiment.manager import ExperimentManager, find_checkpoint, locate, resumable, run_status, solo_member
 
 if TYPE_CHECKING:
@@ -72,19 +72,9 @@ def _metric_rows(checkpoint: "Checkpoint", member: int, run_dir: Path | None) ->
     """The member's rows up to the checkpoint, as a solo run writes them; empty for a checkpoint outside a run."""
     if run_dir is None:
         return b""
-    path, length = run_dir / "metrics.jsonl", int(checkpoint.state["metrics_bytes"])
-    try:
-        with path.open("rb") as stream:
-            text = stream.read(length)
-        rows = [json.loads(line) for line in text.splitlines()]
-        mine = [{**row, "member": 0} for row in rows if row["member"] == member]
-    except OSError as error:
-        raise StorageError(f"{path}: cannot be read: {error.strerror}") from error
-    except (ValueError, KeyError, TypeError, RecursionError):
-        raise CheckpointError(f"{path}: is damaged; export from a copy of the checkpoint outside its run") from None
-    if len(text) < length:
-        raise CheckpointError(f"{path}: is shorter than the checkpoint recorded ({length:,} bytes), so it was changed")
-    solo = [{name: value for name, value in row.items() if not name.startswith("knob/")} for row in mine]
+    from rl_training.runtime.metrics import read_rows
+
+    solo = read_rows(run_dir / "metrics.jsonl", int(checkpoint.state["metrics_bytes"]), member)
     return "".join(json.dumps(row) + "\n" for row in solo).encode()
 
 

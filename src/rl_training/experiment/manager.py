@@ -17,7 +17,7 @@ from rl_training.registry import get_spec
 
 if TYPE_CHECKING:
     from rl_training.data.offline_dataset import TransitionDataset
-    from rl_training.runtime.callbacks import Callback
+    from rl_training.runtime.callbacks import CallbackLike
     from rl_training.runtime.checkpoints.checkpoint import Checkpoint
     from rl_training.runtime.loop import TrainingResult
     from rl_training.runtime.progress import Reporter
@@ -88,7 +88,7 @@ class ExperimentManager:
         resume: bool = False,
         overwrite: bool = False,
         checkpoint: "Checkpoint | None" = None,
-        callbacks: "Sequence[Callback]" = (),
+        callbacks: "Sequence[CallbackLike]" = (),
         dataset: "TransitionDataset | None" = None,
         reporter: "Reporter | None" = None,
     ) -> "TrainingResult":
@@ -241,7 +241,10 @@ def finetune_config(checkpoint: "Checkpoint", block: Mapping[str, Any], where: s
     if get_spec(str(config.get("algo"))).online:
         raise ConfigError(f"{where}: {config['algo']} already learns online; set a larger budget instead")
     begun = {"from_step": checkpoint.step} if checkpoint.env_step is None else config["finetune"]
-    return make_config({**config, "early_stopping": None, "finetune": {**begun, **block}}, where)
+    online = {**begun, **block}
+    if online.get("env_id") == config.get("env_id"):
+        online["env_id"] = None  # the run's own, whether named or not
+    return make_config({**config, "early_stopping": None, "finetune": online}, where)
 
 
 def locate(run: str | Path) -> tuple[Path | None, Path | None]:
@@ -256,6 +259,22 @@ def locate(run: str | Path) -> tuple[Path | None, Path | None]:
     if not path.is_dir():
         raise CheckpointError(f"{path}: there is no run or checkpoint here; pass a run directory or one of its checkpoints")
     return path, None
+
+
+def check_replaceable(path: Path) -> None:
+    """Refuse a path that holds anything but a complete checkpoint outside a run."""
+    from rl_training.runtime.checkpoints.checkpoint import FORMAT_VERSION
+    from rl_training.storage import read_files
+
+    try:
+        run_dir, named = locate(path)
+        if named is not None:
+            read_files(path, FORMAT_VERSION)
+    except CheckpointError as error:
+        raise ConfigError(f"{path}: is not a complete checkpoint, so it is not replaced ({error})") from None
+    if named is None or run_dir is not None:
+        what = "is not a checkpoint" if named is None else f"belongs to the run {run_dir}"
+        raise ConfigError(f"{path}: {what}, so it is not replaced; choose another path")
 
 
 def run_status(path: Path) -> str | None:

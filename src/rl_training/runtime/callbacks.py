@@ -1,31 +1,42 @@
 """Callbacks: user code that the loop calls, with state that is saved and resumed."""
 
+import inspect
+import operator
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
+import numpy as np
+
 from rl_training.config.run import EarlyStoppingConfig
 from rl_training.envs.evaluation import Evaluation
+from rl_training.errors import ConfigError
+
+Rows = Sequence[dict[str, Any]]
+Stop = Collection[int] | bool | None
+"""What a hook returns: None or True continues, False stops the run, members are stopped one by one."""
 
 
 class Callback:
     """Called by the loop at its hooks; override what you need.
 
-    A callback must depend only on its arguments and its state, or a resumed run will not repeat the uninterrupted one:
-    return all state from `state_dict`, as plain JSON values.
+    Every hook may stop training: return False to stop all members, or the members to stop; None and True continue. What
+    stops is evaluated and saved first. A callback must depend only on its arguments and its state, or a resumed run will
+    not repeat the uninterrupted one: return all state from `state_dict`, as plain JSON values.
     """
 
-    def on_start(self, learner: Any) -> None:
+    def on_start(self, learner: Any) -> Stop:
         """Receive the learner before the first step; read it, do not change it."""
 
-    def on_log(self, step: int, rows: Sequence[dict[str, Any]]) -> None:
-        """Receive the metric rows just written, one per active member."""
+    def on_log(self, step: int, rows: Rows) -> Stop:
+        """Receive the metric rows of training, or of held-out data, just written; one per active member."""
 
-    def on_evaluation(self, step: int, evaluation: Evaluation, active: Collection[int]) -> Collection[int]:
-        """Receive an evaluation; return the members to stop."""
-        del step, evaluation, active
-        return ()
+    def on_evaluation(self, step: int, evaluation: Evaluation, active: Collection[int]) -> Stop:
+        """Receive an evaluation in the environment."""
 
-    def on_checkpoint(self, step: int, path: str) -> None:
+    def on_metrics(self, step: int, rows: Rows) -> Stop:
+        """Receive all metric rows just written, those of evaluations too; a plain function is called here."""
+
+    def on_checkpoint(self, step: int, path: str) -> Stop:
         """Receive the path of a checkpoint just written."""
 
     def state_dict(self) -> dict[str, Any]:
@@ -34,6 +45,61 @@ class Callback:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore the state that `state_dict` returned."""
+
+
+class FunctionCallback(Callback):
+    """Calls a plain function `f(step, rows)` with all metric rows."""
+
+    def __init__(self, function: Callable[[int, Rows], Any]) -> None:
+        self.function = function
+
+    def on_metrics(self, step: int, rows: Rows) -> Stop:
+        """Return what the function returns."""
+        answer: Stop = self.function(step, rows)
+        return answer
+
+
+CallbackLike = Callback | Callable[[int, Rows], Any]
+"""A Callback, or a function `f(step, rows)`."""
+
+
+def as_callbacks(given: CallbackLike | Sequence[CallbackLike] | None) -> list[Callback]:
+    """Return the callbacks of an argument: none, one, or a list of them, each a Callback or a function."""
+    if given is None:
+        return []
+    return [_as_callback(one) for one in (given if isinstance(given, Sequence) else [given])]
+
+
+def _as_callback(given: Any) -> Callback:
+    if isinstance(given, Callback):
+        return given
+    if isinstance(given, type) or not callable(given):
+        raise ConfigError(
+            f"callback = {given!r} is not legal: must be a Callback or a list of them; functions f(step, rows) count as such"
+        )
+    try:
+        inspect.signature(given).bind(0, [])
+    except (TypeError, ValueError):
+        raise ConfigError(f"callback = {given!r} is not legal: a function is called as f(step, rows)") from None
+    return FunctionCallback(given)
+
+
+def call_hook(callbacks: Sequence[Callback], hook: str, active: Sequence[int], *arguments: Any) -> set[int]:
+    """Call a hook of every callback; return the active members that their answers stop."""
+    stopped: set[int] = set()
+    for callback in callbacks:
+        answer = getattr(callback, hook)(*arguments)
+        stopped |= _stopped(answer, active, f"{hook} of {type(callback).__name__}")
+    return stopped
+
+
+def _stopped(answer: Any, active: Sequence[int], where: str) -> set[int]:
+    if answer is None or isinstance(answer, bool | np.bool_):
+        return set(active) if answer is not None and not answer else set()
+    try:
+        return {operator.index(member) for member in answer} & set(active)
+    except TypeError:
+        raise ConfigError(f"{where} returned {answer!r}: return False to stop, the members to stop, or None") from None
 
 
 class EarlyStopping(Callback):
@@ -81,9 +147,10 @@ class EarlyStopping(Callback):
         self._waited = {int(member): int(value) for member, value in state["waited"].items()}
 
 
-def early_stopping(rule: EarlyStoppingConfig | None) -> list[Callback]:
-    """Return the callback that a config's rule requests, if any."""
-    return [] if rule is None else [EarlyStopping(rule.patience, rule.min_delta, rule.threshold)]
+def all_callbacks(rule: EarlyStoppingConfig | None, given: Sequence[CallbackLike]) -> list[Callback]:
+    """Return the callback that a config's rule requests, if any, and those given."""
+    own: list[Callback] = [] if rule is None else [EarlyStopping(rule.patience, rule.min_delta, rule.threshold)]
+    return own + as_callbacks(given)
 
 
 def callback_states(callbacks: Sequence[Callback]) -> list[dict[str, Any]]:

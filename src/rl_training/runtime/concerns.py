@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from rl_training.config.shared_knobs import LearnerKnobs
+from rl_training.runtime.policy_check import predictable
 
 _MORE_AT_BOUND = 0.10  # the policy may be at a bound this much more often than the data
 _FLAT = 0.10  # a policy whose spread is below this share of the data's hardly reacts to the state
@@ -59,7 +60,7 @@ def _saturation(figures: Mapping[str, float], closer: str) -> list[Concern]:
 
 def _flatness(figures: Mapping[str, float], closer: str) -> list[Concern]:
     own, logged = figures["spread"], figures["spread_data"]
-    if own >= _FLAT * logged or not _predictable(figures):
+    if own >= _FLAT * logged or not predictable(figures):
         return []
     text = f"it hardly reacts to the observations: its actions spread over {own:.1%} of the range, the logged ones over "
     return [Concern("constant-policy", f"{text}{logged:.1%}. {closer}, or train longer")]
@@ -67,17 +68,12 @@ def _flatness(figures: Mapping[str, float], closer: str) -> list[Concern]:
 
 def _distance(figures: Mapping[str, float], closer: str) -> list[Concern]:
     own, constant = figures["action_distance"], figures["constant_distance"]
-    if own <= constant or not _predictable(figures):
+    if own <= constant or not predictable(figures):
         return []
     text = (
         f"its actions are {own:.1%} of the range away from the logged ones, the best constant action {constant:.1%}: in most "
     )
     return [Concern("far-from-data", f"{text}states it does what nobody tried. {closer}, or train longer")]
-
-
-def _predictable(figures: Mapping[str, float]) -> bool:
-    """Whether the logged actions follow from the observations at all; random ones do not."""
-    return figures["cloning_distance"] < 0.95 * figures["constant_distance"]
 
 
 Losses = Mapping[str, float]

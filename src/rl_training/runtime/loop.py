@@ -1,10 +1,10 @@
 """The training loop: it advances in chunks up to the next due hook, and can be interrupted anywhere and resumed exactly.
 
 At a boundary the order is fixed: watchdog, log row, then (unless a stop was requested) evaluation, callbacks, checkpoint.
-A checkpoint taken because of a signal records that the later hooks of its step are still pending.
+A checkpoint taken because of a signal records that the later hooks of its step are still pending. Members that a callback
+stops, at whatever hook, are evaluated at that boundary and then frozen, before its checkpoint is written.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,11 +19,11 @@ from rl_training.data.transforms import Transforms
 from rl_training.envs.evaluation import FINAL_EPISODES, TRAINING_EPISODES, Evaluation, evaluate_policy
 from rl_training.errors import CheckpointError, DatasetError, DivergedError, StorageError
 from rl_training.faults import fault_point
-from rl_training.runtime.callbacks import Callback, callback_states, early_stopping, restore_callbacks
+from rl_training.runtime.callbacks import CallbackLike, all_callbacks, call_hook, callback_states, restore_callbacks
 from rl_training.runtime.checkpoints.checkpoint import Checkpoint, CheckpointStore
 from rl_training.runtime.execution.steps import Executor
 from rl_training.runtime.held_out import HeldOutReport
-from rl_training.runtime.metrics import JsonLines, Stopwatch
+from rl_training.runtime.metrics import JsonLines, Stopwatch, finite
 from rl_training.runtime.phases.base import Phase, position_of
 from rl_training.runtime.policy_check import Figures
 from rl_training.runtime.population import Combination, MemberRecord, Population, combinations, restored_records
@@ -68,7 +68,7 @@ class LoopParts:
     run_dir: Path
     signals: SignalWatch
     reporter: Reporter
-    callbacks: Sequence[Callback] = field(default_factory=tuple)
+    callbacks: Sequence[CallbackLike] = field(default_factory=tuple)
     resume_from: Checkpoint | None = None
     continue_metrics: bool = False
 
@@ -80,7 +80,8 @@ class TrainingLoop:
         self.parts, self.config, self.learner = parts, parts.config, parts.learner
         self.position = 0  # in the unit of total_timesteps
         self.total = parts.phases[-1].last
-        self.callbacks = [*early_stopping(self.config.early_stopping), *parts.callbacks]
+        self.callbacks = all_callbacks(self.config.early_stopping, parts.callbacks)
+        self.stopping: set[int] = set()  # members that a callback stops at this boundary
         self.best_mean: float | None = None
         self.evaluation: Evaluation | None = None
         self.hooks_pending = False
@@ -108,11 +109,10 @@ class TrainingLoop:
             self._begin()
             watch = Stopwatch(self.position)
             self.parts.reporter.start(self.position, self.total)
-            for callback in self.callbacks:
-                callback.on_start(self.learner)
+            self._call("on_start", self.learner)
             if self.parts.resume_from is not None and not self.parts.continue_metrics:
                 self._save(best=False)  # a run that starts from another run's checkpoint has one of its own from the start
-            if self.hooks_pending:
+            if self.hooks_pending or self.stopping:
                 self._evaluate_and_save()
             while not self._finished():
                 phase = self._phase_to(self.position + 1)
@@ -164,7 +164,7 @@ class TrainingLoop:
             raise
 
     def _finished(self) -> bool:
-        return self.position >= self.total or not self.population.active
+        return self.position >= self.total or self.stopping.issuperset(self.population.active)
 
     def _next_boundary(self, phase: Phase) -> int:
         """The next position at which a hook may be due: a function of the config and the position alone."""
@@ -174,8 +174,8 @@ class TrainingLoop:
         return min(phase.last, *(phase.first + (inside // interval + 1) * interval for interval in intervals))
 
     def _due(self, interval: int) -> bool:
-        phase = self._phase
-        return (self.position - phase.first) % interval == 0 or self.position == phase.last or self._finished()
+        phase, ending = self._phase, self._finished() or bool(self.stopping)
+        return ending or self.position == phase.last or (self.position - phase.first) % interval == 0
 
     def _after_chunk(self, metrics: Metrics, watch: Stopwatch) -> None:
         self._guard_against_divergence(metrics)
@@ -223,8 +223,19 @@ class TrainingLoop:
         ]
         self.metrics.write(rows)
         self.timings.write([watch.lap(self.position, self._counters)])
-        for callback in self.callbacks:
-            callback.on_log(self._count, rows)
+        self._call("on_log", self._count, rows)
+        self._call("on_metrics", self._count, rows)
+
+    def _call(self, hook: str, *arguments: Any) -> None:
+        """Call a hook of every callback, and note the members it stops."""
+        self.stopping |= call_hook(self.callbacks, hook, self.population.active, *arguments)
+
+    def _stop_members(self) -> None:
+        """Freeze the members that callbacks stop."""
+        stopped, self.stopping = sorted(self.stopping & set(self.population.active)), set()
+        if stopped:
+            self.population.freeze(stopped, "stopped", self._count)
+            self._write_events(stopped, "stopped")
 
     @property
     def _count(self) -> int:
@@ -252,14 +263,24 @@ class TrainingLoop:
         return {**summary, **({"return": sum(returns) / len(returns)} if returns else {}), **distance}
 
     def _evaluate_and_save(self) -> None:
-        improved = False
-        if self.config.env_id is not None and self.population.active and self._due(self.config.eval_interval):
-            improved = self._evaluate(self.config.env_id)
-        if self.held_out is not None and self.population.active and self._due(self.config.eval_interval):
-            self._validate(self.held_out)
+        measured = bool(self.population.active) and self._due(self.config.eval_interval)
+        improved = measured and self._measure()
+        self._stop_members()
         self.hooks_pending = False
         if improved or self._due(self.config.checkpoint_interval):
             self._save(best=improved)
+        if self.stopping:  # by a callback that saw this checkpoint
+            improved = not measured and self._measure()
+            self._stop_members()
+            self._save(best=improved)
+
+    def _measure(self) -> bool:
+        """Evaluate in the environment and on held-out data; return whether the mean return is the best so far."""
+        env_id = self._phase.env_id
+        improved = env_id is not None and self._evaluate(env_id)
+        if self.held_out is not None:
+            self._validate(self.held_out)
+        return improved
 
     def _evaluate(self, env_id: str) -> bool:
         """Evaluate every member, call the callbacks, and return whether the mean is the best so far."""
@@ -267,25 +288,13 @@ class TrainingLoop:
         fault_point("evaluation:done")
         self.evaluation, active = evaluation, self.population.active
         means = evaluation.member_means
-        self.metrics.write(
-            {
-                **self._row(member),
-                "eval/return_mean": means[member],
-                "eval/return_std": float(evaluation.returns[member].std()),
-                "eval/length_mean": float(evaluation.lengths[member].mean()),
-            }
-            for member in active
-        )
+        rows = [{**self._row(member), **evaluation.metrics(member)} for member in active]
+        self.metrics.write(rows)
         self.population.record_evaluation(self._count, means)
         mean = self.population.mean_return()
         self.parts.reporter.note(f"{self._now}: mean return {mean:.1f}" + self._spread(means, active))
-        for callback in self.callbacks:
-            chosen = callback.on_evaluation(self._count, evaluation, active)
-            stopped = sorted({int(member) for member in (() if chosen is None else chosen)} & set(active))
-            if stopped:
-                self.population.freeze(stopped, "stopped", self._count)
-                self._write_events(stopped, "stopped")
-                active = self.population.active
+        self._call("on_evaluation", self._count, evaluation, active)
+        self._call("on_metrics", self._count, rows)
         improved = self.best_mean is None or mean > self.best_mean
         self.best_mean = mean if improved else self.best_mean
         return improved
@@ -304,9 +313,8 @@ class TrainingLoop:
 
     def _final_evaluation(self) -> Evaluation | None:
         """The evaluation behind the table of a sweep; None without a sweep or an environment."""
-        if self.config.sweep is None or self.config.env_id is None:
-            return None
-        return self._episodes(self.config.env_id, FINAL_EPISODES)
+        env_id = self._phase.env_id
+        return None if self.config.sweep is None or env_id is None else self._episodes(env_id, FINAL_EPISODES)
 
     def _validate(self, report: HeldOutReport) -> None:
         """Log losses on held-out rows and what the policy does there."""
@@ -314,13 +322,13 @@ class TrainingLoop:
         labels = {member: self.population.records[member].label for member in active}
         found = report.evaluate(self.learner, labels, last=self._finished())
         rows = [
-            _finite({**self._row(member), **{f"validation/{name}": value for name, value in found[member].items()}})
+            finite({**self._row(member), **{f"validation/{name}": value for name, value in found[member].items()}})
             for member in active
         ]
         self.metrics.write(rows)
         self.parts.reporter.note(f"{self._now}: held out: {report.line(active)}")
-        for callback in self.callbacks:
-            callback.on_log(self._count, rows)
+        self._call("on_log", self._count, rows)
+        self._call("on_metrics", self._count, rows)
 
     @staticmethod
     def _spread(means: Sequence[float], active: Sequence[int]) -> str:
@@ -349,8 +357,7 @@ class TrainingLoop:
         for one in self.parts.phases:
             one.prune_files(self.store.referenced_segments)
         self.parts.reporter.saved(self._now)
-        for callback in self.callbacks:
-            callback.on_checkpoint(self._count, str(self.last_checkpoint))
+        self._call("on_checkpoint", self._count, str(self.last_checkpoint))
         return self.last_checkpoint
 
     def _state(self) -> dict[str, Any]:
@@ -361,6 +368,7 @@ class TrainingLoop:
             "seeds": list(self.learner.model.seeds),
             **self._counters,
             "hooks_pending": self.hooks_pending,
+            "stopping": sorted(self.stopping),
             "recent_metrics": self.recent,
             "members": self.population.state(),
             "best_mean": self.best_mean,
@@ -385,12 +393,8 @@ class TrainingLoop:
         if self.held_out is not None:
             self.held_out.restore(state.get("held_out", {}))
         self.hooks_pending = bool(state["hooks_pending"])
+        self.stopping = set(state.get("stopping", ()))
         restore_callbacks(self.callbacks, state["callbacks"], self.parts.reporter.warn)
         if self.parts.continue_metrics:
             self.store.rewind(checkpoint.path)  # before the metrics are cut, so that `latest` never points past their end
         self.metrics.cut(int(state["metrics_bytes"]) if self.parts.continue_metrics else 0)
-
-
-def _finite(row: dict[str, Any]) -> dict[str, Any]:
-    """The row without NaN and inf, which JSON cannot hold: a held-out loss may overflow where the training loss does not."""
-    return {name: value for name, value in row.items() if not isinstance(value, float) or math.isfinite(value)}

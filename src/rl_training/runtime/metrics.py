@@ -2,13 +2,14 @@
 
 import contextlib
 import json
+import math
 import os
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from rl_training.errors import CheckpointError
+from rl_training.errors import CheckpointError, StorageError
 from rl_training.faults import fault_point
 from rl_training.storage import storage_error
 
@@ -71,6 +72,31 @@ class JsonLines:
         with contextlib.suppress(OSError):
             if self._opened is not None:
                 self._opened.close()
+
+
+def finite(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row without NaN and inf, which JSON cannot hold: a loss may overflow on held-out rows alone."""
+    return {name: value for name, value in row.items() if not isinstance(value, float) or math.isfinite(value)}
+
+
+def read_rows(path: Path, length: int, member: int | None = None) -> list[dict[str, Any]]:
+    """Return the rows in the first `length` bytes of a metrics file; those of one member as a solo run writes them."""
+    try:
+        with path.open("rb") as stream:
+            text = stream.read(length)
+        rows = [json.loads(line) for line in text.splitlines()]
+        if any(type(row["member"]) is not int for row in rows):
+            raise ValueError
+    except OSError as error:
+        raise StorageError(f"{path}: cannot be read: {error.strerror}") from error
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise CheckpointError(f"{path}: is damaged; use a copy of the checkpoint outside its run") from None
+    if len(text) < length:
+        raise CheckpointError(f"{path}: is shorter than the checkpoint recorded ({length:,} bytes), so it was changed")
+    if member is None:
+        return rows
+    mine = [{**row, "member": 0} for row in rows if row["member"] == member]
+    return [{name: value for name, value in row.items() if not name.startswith("knob/")} for row in mine]
 
 
 class Stopwatch:

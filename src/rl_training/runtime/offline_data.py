@@ -12,22 +12,28 @@ from rl_training.config.run import RunConfig
 from rl_training.data.dataset_loaders import read_dataset
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.data.offline_mixers import mix_datasets
-from rl_training.data.processing import RunData, process_dataset
+from rl_training.data.processing import Fitted, RunData, process_dataset
 from rl_training.data.reading.guards import check_size
 from rl_training.data.row_view import RowView
 from rl_training.data.spaces import Spaces
 from rl_training.data.subsets import filter_view, split_views
+from rl_training.data.transforms import Transforms
 from rl_training.doctor.doctor import quick_findings
 from rl_training.envs.environments import environment_spaces, infer_env_spaces
 from rl_training.envs.recipes import make_dataset
-from rl_training.errors import ConfigError, DatasetError
-from rl_training.runtime.policy_check import PolicyCheck, ReturnLimits
+from rl_training.errors import CheckpointError, ConfigError, DatasetError
+from rl_training.runtime.checkpoints.checkpoint import Checkpoint
+from rl_training.runtime.policy_check import REFERENCE_ROWS, LoggedRows, PolicyCheck, ReturnLimits, predictable
 from rl_training.runtime.progress import Reporter
 from rl_training.runtime.validation import Validation
 
 DEFAULT_FRACTION = 0.1  # of the episodes are held out where a run has no environment to be evaluated in
 _FEW_EPISODES = 10  # below this, parts of episodes are held out instead of whole ones
 _FEWEST_ROWS = 10  # of an episode that is divided
+_UNPREDICTABLE = (
+    "the logged actions hardly follow from the observations (cloning is {cloning_distance:.1%} of the range away from them, "
+    "the best constant {constant_distance:.1%}), as if they were random: a policy's distance to them says nothing"
+)
 _MAX_WARNINGS = 6
 _MOST_BOUNDS = 12
 
@@ -49,8 +55,12 @@ def offline_data(
     stop_if_requested: Callable[[], None],
     *,
     returns_to_go: bool = False,
+    checkpoint: Checkpoint | None = None,
 ) -> OfflineData:
-    """Return the data of a run; report its origin, the doctor's findings and what is held out."""
+    """Return the data of a run; report its origin, the doctor's findings and what is held out.
+
+    For a run that continues from a `checkpoint` the data must be the same, and is processed as it was then.
+    """
     if dataset is None:
         dataset = build_offline_dataset(config, stop_if_requested)
     if dataset.origin:
@@ -69,16 +79,31 @@ def offline_data(
             reporter.warn("the validation data is the training data itself, so its losses are meaningless")
     elif held_out.fraction:
         train, held = split_views(dataset, held_out.fraction, held_out.seed)
-    data = process_offline_dataset(train, config, returns_to_go=returns_to_go, spaces=_joint_spaces(dataset, held))
+    known = None if checkpoint is None else _as_before(checkpoint, fingerprint)
+    spaces = _joint_spaces(dataset, held)
+    data = process_offline_dataset(train, config, returns_to_go=returns_to_go, spaces=spaces, like=known)
     validation = None
     if held is not None:
         other_data = process_offline_dataset(held, config, returns_to_go=returns_to_go, like=data)
         rows = VALIDATION_ROWS if held_out is None else held_out.max_rows
-        check = PolicyCheck(other_data, rows, ReturnLimits.of(train), data)
+        reference = LoggedRows.of(data, REFERENCE_ROWS)
+        check = PolicyCheck(LoggedRows.of(other_data, rows), ReturnLimits.of(train), reference)
         validation = Validation(other_data, config.algo_kwargs.batch_size, rows, data, check)
+        if not predictable(check.references):
+            reporter.note(_UNPREDICTABLE.format(**check.references))
     _report_bounds(dataset, data.spaces, config, reporter)
     _note_held_out(config, reporter, held, train)
     return OfflineData(dataset, data, validation, fingerprint)
+
+
+def _as_before(checkpoint: Checkpoint, fingerprint: str) -> Fitted:
+    """The spaces and transforms of a checkpoint; they, not later defaults or environments, decide what its policy means."""
+    if (then := checkpoint.state["dataset_fingerprint"]) != fingerprint:
+        raise DatasetError(f"the data has changed since the checkpoint: {fingerprint} now, {then} then")
+    try:
+        return Fitted(Spaces.from_json(checkpoint.state["spaces"]), Transforms.from_tensors(checkpoint.tensors))
+    except (KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(f"{checkpoint.path}: does not describe a run of this package: {error}") from error
 
 
 def _default_split(dataset: TransitionDataset) -> tuple[RowView, RowView | None]:
@@ -127,7 +152,7 @@ def process_offline_dataset(
     config: RunConfig[Any],
     *,
     returns_to_go: bool = False,
-    like: RunData | None = None,
+    like: RunData | Fitted | None = None,
     spaces: Spaces | None = None,
 ) -> RunData:
     """Return the data normalised and packed; actions are scaled to [-1, 1] by the environment's bounds, or the recorded ones.
@@ -195,8 +220,10 @@ def _report_bounds(dataset: TransitionDataset, spaces: Spaces, config: RunConfig
 def _note_held_out(config: RunConfig[Any], reporter: Reporter, held: RowView | None, train: RowView) -> None:
     if held is not None:
         reporter.note(
-            f"held out: {len(held):,} rows, {len(train):,} to learn from; losses on held-out rows are `validation/...`"
+            f"held out: {len(held):,} rows, {len(train):,} to learn from; figures on held-out rows are `validation/...`"
         )
-    if config.env_id is None:
-        rest = "only held-out losses are reported" if held is not None else "nothing is held out either"
-        reporter.note(f"no environment (env_id is null): evaluation is skipped, {rest}")
+    if config.final_env_id is None:
+        rest = (
+            "the policy is compared with held-out actions" if held is not None else "and nothing is held out to check it on"
+        )
+        reporter.note(f"no environment (env_id is null): returns cannot be measured, {rest}")

@@ -4,6 +4,7 @@ Without an environment this is all that can be known of a policy. Each figure ha
 the best constant action, a plain regression of the actions on the observations (cloning), the data itself.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,14 +14,16 @@ from numpy.typing import NDArray
 
 from rl_training.algorithms.learner import Learner
 from rl_training.config.shared_knobs import CriticKnobs
+from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.data.processing import RunData, spread_rows
 from rl_training.data.regression import Regression
 from rl_training.data.returns import compute_returns_to_go
 from rl_training.data.row_view import RowView
 from rl_training.data.spaces import Spaces
+from rl_training.data.transforms import Transforms
 
 AT_BOUND = 0.99  # of the way from the middle of a range to its end: there and beyond, an action counts as at a bound
-_REFERENCE_ROWS = 20_000  # rows that the cloning reference is fitted on
+REFERENCE_ROWS = 20_000  # rows that the cloning reference is fitted on
 _RETURN_ROWS = 1_000_000  # rows whose returns are computed
 _CHUNK = 4096  # rows scored at once
 
@@ -59,31 +62,53 @@ class ReturnLimits:
         return float(returns.min()), float(returns.max())
 
 
-class PolicyCheck:
-    """Scores policies on rows of one dataset, always the same rows."""
+@dataclass(frozen=True)
+class LoggedRows:
+    """Observations and actions as a learner sees them, and how to translate them."""
 
-    def __init__(self, data: RunData, rows: int, limits: ReturnLimits, reference: RunData | None = None) -> None:
-        self._observations, self._actions = _sample(data, rows)
-        self._spaces, self._transforms, self._limits = data.spaces, data.transforms, limits
+    observations: torch.Tensor  # (rows, observation_dim)
+    actions: Numbers  # (rows, learned_dim), in [-1, 1] inside the bounds
+    spaces: Spaces
+    transforms: Transforms
+
+    @classmethod
+    def of(cls, data: RunData, most: int) -> "LoggedRows":
+        """Return rows spread evenly over processed data."""
+        columns = data.layout.columns(spread_rows(data, most))
+        actions = columns["actions"].numpy().astype(np.float64)
+        return cls(columns["observations"], actions, data.spaces, data.transforms)
+
+    @classmethod
+    def raw(cls, dataset: TransitionDataset, most: int, spaces: Spaces, transforms: Transforms) -> "LoggedRows":
+        """Return rows spread evenly over a dataset; its actions may lie outside the bounds."""
+        rows = np.unique(np.linspace(0, len(dataset) - 1, min(len(dataset), most)).astype(np.int64))
+        observations = torch.from_numpy(transforms.observations(dataset.observations[rows]))
+        actions = spaces.normalize_actions(dataset.actions[rows]).astype(np.float64)
+        return cls(observations, actions, spaces, transforms)
+
+
+class PolicyCheck:
+    """Scores policies on rows of one dataset, always the same rows.
+
+    Plain cloning is a regression fitted on the rows of `reference`; without one, on every other row.
+    """
+
+    def __init__(self, rows: LoggedRows, limits: ReturnLimits, reference: LoggedRows | None = None) -> None:
+        self._observations, self._actions = rows.observations, rows.actions
+        self._spaces, self._transforms, self._limits = rows.spaces, rows.transforms, limits
         self._reached: dict[float, tuple[float, float]] = {}
         self.references = self._reference_figures(self._cloned(reference))
 
     def __len__(self) -> int:
         return len(self._actions)
 
-    @property
-    def predictable(self) -> bool:
-        """Whether the observations say anything about the logged actions."""
-        return self.references["cloning_distance"] < 0.95 * self.references["constant_distance"]
-
-    def _cloned(self, reference: RunData | None) -> Numbers:
-        """What plain cloning does in these rows: a regression on the reference, or on the other half of the rows."""
+    def _cloned(self, reference: LoggedRows | None) -> Numbers:
+        """What plain cloning does in these rows."""
         here = self._observations.numpy()
         if reference is not None:
-            observations, actions = _sample(reference, _REFERENCE_ROWS)
-            guess = Regression(observations.numpy(), actions)(here)
+            guess = Regression(reference.observations.numpy(), reference.actions)(here)
         elif len(here) > 1:
-            first, second = np.array_split(np.arange(len(here)), 2)
+            first, second = np.arange(0, len(here), 2), np.arange(1, len(here), 2)
             guess = np.empty_like(self._actions)
             for fitted, wanted in ((first, second), (second, first)):
                 guess[wanted] = Regression(here[fitted], self._actions[fitted])(here[wanted])
@@ -140,10 +165,9 @@ class PolicyCheck:
         return {name: float(value) for name, value in {**values, **returns}.items()}
 
 
-def _sample(data: RunData, rows: int) -> tuple[torch.Tensor, Numbers]:
-    """Observations and actions as learners see them, of rows spread evenly over the data."""
-    columns = data.layout.columns(spread_rows(data, rows))
-    return columns["observations"], columns["actions"].numpy().astype(np.float64)
+def predictable(figures: Mapping[str, float]) -> bool:
+    """Return whether the logged actions follow from the observations at all; random ones do not."""
+    return figures["cloning_distance"] < 0.95 * figures["constant_distance"]
 
 
 def _gamma(learner: Learner[Any, Any], member: int) -> float:

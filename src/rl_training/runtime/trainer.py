@@ -12,10 +12,10 @@ from rl_training.config.run import RunConfig
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.data.transforms import Transforms
 from rl_training.envs.environments import infer_env_spaces
-from rl_training.errors import CheckpointError, ConfigError, DatasetError, StorageError
+from rl_training.errors import CheckpointError, ConfigError, StorageError
 from rl_training.registry import get_spec
 from rl_training.runtime.build_learner import build_learner
-from rl_training.runtime.callbacks import Callback
+from rl_training.runtime.callbacks import CallbackLike
 from rl_training.runtime.checkpoints.checkpoint import Checkpoint
 from rl_training.runtime.execution.mode import applied, check_execution, resolve_device, resolve_execution
 from rl_training.runtime.execution.steps import Executor
@@ -31,7 +31,7 @@ from rl_training.runtime.signals import SignalWatch
 class TrainOptions:
     """What a trainer takes in addition to its config."""
 
-    callbacks: Sequence[Callback] = ()
+    callbacks: Sequence[CallbackLike] = ()
     dataset: TransitionDataset | None = None
     resume_from: Checkpoint | None = None
     continue_metrics: bool = False
@@ -120,17 +120,20 @@ def _out_of_memory_reported() -> Any:
 
 def _data(config: RunConfig[Any], options: TrainOptions, signals: SignalWatch, reporter: Reporter) -> OfflineData | None:
     """The data of a run, checked to be that of its checkpoint; None where the run learns from the environment alone."""
-    spec, checkpoint = get_spec(config.algo), options.resume_from
+    spec = get_spec(config.algo)
     if not spec.takes_data:
         if options.dataset is not None:
             raise ConfigError(f"{config.algo} learns online and takes no dataset")
         return None
     returns_to_go = "returns_to_go" in spec.needs
-    found = offline_data(config, options.dataset, reporter, signals.raise_if_stopped, returns_to_go=returns_to_go)
-    known = found.fingerprint if checkpoint is None else checkpoint.state.get("dataset_fingerprint")
-    if known != found.fingerprint:
-        raise DatasetError(f"the data has changed since the checkpoint: {found.fingerprint} now, {known} then")
-    return found
+    return offline_data(
+        config,
+        options.dataset,
+        reporter,
+        signals.raise_if_stopped,
+        returns_to_go=returns_to_go,
+        checkpoint=options.resume_from,
+    )
 
 
 def _differences(checkpoint: Checkpoint, now: dict[str, Any]) -> str:

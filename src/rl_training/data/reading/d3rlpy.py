@@ -12,6 +12,7 @@ from rl_training.data.reading.base import Candidate, Reader
 from rl_training.data.reading.guards import check_size, hdf5_array, hdf5_bytes, open_hdf5
 from rl_training.data.reading.hdf5 import flat_arrays
 from rl_training.data.reading.reading import Arrays, Reading
+from rl_training.data.reading.source_rows import SourceRows
 from rl_training.errors import DatasetError
 
 _OLD = ("observations", "actions", "rewards", "terminals", "episode_terminals")
@@ -70,7 +71,7 @@ def _read_old(path: Path, options: ReadOptions) -> Reading:
         "rewards belong to the row before, so an episode of L rows is L - 1 transitions",
         "ends: `terminals` are true ends, other `episode_terminals` time limits",
     ]
-    return Reading(str(path), "d3rlpy HDF5, old layout", values, notes)
+    return Reading(str(path), "d3rlpy HDF5, old layout", values, notes, source_rows=SourceRows(rows.astype(np.int64)))
 
 
 def _read_current(path: Path, options: ReadOptions) -> Reading:

@@ -21,6 +21,7 @@ def member_of(checkpoint: Checkpoint, member: int) -> Checkpoint:
         "best_mean": record["best_return"],
         "recent_metrics": {name: [values[member]] for name, values in state.get("recent_metrics", {}).items()},
         "callbacks": [EarlyStopping.of_member(entry, member) for entry in state["callbacks"]],
+        "stopping": [0] if member in state.get("stopping", ()) else [],
         "metrics_bytes": 0,
     }
     if checkpoint.env_step is not None:

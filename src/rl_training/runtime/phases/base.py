@@ -22,6 +22,7 @@ class Phase(ABC):
     """
 
     unit = "step"  # name of the unit in messages
+    env_id: str | None = None  # the environment in which the phase is evaluated
 
     def __init__(self, steps: GradientSteps, schedules: Mapping[str, str], length: int) -> None:
         self.steps, self.length, self.first = steps, length, 0

@@ -16,6 +16,7 @@ from rl_training.data.returns import compute_returns_to_go
 from rl_training.data.spaces import Spaces
 from rl_training.data.transforms import Transforms
 from rl_training.envs.collector import Collector
+from rl_training.envs.environments import check_fits, infer_env_spaces, unused_range
 from rl_training.errors import ConfigError
 from rl_training.runtime.batches.prefetch import PrefetchedBatches, dataset_batches
 from rl_training.runtime.execution.steps import GradientSteps
@@ -48,19 +49,25 @@ class PhaseBuilder:
             self.reporter.note(f"data: {batches.location}")
         steps_per_epoch = -(-len(self.data) // batch_size)
         phase = OfflinePhase(GradientSteps(self.learner, batches), schedules, length(steps_per_epoch))
+        phase.env_id = self.config.env_id
         return self.stack.enter_context(closing(phase))
 
     def online(
         self, plan: OnlinePlan, schedules: dict[str, str], capacity: int, prior: ProcessedDataset | None
     ) -> OnlinePhase:
         """Return interaction with the environment; `prior` data is stored in the replay buffer with what is collected."""
-        config, model = self.config, self.learner.model
-        if config.env_id is None:
+        config, model, env_id = self.config, self.learner.model, self.config.final_env_id
+        if env_id is None:
             raise ConfigError(f"{config.algo} learns in an environment: set env_id")
+        own = infer_env_spaces(env_id)
+        check_fits(self.spaces, own, env_id)
+        if note := unused_range(self.spaces, own, env_id):
+            self.reporter.note(note)
         returns = None if prior is None else _returns(prior, config.algo_kwargs)
         buffer = _buffer(self.learner, min(capacity, plan.env_steps), prior, returns)
-        collector = Collector(config.env_id, model.seeds, self.spaces, self.transforms)
+        collector = Collector(env_id, model.seeds, self.spaces, self.transforms)
         phase = OnlinePhase(self.learner, plan, schedules, buffer, collector, self.replay_dir, self.reporter.warn)
+        phase.env_id = env_id
         return self.stack.enter_context(closing(phase))
 
 

@@ -75,8 +75,8 @@ def guess_columns(found: Sequence[str], source: str) -> ColumnMap:
     if not guess["observations"] or not guess["actions"] or "reward" not in guess:
         shown = ", ".join(found[:20]) + (", ..." if len(found) > 20 else "")
         raise DatasetError(
-            f"{source}: cannot infer the roles of its columns; name them, such as "
-            f"`columns: {{observations: 'obs_*', actions: [u], reward: r, episode: run}}`. Found: {shown or 'none'}"
+            f"{source}: cannot infer the roles of its columns; name them (`columns`, or --columns map.yaml), such as "
+            f"`{{observations: 'obs_*', actions: [u], reward: r, episode: run}}`. Found: {shown or 'none'}"
         )
     return ColumnMap(**guess)
 
@@ -153,9 +153,8 @@ def _computed(text: str, found: Sequence[str], source: str) -> Expression:
     try:
         expression = parse(text)
     except ExpressionError as error:
-        near = did_you_mean(text, found)
-        if near or re.fullmatch(r"[\w.*?\[\]]*", text):  # a misspelt name or a pattern without a match, rather than a formula
-            raise DatasetError(f"{source}: there is no column `{text}`.{near}") from None
+        if re.fullmatch(r"[\w\s.*?\[\]%°]*", text):  # a misspelt name or a pattern without a match, rather than a formula
+            raise DatasetError(f"{source}: there is no column `{text}`.{did_you_mean(text, found)}") from None
         raise DatasetError(f"{source}: `{_short(text)}` is neither a column nor an expression: {error}") from None
     for name, position in expression.columns.items():
         if name not in found:

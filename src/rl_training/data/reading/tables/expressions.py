@@ -84,7 +84,7 @@ def column(name: str) -> Expression:
 def parse(text: str) -> Expression:
     """Return the parsed expression, or an ExpressionError that names the fault and its position."""
     if len(text) > MAX_LENGTH:
-        raise ExpressionError(f"is longer than {MAX_LENGTH} characters")
+        raise ExpressionError(f"it is longer than {MAX_LENGTH} characters")
     parser = _Parser(text)
     steps = parser.whole()
     return Expression(text.strip(), tuple(steps), parser.columns)
@@ -218,7 +218,7 @@ class _Parser:
     def _deeper(self, rule: Callable[[], list[_Step]]) -> list[_Step]:
         self._depth += 1
         if self._depth > MAX_DEPTH:
-            raise ExpressionError(f"is nested more than {MAX_DEPTH} deep")
+            raise ExpressionError(f"it is nested more than {MAX_DEPTH} deep")
         steps = rule()
         self._depth -= 1
         return steps

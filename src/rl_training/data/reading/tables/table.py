@@ -62,8 +62,8 @@ class _Table:
         episode, time = ((chosen[r], loaded.as_written[chosen[r]]) if r in chosen else None for r in ("episode", "time"))
         self._order, cuts = row_order(places, episode, time, source, self.notes)
         self._age = _age(cuts)
-        flags = [self._column(selection.single[role]) for role in FLAGS if role in selection.single]
-        self._age = _age(np.logical_or.reduce([cuts, *(np.nan_to_num(flag) != 0.0 for flag in flags)]))
+        flags = [self._flag(role) for role in FLAGS if role in selection.single]
+        self._age = _age(np.logical_or.reduce([cuts, *flags]))
         self._kept = self._age >= max(one.source.reach for one in selection.all)
         if not self._kept.any():
             raise DatasetError(f"{source}: no row is left: every episode is shorter than `diff` and `lag` look back")
@@ -97,6 +97,20 @@ class _Table:
             (name,) = one.source.columns
             return self._numbers(name, np.float32)[self._order]
         return one.source.evaluate({name: self._ordered[name] for name in one.source.columns}, self._age).astype(np.float32)
+
+    def _flag(self, role: str) -> NDArray[np.bool_]:
+        """A flag of every row; anything but 0 and 1 is refused, except where `diff` or `lag` has no value."""
+        one = self._selection.single[role]
+        values = self._column(one)
+        bad = ~np.isin(values, (0.0, 1.0)) & (self._age >= one.source.reach)
+        if bad.any():
+            row = int(np.flatnonzero(bad)[0])
+            where = self._as_found.place(int(self._order[row]))
+            raise DatasetError(
+                f"{self._source}: `{one.name}` marks ends (`{role}`) and is {values[row]:g} in {where}: 0 or 1 is needed, "
+                "or a condition such as `x > 5`"
+            )
+        return np.asarray(values == 1.0)
 
     @cached_property
     def _ordered(self) -> dict[str, NDArray[np.float64]]:

@@ -1,0 +1,52 @@
+"""What the policies of a run do on logged data: the report of `rl-training evaluate RUN --data PATH`."""
+
+from typing import Any
+
+from rl_training.api.policy import Policy
+from rl_training.config.blocks import VALIDATION_ROWS
+from rl_training.data.dataset_loaders import load_dataset
+from rl_training.data.offline_dataset import TransitionDataset
+from rl_training.data.row_view import RowView
+from rl_training.errors import ConfigError, DatasetError
+from rl_training.runtime.concerns import concerns
+from rl_training.runtime.policy_check import LoggedRows, PolicyCheck, ReturnLimits
+
+_READ_ALIKE = ("columns", "ends", "next_observations", "reward_lag", "reward_lag_across", "on_bad_rows", "action_scale")
+
+
+def load_like_training(policy: Policy, source: Any, columns: Any = None) -> TransitionDataset:
+    """Return a dataset read as that of the run was: a table with its column map, unless `columns` is given."""
+    if isinstance(source, TransitionDataset):
+        return source
+    parts = [part for part in getattr(policy.config.algo_kwargs, "dataset", ()) if part.path is not None]
+    known = {name: getattr(parts[0], name) for name in _READ_ALIKE} if parts else {}
+    if columns is not None or known.get("columns") is None:
+        return load_dataset(source, **{**known, "columns": columns})
+    try:
+        return load_dataset(source, **known)
+    except ConfigError:  # the run's data was a table, this is not
+        return load_dataset(source, **{**known, "columns": None})
+
+
+def data_report(policy: Policy, data: TransitionDataset, rows: int = VALIDATION_ROWS) -> dict[str, Any]:
+    """Return for each member the figures of `PolicyCheck.figures` on logged data, and what is doubtful about them."""
+    spaces = policy.spaces
+    if (data.observation_dim, data.action_dim) != (spaces.observation_dim, spaces.action_dim):
+        raise DatasetError(
+            f"the data has {data.observation_dim} observations and {data.action_dim} actions, "
+            f"the policy {spaces.observation_dim} and {spaces.action_dim}"
+        )
+    for own, other in ((spaces.observation_names, data.observation_names), (spaces.action_names, data.action_names)):
+        if own and other and own != other:
+            raise DatasetError(f"the columns of the data are {', '.join(other)}, those of the policy {', '.join(own)}")
+    check = PolicyCheck(LoggedRows.raw(data, rows, spaces, policy.transforms), ReturnLimits.of(RowView(data)))
+    members = [
+        {
+            "member": number,
+            "seed": policy.members[number].seed,
+            "figures": figures,
+            "concerns": [{"code": one.code, "text": one.text} for one in concerns(figures, policy.learner.knobs)],
+        }
+        for number, figures in enumerate(check.figures(policy.learner))
+    ]
+    return {"algo": policy.config.algo, "step": policy.learner.step, "rows": len(check), "members": members}

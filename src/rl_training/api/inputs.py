@@ -1,0 +1,83 @@
+"""Observations and actions that users pass: one or many, in recorded order or by name."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from rl_training.data.spaces import Names
+from rl_training.errors import ConfigError, did_you_mean
+
+_MAX_LISTED = 12  # names in a message
+
+RowsLike = ArrayLike | Mapping[str, Any] | Sequence[Mapping[str, Any]] | Any
+"""Numbers (dim,) or (batch, dim), a mapping from names to numbers or to arrays, a list of mappings, or a DataFrame."""
+
+
+def rows_of(given: RowsLike, what: str, dim: int, names: Names | None) -> NDArray[np.float32]:
+    """Return finite rows, (dim,) or (batch, dim), in recorded order; `what` names them in messages, in the singular."""
+    if isinstance(given, list | tuple) and given and all(isinstance(row, Mapping) for row in given):
+        rows = [rows_of(row, what, dim, names) for row in given]
+        if any(row.ndim != 1 for row in rows):
+            raise ConfigError(f"a list of mappings has one {what} each, with one number for each name")
+        return np.stack(rows)
+    values = _in_order(given, what, names) if _is_named(given) else given
+    try:
+        array = np.asarray(values, dtype=np.float32)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ConfigError(f"{what}s are not an array of numbers: {error}") from None
+    if array.ndim not in (1, 2) or array.shape[-1] != dim or array.size == 0:
+        raise ConfigError(f"{what}s have shape {array.shape}; ({dim},) or (batch, {dim}) is needed")
+    if not np.isfinite(array).all():
+        raise ConfigError(f"{what}s hold NaN or inf")
+    return array
+
+
+def _keys(given: Any) -> list[Any]:
+    """The names that a mapping, a DataFrame or one of its rows has."""
+    return list(given.columns if hasattr(given, "columns") else given.keys())
+
+
+def _is_named(given: Any) -> bool:
+    if isinstance(given, Mapping):
+        return True
+    has_keys = hasattr(given, "columns") or hasattr(given, "keys")
+    return has_keys and any(isinstance(key, str) for key in _keys(given))  # a frame without names has numbers as columns
+
+
+def _in_order(given: Any, what: str, names: Names | None) -> NDArray[np.float64]:
+    """The columns of a mapping or table in recorded order; a mapping has no others, a table may."""
+    if names is None:
+        raise ConfigError(f"this policy was trained without names of its {what}s; pass numbers in the recorded order")
+    keys = _keys(given)
+    missing = [name for name in names if name not in keys]
+    unknown = [key for key in keys if key not in names] if missing or isinstance(given, Mapping) else []
+    if isinstance(given, Mapping) and unknown:
+        close = did_you_mean(str(unknown[0]), missing or names)
+        raise ConfigError(f"unknown {what} {unknown[0]!r}.{close} There are {_listed(names)}")
+    if missing:
+        close = did_you_mean(missing[0], [str(key) for key in unknown])
+        raise ConfigError(f"{what} `{missing[0]}` is missing.{close} Needed are {_listed(names)}")
+    columns = {name: _numbers(given[name], name, what) for name in names}
+    lengths = {name: len(column) for name, column in columns.items() if column.ndim}
+    if len(set(lengths.values())) > 1:
+        listed = ", ".join(f"`{name}` {length}" for name, length in lengths.items())
+        raise ConfigError(f"the {what}s differ in length: {listed}")
+    return np.stack(np.broadcast_arrays(*columns.values()), axis=-1)
+
+
+def _listed(names: Names) -> str:
+    more = f", and {len(names) - _MAX_LISTED} more" if len(names) > _MAX_LISTED else ""
+    return ", ".join(names[:_MAX_LISTED]) + more
+
+
+def _numbers(value: Any, name: str, what: str) -> NDArray[np.float64]:
+    try:
+        numbers = np.asarray(value)
+    except (TypeError, ValueError, OverflowError):  # ragged lists, for example
+        numbers = np.asarray(None)
+    if numbers.dtype.kind not in "fiu" or numbers.ndim > 1:
+        shown = repr(value).splitlines()[0][:60]
+        raise ConfigError(f"{what} `{name}` = {shown} is not a number, nor one number per row")
+    return numbers.astype(np.float64)

@@ -1,0 +1,175 @@
+"""Datasets of several files: folders, globs, lists."""
+
+import numpy as np
+import pytest
+
+from rl_training.data import load_dataset, read_dataset, save_dataset
+from rl_training.errors import DatasetError
+from tests.helpers import small_arrays, small_dataset
+from tests.logs import episodes, table, transitions, write_csv, write_hdf5, write_minari
+
+LOG = episodes((7, 5, 9, 4))
+
+
+def rows_of(*chosen, log=LOG):
+    whole = table(transitions([log[k] for k in chosen]), next_observations=False)
+    return {name: column for name, column in whole.items() if name != "episode"}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Four episodes in four files, whose natural order is not the alphabetical one, among files that are no data."""
+    root = tmp_path / "logs"
+    root.mkdir()
+    for position, name in enumerate(("run1", "run2", "run9", "run10")):
+        write_csv(root / f"{name}.csv", rows_of(position))
+    (root / "README.txt").write_text("Recorded by hand, in May\n")
+    (root / "map.yaml").write_text("observations: [a, b]\n")
+    (root / ".DS_Store").write_bytes(b"\0\1")
+    (root / "broken.csv").write_bytes(b"")
+    return root
+
+
+def test_folders_globs_and_lists_are_one_dataset(folder, tmp_path):
+    data = load_dataset(folder)
+    expected = transitions(LOG, keep_unknown=False)
+    for field in ("observations", "actions", "rewards", "next_observations", "terminals", "timeouts"):
+        assert np.array_equal(getattr(data, field), expected[field]), field
+    assert data.observation_names == ("obs_0", "obs_1", "obs_2")
+    files = [folder / f"run{k}.csv" for k in (1, 2, 9, 10)]
+    same = [
+        f"{folder}/",
+        f"{folder}/*.csv",
+        f"{folder}/run*",
+        files,
+        [str(file) for file in files],
+        [f"{folder}/run?.csv", files[3]],
+    ]
+    assert {load_dataset(source).fingerprint for source in same} == {data.fingerprint}
+    assert load_dataset(files[::-1]).fingerprint != data.fingerprint  # the order counts
+    assert "read as 4 files of CSV, run1.csv to run10.csv" in data.origin
+    assert "4 other files are skipped (.DS_Store, broken.csv, map.yaml, ...)" in data.origin
+
+
+def test_every_file_begins_an_episode(tmp_path):
+    """Without any mark of an end, and though the last row of one file continues in the next."""
+    columns = {"obs_0": np.arange(10.0), "action_0": np.linspace(0, 1, 10), "reward": np.arange(10.0)}
+    for part in (0, 1):
+        write_csv(tmp_path / f"{part}.csv", {name: column[part * 5 : part * 5 + 5] for name, column in columns.items()})
+    data = load_dataset(tmp_path)
+    assert data.observations[:, 0].tolist() == [0, 1, 2, 3, 5, 6, 7, 8]
+    assert data.timeouts.tolist() == [False, False, False, True] * 2
+    assert "2 last rows of cut episodes are left out" in data.origin
+
+
+def test_rows_are_named_by_file_and_line(folder):
+    path = folder / "run9.csv"
+    lines = path.read_text().splitlines()
+    column = lines[0].split(",").index("reward")
+    cells = lines[4].split(",")
+    path.write_text("\n".join([*lines[:4], ",".join([*cells[:column], "", *cells[column + 1 :]]), *lines[5:]]) + "\n")
+    with pytest.raises(DatasetError, match=r"`rewards` is NaN or inf in 1 rows .first: run9.csv line 5."):
+        load_dataset(folder)
+    places = read_dataset(folder).source_rows
+    assert places.names[2] == "run9.csv"
+    assert places.label(int(np.flatnonzero(places.files == 2)[0])) == "run9.csv line 2"
+
+
+def test_options_hold_for_every_file(folder):
+    data = load_dataset(folder, ends="timeouts", action_low=[-3, -3], action_high=[3, 3])
+    assert not data.terminals.any()
+    assert data.action_high.tolist() == [3, 3]
+    assert len(load_dataset(folder, reward_lag=1)) == sum(len(episode["actions"]) - 1 for episode in LOG)
+
+
+def test_arrays_are_joined_too(tmp_path):
+    arrays = small_arrays()
+    for name in ("b2", "b10"):
+        write_hdf5(tmp_path / f"{name}.h5", arrays)
+    data = load_dataset(tmp_path)
+    assert len(data) == 2 * len(arrays["rewards"])
+    assert data.observation_names is None
+    mixed = load_dataset([tmp_path / "b2.h5", save_dataset(small_dataset(), tmp_path.parent / "store")])
+    assert len(mixed) == len(data)
+
+
+def test_a_folder_that_is_a_dataset_is_read_as_one(tmp_path):
+    store = save_dataset(small_dataset(), tmp_path / "store")
+    assert load_dataset(store).records is not None
+    assert "Minari" in load_dataset(write_minari(tmp_path / "minari", LOG) or tmp_path / "minari").origin
+
+
+def test_a_name_with_brackets_is_a_file(tmp_path):
+    path = write_csv(tmp_path / "run[1].csv", rows_of(0))
+    assert load_dataset(path).fingerprint == load_dataset(str(path)).fingerprint
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"obs_3": 1.0}, r"b.csv: its observations differ from those of a.csv: `obs_3` is new"),
+        ({"obs_2": None, "action_7": 0.5}, "its observations differ from those of a.csv: `obs_2` is missing"),
+        ({"action_1": None}, "its actions differ from those of a.csv: `action_1` is missing"),
+    ],
+)
+def test_files_must_agree_in_columns(tmp_path, change, message):
+    rows = rows_of(0)
+    write_csv(tmp_path / "a.csv", rows)
+    values = {name: value for name, value in change.items() if value is not None}
+    other = {name: column for name, column in rows.items() if change.get(name, 0) is not None}
+    other |= {name: [value] * len(rows["reward"]) for name, value in values.items()}
+    write_csv(tmp_path / "b.csv", other)
+    with pytest.raises(DatasetError, match=message):
+        load_dataset(tmp_path)
+
+
+def test_the_same_columns_in_another_order_are_refused_where_no_order_is_named(tmp_path):
+    rows = {"obs_b": np.arange(5.0), "obs_a": np.ones(5), "action_0": np.linspace(0, 1, 5), "reward": np.ones(5)}
+    write_csv(tmp_path / "1.csv", rows)
+    write_csv(tmp_path / "2.csv", {name: rows[name] for name in ("obs_a", "obs_b", "action_0", "reward")})
+    with pytest.raises(DatasetError, match="2.csv: its observations are those of 1.csv in another order"):
+        load_dataset(tmp_path)
+    named = {"observations": ["obs_a", "obs_b"], "actions": "action_0", "reward": "reward"}
+    assert load_dataset(tmp_path, columns=named).observation_names == ("obs_a", "obs_b")
+
+
+def test_widths_of_arrays_must_agree(tmp_path):
+    for name, width in (("a", 3), ("b", 4)):
+        np.savez(tmp_path / f"{name}.npz", **small_arrays(observation_dim=width))
+    with pytest.raises(DatasetError, match=r"b.npz: its observations differ from those of a.npz: \(4,\) instead of \(3,\)"):
+        load_dataset(tmp_path)
+
+
+def test_memory_is_limited_over_the_sum(folder):
+    bytes_of_one = 4 * (folder / "run9.csv").stat().st_size
+    with pytest.raises(DatasetError, match=r"up to run\d+.csv: holds .* more than max_dataset_bytes"):
+        load_dataset([folder / "run9.csv"] * 40, max_bytes=bytes_of_one)
+
+
+@pytest.mark.parametrize(
+    ("make", "source", "message"),
+    [
+        (lambda root: None, "", "holds no data files: it is empty"),
+        (lambda root: None, "*.csv", "matches no file"),
+        (lambda root: None, "absent/*.csv", "matches no file"),
+        (lambda root: (root / "README.md").write_text("a, b"), "", r"holds no data files \(README.md skipped\)"),
+        (lambda root: (root / "inner").mkdir(), "", r"folders inside it are not searched, but a glob such as '.*/\*/\*.csv'"),
+        (lambda root: (root / "a.png").write_bytes(b"\x89PNG\r\n\x1a\n"), "", "a.png is an image; images are not supported"),
+        (
+            lambda root: (write_csv(root / "a.csv", rows_of(0)), np.savez(root / "b.npz", **small_arrays())),
+            "",
+            "holds files of several formats .1 csv, 1 npz.",
+        ),
+    ],
+)
+def test_folders_without_data_are_one_line(tmp_path, make, source, message):
+    make(tmp_path)
+    with pytest.raises(DatasetError, match=message) as caught:
+        load_dataset(f"{tmp_path}/{source}")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("source", [[], None, 5, [None], ["a.csv", 3]])
+def test_other_sources_are_refused(source):
+    with pytest.raises(DatasetError, match="a dataset is a path, a list of paths"):
+        load_dataset(source)
