@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from rl_training.data.row_blocks import column_range
 from rl_training.doctor.evidence import CheckInput, Rows
-from rl_training.doctor.findings import Finding
+from rl_training.doctor.findings import Finding, option
 
 HUGE = 1e6
 _FEWEST_LEVELS = 1000  # of single precision in a column; with fewer its digits are lost
@@ -16,13 +16,14 @@ _MOST_COLUMNS = 256  # that are searched for outliers and stuck sensors
 _STUCK_ROWS, _STUCK_RUNS = 100, 20  # a run this long, and this many times as long as 99 % of the others
 _MOST_RESTS = 2  # long runs; a column with more of them rests now and then
 _PLACEHOLDERS = (-9999.0, -999.0, -99.0, 9999.0, 99999.0, -99999.0, -32768.0, 32767.0)
-BLANK = "make these cells empty (NaN) and add --on-bad-rows drop"
+DROP = option(on_bad_rows="drop")
+BLANK = f"make these cells empty (NaN) and add {DROP}"
 
 
 def check_finite(inputs: CheckInput) -> Iterator[Finding]:
     """NaN and inf."""
     for name, rows in inputs.bad.items():
-        fix = "fix the log, or leave these transitions out with --on-bad-rows drop"
+        fix = f"fix the log, or leave these transitions out with {DROP}"
         yield Finding("not-finite", "error", f"`{name}` holds NaN or inf in {inputs.some(rows)}", fix)
 
 
