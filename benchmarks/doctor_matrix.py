@@ -115,8 +115,8 @@ def limits_as_true_ends(log: Log, _draw: Draw) -> None:
     """Every time limit is stored as a true end."""
     lengths = np.diff(np.flatnonzero(_ends(log.arrays)), prepend=-1)
     limits = lengths[log.arrays["timeouts"][_ends(log.arrays)]]
-    if (limits == lengths.max()).sum() < 2:
-        raise Hidden("fewer than two time limits at one length")
+    if (limits == lengths.max()).sum() < max(2, len(limits) / 2):
+        raise Hidden("no common length of two time limits or more")
     log.arrays["terminals"] |= log.arrays["timeouts"]
     log.arrays["timeouts"][:] = False
 
