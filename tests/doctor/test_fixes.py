@@ -145,6 +145,16 @@ def test_overlaps_beside_true_ends(tmp_path, capsys):
     assert data.terminals.sum() == len(ends[::2])
 
 
+def test_shuffled_rows_of_a_table(tmp_path, capsys):
+    columns = table(plant(rows=1200))
+    order = np.random.Generator(np.random.Philox(0)).permutation(1200)
+    path = write_csv(tmp_path / "log.csv", {name: column[order] for name, column in columns.items()})
+    mapped = "{observations: 'obs_*', next_observations: 'next_obs_*', actions: [action_0], reward: reward, timeout: timeout"
+    finding = found(capsys, path, "--columns", mapped + "}")["next-observation-break"]
+    assert "order the rows by episode and time" in finding["fix"]
+    assert found(capsys, path, "--columns", mapped + ", episode: episode, time: time}") == {}
+
+
 def test_missing_ends_in_a_table(tmp_path, capsys):
     values = plant()
     columns = table(values, next_observations=False)

@@ -193,7 +193,7 @@ def test_the_cheap_part_of_the_doctor_speaks_up(tmp_path, capsys):
     arrays["observations"][:, 1] = arrays["next_observations"][:, 1] = 7.0
     np.savez(tmp_path / "d.npz", **arrays)
     tiny_run(tmp_path / "run", env_id=None, algo_kwargs={"dataset": {"path": str(tmp_path / "d.npz")}}, reporter=None)
-    assert "constant-column: `observations` column 1 is 7" in capsys.readouterr().err
+    assert "observation column 1 is 7" in capsys.readouterr().err
 
 
 def test_bounds_may_be_given(tmp_path):
