@@ -90,3 +90,10 @@ def test_an_algorithm_alone_is_a_config():
     (part,) = config.algo_kwargs.dataset
     assert part.path == (os.path.abspath("a.csv"), os.path.abspath("b.csv"))
     assert part.ends == "timeouts"
+
+
+@pytest.mark.parametrize("block", ["algo_kwargs: 3", "algo_kwargs: {dataset: 3}", "algo_kwargs: {dataset: [3]}"])
+def test_read_options_leave_faults_to_the_schema(tmp_path, block):
+    (tmp_path / "run.yaml").write_text(f"algo: iql\n{block}\n")
+    with pytest.raises(ConfigError, match=r"run.yaml:2: .*3"):
+        load_config(str(tmp_path / "run.yaml"), reading={"ends": "timeouts"})

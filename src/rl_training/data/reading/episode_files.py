@@ -60,7 +60,11 @@ def _sorted_out(text: str, entries: Sequence[Path], recognise: Recognise) -> Fou
     """The entries that hold data, all in one format; the others are skipped."""
     formats: dict[Path, str] = {}
     for entry in sorted(entries, key=natural_order):
-        if not _is_beside(entry) and (found := recognise(Candidate(entry))) is not None:
+        try:
+            found = None if _is_beside(entry) else recognise(Candidate(entry))
+        except OSError as error:
+            raise DatasetError(f"{entry}: cannot be read: {error.strerror or error}") from None
+        if found is not None:
             formats[entry] = found
     skipped = [entry for entry in sorted(entries, key=natural_order) if entry not in formats]
     if not formats:
