@@ -64,7 +64,9 @@ def test_a_resolved_list_of_files_resolves_to_itself(tmp_path):
         ({"algo_kwargs": {"dataset": {"path": "x", "gamma": 0.9}}}, "it belongs under `algo_kwargs.gamma`"),
         ({"algo_kwargs": {"dataset": {"path": "x", "reward": "r"}}}, "it belongs under `algo_kwargs.dataset.columns.reward`"),
         ({"env_steps": 5}, "it belongs under `finetune.env_steps`"),
-        ({"expectle": 0.7}, "unknown key `expectle`."),
+        ({"expectle": 0.7}, "unknown key `expectle`. Did you mean `algo_kwargs.expectile`?"),
+        ({"algo_kwargs": {"expectle": 0.7}}, "unknown key `algo_kwargs.expectle`. Did you mean `expectile`?"),
+        ({"algo_kwargs": {"seed": 3}}, "it belongs at the top level"),
     ],
 )
 def test_a_misplaced_key_is_told_where_it_belongs(values, fault):
