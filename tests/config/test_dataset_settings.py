@@ -44,7 +44,8 @@ def test_paths_of_other_kinds_are_refused_in_one_line(value):
 
 
 def test_a_resolved_list_of_files_resolves_to_itself(tmp_path):
-    columns = {"observations": ["a", {"error": "a - b"}], "actions": {"valve": "u / 100"}, "reward": "-abs(a - b)"}
+    texts = ["a", {"error": "a - b"}, "`Zone Temp: [C]` * 2 # 1", "- x", "1", {"on": "yes"}, "é, ü"]
+    columns = {"observations": texts, "actions": {"valve": "u / 100"}, "reward": "-abs(a - b)"}
     config = make_config({"algo": "iql", "algo_kwargs": {"dataset": {"path": ["x.csv", "y.csv"], "columns": columns}}})
     (tmp_path / "config.yaml").write_text(config.to_yaml())
     assert load_config(str(tmp_path / "config.yaml")) == config
