@@ -150,8 +150,8 @@ def test_functions_and_objects_mix_in_python():
 @pytest.mark.parametrize(
     ("callback", "words"),
     [
-        (EarlyStopping, "must be a Callback object, a function f\\(step, rows\\), or a list of them"),
-        ("stop", "must be a Callback object"),
+        (EarlyStopping, "must be a Callback or a list of them; functions f\\(step, rows\\) count as such"),
+        ("stop", "must be a Callback or a list of them"),
         ([3], "callback = 3 is not legal"),
         (lambda: False, "a function is called as f\\(step, rows\\)"),
         (lambda step, rows, extra: False, "a function is called as f\\(step, rows\\)"),

@@ -257,7 +257,7 @@ class ManagedAlgorithm:
 
     def __repr__(self) -> str:
         seeds = list(self.config.member_seeds)
-        return f"{type(self).__name__}(env_id={self.config.env_id!r}, seeds={seeds}, steps={self.num_timesteps})"
+        return f"{type(self).__name__}(env_id={self.config.final_env_id!r}, seeds={seeds}, steps={self.num_timesteps})"
 
 
 def _dataset_and_setting(

@@ -43,6 +43,7 @@ def inspect(
     from rl_training.doctor.doctor import examine
     from rl_training.doctor.inspection import summarize_dataset
     from rl_training.doctor.page import report_page
+    from rl_training.doctor.traces import episode_traces
     from rl_training.storage import replace_file
 
     read = read_dataset(path, reading.format, reading.options)
@@ -50,16 +51,18 @@ def inspect(
     if any(finding.code in ("not-finite", "malformed") for finding in findings):
         _show_findings(path, read.origin, findings, as_json)
         raise DatasetError(f"{path}: cannot be summarized until it is fixed")
-    summary = summarize_dataset(read.dataset())
+    dataset = read.dataset()
+    summary = summarize_dataset(dataset)
     target = None if html is None else Path(html)
     if target is not None:
         name = Path(path.removeprefix("minari:")).resolve().name
         _refuse_foreign_file(target)
-        replace_file(target, report_page(name, read.origin, summary, findings).encode())
+        page = report_page(name, read.origin, summary, findings, episode_traces(dataset))
+        replace_file(target, page.encode())
     if as_json:
-        page = str(target) if target else None
+        written = str(target) if target else None
         found = [finding.to_json() for finding in findings]
-        print(json.dumps({"path": path, "origin": read.origin, **summary, "findings": found, "html": page}))
+        print(json.dumps({"path": path, "origin": read.origin, **summary, "findings": found, "html": written}))
         return
     print(read.origin)
     _print_summary(summary)
@@ -306,9 +309,12 @@ def _print_summary(summary: dict[str, Any]) -> None:
     print(f"lengths  {lengths['min']:.0f} to {lengths['max']:.0f}, mean {lengths['mean']:.1f}")
     print(f"returns  {returns['min']:.4g} to {returns['max']:.4g}, mean {returns['mean']:.4g}, std {returns['std']:.4g}")
     print(f"         {_blocks(returns['histogram']['counts'])}")
-    for number, column in enumerate(summary["actions"]):
+    for column in summary["actions"]:
+        if column["min"] == column["max"]:
+            print(f"{column['label']} is always {column['min']:.6g}")
+            continue
         spans = f"{column['min']:.4g} to {column['max']:.4g} of {column['low']:.4g} to {column['high']:.4g}"
-        print(f"action {number} {_blocks(column['histogram']['counts'])} {spans}, {column['at_bounds']:.1%} at the bounds")
+        print(f"{column['label']} {_blocks(column['histogram']['counts'])} {spans}, {column['at_bounds']:.1%} at the bounds")
 
 
 def _blocks(counts: list[int]) -> str:

@@ -1,25 +1,33 @@
 """Are rewards stored in the rows they belong to? Decided from the data alone.
 
-Two tests, each a regression of rewards on transitions (observation, action, next observation):
+Four tests, two of which regress rewards on transitions (observation, action, next observation):
 
-* Inside episodes: the reward of a row is far better explained by the transition before, or after, than by its own.
+* Payouts: rewards far from all others in the first rows of episodes, or in those before the last, belong to the last rows.
+* Rewards that go on smoothly across a seam, but step next to it inside an episode: the row at the seam holds another's.
 * At the seams between episodes. If neighbouring rewards are similar, a shift hardly shows inside, but it does at a seam: with
   rewards one row late, the first reward of an episode is explained by the last transition of the episode before, and not by
   its own; or it is a zero that belongs to no transition.
+* Inside episodes: the reward of a row is clearly better explained by the transition before, or after, than by its own.
+
+A reward of the state alone that is stored one row early is the reward of the next state, which is as good: nothing shows it.
 """
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-_FEATURES, _ROWS, _SEAMS = 300, 8000, 2000
-_FEWEST_ROWS, _FEWEST_SEAMS = 200, 8
+from rl_training.doctor.expectation import Numbers, Rows, explained_by
+
+_ROWS, _SEAMS = 6000, 2000
+_FEWEST_ROWS, _FEWEST_SEAMS, _FEWEST_PAYOUTS = 200, 8, 3
 _RARE = 0.05  # share of zeros among rewards below which a zero at every seam is no coincidence
-Numbers = NDArray[np.float64]
-Rows = NDArray[np.intp]
-Model = Callable[[Rows], Numbers]
+_BETTER, _FAR_BETTER, _CERTAIN = (
+    0.8,
+    0.6,
+    8.0,
+)  # ratio of errors that counts, that is an error; in standard errors of the mean
 
 
 @dataclass(frozen=True)
@@ -27,11 +35,9 @@ class Shift:
     """Rewards that are stored `lag` rows after the rows they belong to."""
 
     lag: int
-    own_error: float  # of rewards predicted from their own transitions
-    other_error: float  # predicted from the transitions they seem to belong to
-    rows: int  # how many rewards were tested
-    where: str
+    reason: str
     across: bool = False  # the shift crosses the seams between episodes
+    sure: bool = True
 
 
 def find_shift(
@@ -49,83 +55,106 @@ def find_shift(
     inside = np.ones(len(reward), dtype=bool)
     inside[last] = inside[first] = False
     pool = np.flatnonzero(inside)
-    spread = float(np.median(np.abs(reward - np.median(reward))))
-    if len(pool) < _FEWEST_ROWS or spread == 0.0:  # mostly one value: seams look the same wherever the rewards belong
+    if len(pool) < _FEWEST_ROWS or np.ptp(reward[pool]) == 0.0:
         return None
+    plain = _misplaced_payouts(reward, first, last, terminals[last]) or _smooth_across(reward, first, last, pool)
+    if plain is not None:
+        return plain
     draw = np.random.Generator(np.random.Philox(0))
-    chosen = np.sort(draw.permutation(pool)[: 2 * _ROWS])
-    regression = _Regression(observations, actions, next_observations, chosen, draw)
-    test = _ShiftTest(reward, regression, chosen[::2], chosen[1::2], spread)
+    chosen = np.sort(draw.permutation(pool)[:_ROWS])
+    test = _ShiftTest(reward, (observations, actions, next_observations), chosen)
     joins = ~terminals[last[:-1]] if (~terminals[last[:-1]]).sum() >= _FEWEST_SEAMS else np.ones(len(last) - 1, dtype=bool)
     before, after = last[:-1][joins][:_SEAMS], first[1:][joins][:_SEAMS]
     return test.at_seams(1, after, before) or test.at_seams(-1, before, after) or test.inside()
 
 
+def _misplaced_payouts(reward: Numbers, first: Rows, last: Rows, truly: NDArray[np.bool_]) -> Shift | None:
+    """Rewards that dwarf all others, in the rows after true ends or in those before."""
+    truly = truly if truly.any() else np.ones_like(truly)
+    before = last[truly & (last - first >= 2)] - 1
+    for lag, rows, where in ((1, first[1:][truly[:-1]], "first"), (-1, before, "last but one")):
+        others = np.ones(len(reward), dtype=bool)
+        others[rows] = others[0] = False
+        low, high = reward[others].min(), reward[others].max()
+        reach = high - low
+        far = (reward[rows] < low - reach) | (reward[rows] > high + reach)
+        if len(rows) >= _FEWEST_PAYOUTS and far.mean() > 0.9:
+            reason = f"in the {where} rows of {far.sum()} episodes they are far from all others ({low:.4g} to {high:.4g})"
+            return Shift(lag, f"{reason}, as the last ones may be", across=True)
+    return None
+
+
+def _smooth_across(reward: Numbers, first: Rows, last: Rows, inside: Rows) -> Shift | None:
+    """Rewards that go on smoothly from one episode to the next, but not from the edge row to its neighbour inside."""
+    before, after = last[:-1], first[1:]
+    long = (before - first[:-1] >= 2) & (last[1:] - after >= 2)
+    before, after = before[long], after[long]
+    if len(before) < _FEWEST_SEAMS:
+        return None
+    usual = float(np.median(np.abs(reward[inside] - reward[inside - 1])))
+    across = np.abs(reward[after] - reward[before])
+    for lag, edge in ((1, np.abs(reward[after] - reward[after + 1])), (-1, np.abs(reward[before] - reward[before - 1]))):
+        if np.median(across) <= 2.0 * usual and np.median(edge) > 5.0 * usual and (edge > across).mean() > 0.8:
+            steps = f"step by {np.median(across):.3g} from episode to episode and by {np.median(edge):.3g} next to it"
+            return Shift(lag, f"at {len(before)} seams they {steps}, where {usual:.3g} is usual", across=True)
+    return None
+
+
 class _ShiftTest:
     """Errors of rewards under the assumption that they belong to the row itself, the one before, or the one after."""
 
-    def __init__(self, reward: Numbers, regression: "_Regression", train: Rows, test: Rows, spread: float) -> None:
-        self._reward, self._test, self._spread = reward, test, spread
-        self._models = {lag: regression(train - lag, reward[train]) for lag in (-1, 0, 1)}
-        self._errors = {lag: self._error(lag, test, test - lag) for lag in self._models}
-
-    def _error(self, lag: int, rows: Rows, explained_by: Rows) -> float:
-        return float(np.median(np.abs(self._models[lag](explained_by) - self._reward[rows])))
+    def __init__(self, reward: Numbers, transitions: Sequence[NDArray[np.generic]], rows: Rows) -> None:
+        self._reward = reward
+        halves = (rows[::2], rows[1::2])
+        self._models = {lag: explained_by(transitions, halves[0] - lag, reward[halves[0]]) for lag in (-1, 0, 1)}
+        crossed = {lag: explained_by(transitions, halves[1] - lag, reward[halves[1]]) for lag in (-1, 0, 1)}
+        self._errors = {
+            lag: np.concatenate(
+                (
+                    np.abs(self._models[lag](halves[1] - lag) - reward[halves[1]]),
+                    np.abs(crossed[lag](halves[0] - lag) - reward[halves[0]]),
+                )
+            )
+            for lag in (-1, 0, 1)
+        }
+        self._spread = float(np.abs(reward[rows] - np.median(reward[rows])).mean())
+        self._zeros = float((reward[rows] == 0.0).mean())
 
     def inside(self) -> Shift | None:
-        """Test rows inside episodes."""
+        """Test rows inside episodes: a paired comparison of errors."""
         own = self._errors[0]
-        lag = min((1, -1), key=lambda lag: self._errors[lag])
+        lag = min((1, -1), key=lambda lag: float(self._errors[lag].mean()))
         other = self._errors[lag]
-        if other < 0.4 * own and other < 0.2 * self._spread and own > 0.02 * self._spread:
-            return Shift(lag, own, other, len(self._test), "inside episodes")
+        ratio = float(other.mean() / own.mean()) if own.any() else 1.0
+        gain = np.sqrt(own) - np.sqrt(other)  # no single row may decide
+        certain = float(gain.mean()) > _CERTAIN * float(gain.std()) / np.sqrt(len(gain))
+        if ratio < _BETTER and certain and own.mean() > 0.005 * self._spread:
+            return Shift(lag, _compared("inside episodes", len(own), own, other, lag), sure=ratio < _FAR_BETTER)
         return None
 
     def at_seams(self, lag: int, rows: Rows, neighbours: Rows) -> Shift | None:
         """Test the rewards of rows next to a seam against their neighbours across it."""
         if len(rows) < _FEWEST_SEAMS:
             return None
-        own, usual = self._error(0, rows, rows), self._errors[0]
-        if own < 2.0 * usual or own < 0.02 * self._spread or self._errors[lag] > 1.5 * usual:
-            return None  # its own transition explains the reward, at the seam or elsewhere
-        if not self._reward[rows].any() and (self._reward[self._test] == 0.0).mean() < _RARE:
-            return Shift(lag, own, usual, len(rows), "at the seams, where it is always 0")
+        own, usual = self._error(0, rows, rows), float(np.median(self._errors[0]))
+        if np.median(own) < 2.0 * usual or np.median(own) < 0.02 * self._spread:
+            return None  # its own transition explains the reward
+        if np.median(self._errors[lag]) > 2.0 * usual:
+            return None  # inside episodes the neighbour explains less
+        if not self._reward[rows].any() and self._zeros < _RARE:
+            return Shift(lag, _compared("at the seams, where it is always 0", len(rows), own, self._errors[0], lag))
         other = self._error(lag, rows, neighbours)
-        informed = self._errors[lag] < 0.8 * self._spread  # rewards that are pure noise say nothing
-        if informed and 2.0 * other < own and other < 1.5 * self._spread and own > 0.5 * self._spread:
-            return Shift(lag, own, other, len(rows), "at the seams between episodes", across=True)
+        informed = self._errors[lag].mean() < 0.8 * self._spread  # rewards that are pure noise say nothing
+        if informed and 2.0 * other.mean() < own.mean() and (other < own).mean() > 0.8 and own.mean() > 0.3 * self._spread:
+            return Shift(lag, _compared("at the seams between episodes", len(rows), own, other, lag), across=True)
         return None
 
+    def _error(self, lag: int, rows: Rows, explained_by: Rows) -> Numbers:
+        return np.abs(self._models[lag](explained_by) - self._reward[rows])
 
-class _Regression:
-    """Ridge regression on random features of standardised transitions: smooth, fast, and good enough to tell rows apart."""
 
-    def __init__(
-        self,
-        observations: NDArray[np.generic],
-        actions: NDArray[np.generic],
-        next_observations: NDArray[np.generic],
-        rows: NDArray[np.intp],
-        draw: np.random.Generator,
-    ) -> None:
-        self._parts = (observations, actions, next_observations)
-        raw = self._raw(rows)
-        self._mean, self._std = raw.mean(axis=0), raw.std(axis=0) + 1e-9
-        width = raw.shape[1]
-        self._weights = draw.normal(size=(width, _FEATURES)) * 0.75 / np.sqrt(width)
-        self._phases = draw.uniform(0.0, 2.0 * np.pi, _FEATURES)
-
-    def _raw(self, rows: NDArray[np.intp]) -> Numbers:
-        return np.concatenate([np.asarray(part[rows], dtype=np.float64) for part in self._parts], axis=1)
-
-    def _features(self, rows: NDArray[np.intp]) -> Numbers:
-        values = np.clip((self._raw(rows) - self._mean) / self._std, -5.0, 5.0)
-        waves = np.cos(values @ self._weights + self._phases)
-        return np.concatenate((np.ones((len(values), 1)), values, np.square(values), waves), axis=1)
-
-    def __call__(self, rows: NDArray[np.intp], targets: Numbers) -> Model:
-        """Return the function that predicts targets like these from the transitions of rows."""
-        inputs = self._features(rows)
-        normal = inputs.T @ inputs + 1e-3 * np.eye(inputs.shape[1])
-        weights = np.linalg.solve(normal, inputs.T @ targets)
-        return lambda wanted: np.asarray(self._features(wanted) @ weights)
+def _compared(where: str, count: int, own: Numbers, other: Numbers, lag: int) -> str:
+    errors = (
+        f"{own.mean():.3g} explained by its own transition, {other.mean():.3g} by the one {'before' if lag > 0 else 'after'}"
+    )
+    return f"{where} ({count} rewards) the error is {errors}"

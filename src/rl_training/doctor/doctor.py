@@ -4,17 +4,20 @@
 """
 
 import warnings
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rl_training.data.dataset_loaders import read_dataset
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.data.reading.reading import Reading
 from rl_training.data.row_blocks import bad_rows
 from rl_training.doctor.checks import QUICK_CHECKS, THOROUGH_CHECKS
-from rl_training.doctor.findings import CheckInput, Finding
+from rl_training.doctor.evidence import CheckInput
+from rl_training.doctor.findings import Finding
 from rl_training.envs.environments import EnvironmentSpaces, environment_spaces
 from rl_training.errors import DatasetError
 
@@ -34,26 +37,38 @@ def examine(source: Any, env_id: str | None = None) -> list[Finding]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            data = _zero_filled(reading, bad).dataset() if bad else reading.dataset()
+            whole = {name: _filled(array) if name in bad else array for name, array in reading.arrays.items()}
+            data = replace(reading, arrays=whole).dataset()
         marked = arrays["timeouts"] if reading.inferred is None else arrays["timeouts"] & ~reading.inferred
     except DatasetError as error:
         return [Finding("malformed", "error", str(error), "fix the file")]
-    inputs = CheckInput(data, arrays["terminals"], marked, reading.both_ends, bad, env)
+    inputs = CheckInput(data, arrays["terminals"], marked, reading.both_ends, bad, env, reading.source_rows)
     return _sorted(finding for check in (*QUICK_CHECKS, *THOROUGH_CHECKS) for finding in check(inputs))
 
 
 def _as_reading(source: Any) -> Reading:
     if isinstance(source, TransitionDataset):
-        return Reading(source.origin or "dataset", "dataset", source.fields(), [], source.action_low, source.action_high)
+        return Reading(
+            source=source.origin or "dataset",
+            format="dataset",
+            arrays=source.fields(),
+            action_low=source.action_low,
+            action_high=source.action_high,
+            observation_names=source.observation_names,
+            action_names=source.action_names,
+        )
     return read_dataset(source)
 
 
-def _zero_filled(reading: Reading, bad: Collection[str]) -> Reading:
-    """The reading with 0 for NaN and inf, so that everything else can be checked."""
-    arrays = {
-        name: np.nan_to_num(array, posinf=0.0, neginf=0.0) if name in bad else array for name, array in reading.arrays.items()
-    }
-    return Reading(reading.source, reading.format, arrays, [], reading.action_low, reading.action_high)
+def _filled(values: NDArray[Any]) -> NDArray[Any]:
+    """Each NaN or inf replaced by the last number above it, so that everything else can be checked; 0 if there is none."""
+    flat = values.reshape(len(values), -1)
+    finite = np.isfinite(flat)
+    last = np.maximum.accumulate(np.where(finite, np.arange(len(flat))[:, None], -1), axis=0)
+    first = np.argmax(finite, axis=0)
+    source = np.where(last >= 0, last, first)
+    whole = np.nan_to_num(np.take_along_axis(flat, source, axis=0), posinf=0.0, neginf=0.0)
+    return np.asarray(whole.reshape(values.shape))
 
 
 def quick_findings(dataset: TransitionDataset, env: EnvironmentSpaces | None = None) -> list[Finding]:

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.data.row_blocks import blocks, column_moments, column_range
+from rl_training.data.spaces import Names
 
 BINS = 40
 _MOST_COLUMNS = 64  # of observations, in charts
@@ -35,9 +36,18 @@ def summarize_dataset(dataset: TransitionDataset) -> dict[str, Any]:
         "returns": _described(returns),
         "return_trend": _trend(returns),
         "rewards": _described(np.asarray(dataset.rewards)),
-        "actions": _columns(dataset.actions, *_bounds(dataset)),
-        "observations": _columns(dataset.observations[:, :_MOST_COLUMNS]),
+        "actions": _labelled(_columns(dataset.actions, *_bounds(dataset)), dataset.action_names, "action"),
+        "observations": _labelled(
+            _columns(dataset.observations[:, :_MOST_COLUMNS]), dataset.observation_names, "observation"
+        ),
     }
+
+
+def _labelled(columns: list[dict[str, Any]], names: Names | None, kind: str) -> list[dict[str, Any]]:
+    """The columns with their names, and labels for people."""
+    known = (None,) * len(columns) if names is None else names[: len(columns)]
+    labels = [f"{kind} {number}" if name is None else f"{name} ({kind} {number})" for number, name in enumerate(known)]
+    return [{"name": name, "label": label, **c} for name, label, c in zip(known, labels, columns, strict=True)]
 
 
 def _bounds(dataset: TransitionDataset) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -97,7 +107,8 @@ def _columns(values: NDArray[Any], low: NDArray[Any] | None = None, high: NDArra
 
 
 def _unit(values: NDArray[Any], low: float, high: float) -> NDArray[Any]:
-    return (values - (high + low) / 2.0) / ((high - low) / 2.0)
+    """Values of a column between -1 and 1 by its bounds; 1 where it is held at one value."""
+    return (values - (high + low) / 2.0) / ((high - low) / 2.0) if high > low else np.ones_like(values)
 
 
 def _column_counts(values: NDArray[Any], low: NDArray[np.float64], high: NDArray[np.float64]) -> NDArray[np.int64]:

@@ -4,7 +4,9 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
+from rl_training.doctor.charts import histogram, lines, two_histograms
 from rl_training.doctor.findings import Finding
+from rl_training.doctor.traces import MOST_COLUMNS, Trace
 
 _STYLE = """
 :root{--ink:#1d2430;--soft:#5d6878;--paper:#f6f7f9;--card:#fff;--line:#dfe3e8;--bar:#3f6fd8;--end:#d2603a;
@@ -17,21 +19,27 @@ h2{font-size:17px;margin:36px 0 12px}p{margin:0 0 8px;color:var(--soft);overflow
 .grid{display:grid;gap:12px;grid-template-columns:repeat(auto-fill,minmax(240px,1fr))}
 .figures{grid-template-columns:repeat(auto-fill,minmax(132px,1fr))}
 .card{background:var(--card);border:1px solid var(--line);border-radius:8px;padding:12px 14px;min-width:0}
-.card b{display:block;font-size:22px;font-variant-numeric:tabular-nums}.card span{color:var(--soft);font-size:13px}
+.card b{display:block;font-size:20px;font-variant-numeric:tabular-nums;overflow-wrap:anywhere}
+.card span{color:var(--soft);font-size:13px}
 figure{margin:0}figcaption{font-size:13px;color:var(--soft);margin-bottom:6px}figcaption strong{color:var(--ink)}
 svg{display:block;width:100%;height:auto}.axis{font-size:10px;fill:var(--soft)}.bar{fill:var(--bar)}.end{fill:var(--end)}
-.curve{fill:none;stroke:var(--bar);stroke-width:1.5}.base{stroke:var(--line)}
+.curve{fill:none;stroke-width:1.2;stroke-linejoin:round;stroke-opacity:.85}
+.line0{stroke:var(--bar);background:var(--bar)}.line1{stroke:var(--good);background:var(--good)}
+.line2{stroke:var(--warn);background:var(--warn)}.line3{stroke:var(--end);background:var(--end)}
+.legend span{display:inline-block;margin-right:18px;font-size:13px}
+.legend i{display:inline-block;width:14px;height:3px;margin:0 6px 3px 0}.base{stroke:var(--line)}
 ul{list-style:none;padding:0;margin:0}li{background:var(--card);border:1px solid var(--line);
 border-left:4px solid var(--warn);border-radius:6px;padding:10px 14px;margin-bottom:8px;overflow-wrap:anywhere}
 li.error{border-left-color:var(--bad)}
 li code{font-weight:600}li em{display:block;font-style:normal;color:var(--soft)}.clean{color:var(--good)}
 """
 MARK = "<!-- made by rl-training data inspect -->"
-_WIDTH, _HEIGHT = 240, 84
 
 
-def report_page(title: str, origin: str, summary: Mapping[str, Any], findings: Sequence[Finding]) -> str:
-    """Return the page of a dataset: key figures, findings, and a chart of every distribution."""
+def report_page(
+    title: str, origin: str, summary: Mapping[str, Any], findings: Sequence[Finding], traces: Sequence[Trace]
+) -> str:
+    """Return the page of a dataset: key figures, findings, episodes over time, and a chart of every distribution."""
     ends = summary["ends"]
     figures = [
         (f"{summary['rows']:,}", "transitions"),
@@ -50,20 +58,25 @@ def report_page(title: str, origin: str, summary: Mapping[str, Any], findings: S
     ]
     cards = "".join(f"<div class=card><b>{escape(value)}</b><span>{escape(label)}</span></div>" for value, label in figures)
     charts = [
-        _chart("Return of an episode", summary["returns"]["histogram"]),
-        _chart("Length of an episode", summary["lengths"]["histogram"]),
-        _chart("Reward of a transition", summary["rewards"]["histogram"]),
-        _ends_chart(ends),
-        _curve("Return in the order of the data", summary["return_trend"]),
+        histogram("Return of an episode", summary["returns"]["histogram"]),
+        histogram("Length of an episode", summary["lengths"]["histogram"]),
+        histogram("Reward of a transition", summary["rewards"]["histogram"]),
+        two_histograms(
+            *("Where episodes end", "true ends in red, time limits in blue"),
+            *((ends["true_end_lengths"], ends["time_limit_lengths"]), ("end", "bar")),
+        ),
     ]
-    actions = [_chart(f"Action {i}", c["histogram"], _coverage(c)) for i, c in enumerate(summary["actions"])]
-    observations = [_chart(f"Observation {i}", c["histogram"], _moments(c)) for i, c in enumerate(summary["observations"])]
+    if summary["episodes"] > 1:
+        charts.append(lines("Return in the order of the data", [("line0", list(enumerate(summary["return_trend"])))]))
+    actions = [histogram(c["label"], c["histogram"], _coverage(c)) for c in summary["actions"]]
+    observations = [histogram(c["label"], c["histogram"], _moments(c)) for c in summary["observations"]]
     shown, total = len(summary["observations"]), summary["observation_dim"]
     more = f"<p>The first {shown} of {total} columns.</p>" if total > shown else ""
     return (
         f'<!doctype html>{MARK}<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
         f"<title>{escape(title)}</title><style>{_STYLE}</style><main><h1>{escape(title)}</h1><p>{escape(origin)}</p>"
         f'<div class="grid figures">{cards}</div><h2>Findings</h2>{_findings(findings)}'
+        f"<h2>Episodes over time</h2>{_over_time(traces, summary)}"
         f"<h2>Episodes and rewards</h2>{_grid(charts)}<h2>Actions</h2>{_grid(actions)}"
         f"<h2>Observations</h2>{more}{_grid(observations)}</main></html>\n"
     )
@@ -85,6 +98,8 @@ def _findings(findings: Sequence[Finding]) -> str:
 
 
 def _coverage(column: Mapping[str, Any]) -> str:
+    if column["min"] == column["max"]:
+        return f"always {column['min']:.4g}"
     return f"{column['coverage']:.0%} of the range seen, {column['at_bounds']:.1%} at the bounds"
 
 
@@ -92,67 +107,18 @@ def _moments(column: Mapping[str, Any]) -> str:
     return f"mean {column['mean']:.4g}, std {column['std']:.4g}"
 
 
-def _chart(caption: str, histogram: Mapping[str, Any], note: str = "") -> str:
-    return _figure(caption, note, _bars(histogram["counts"], "bar", max(histogram["counts"], default=0)), histogram["edges"])
-
-
-def _ends_chart(ends: Mapping[str, Any]) -> str:
-    """True ends and time limits by episode length, on one axis."""
-    both = [ends["true_end_lengths"], ends["time_limit_lengths"]]
-    edges = [edge for histogram in both for edge in histogram["edges"]]
-    if not edges:
-        return _figure("Where episodes end", "", "", [])
-    low, high = min(edges), max(edges)
-    tallest = max(max(histogram["counts"], default=0) for histogram in both)
-    bars = "".join(
-        _bars(histogram["counts"], style, tallest, histogram["edges"], low, high)
-        for histogram, style in zip(both, ("end", "bar"), strict=True)
+def _over_time(traces: Sequence[Trace], summary: Mapping[str, Any]) -> str:
+    """A chart per column with a line per episode, and what the lines are."""
+    legend = "".join(
+        f'<span><i class="line{number}"></i>{trace.role}: episode {trace.number}, {trace.length:,} steps, '
+        f"return {trace.total_reward:,.4g}, {'true end' if trace.ended else 'time limit'}</span>"
+        for number, trace in enumerate(traces)
     )
-    return _figure("Where episodes end", "true ends in red, time limits in blue", bars, [low, high])
-
-
-def _bars(
-    counts: Sequence[int],
-    style: str,
-    tallest: int,
-    edges: Sequence[float] | None = None,
-    low: float = 0.0,
-    high: float = 1.0,
-) -> str:
-    """Bars of equal width, or placed by their edges between low and high."""
-    positions = [i / len(counts) for i in range(len(counts) + 1)] if counts else []
-    if edges and high > low:
-        positions = [(edge - low) / (high - low) for edge in edges]
-    pieces = []
-    for i, count in enumerate(counts):
-        if count:
-            height = max(1.0, (_HEIGHT - 20) * count / tallest)
-            x, width = positions[i] * _WIDTH, max(1.0, (positions[i + 1] - positions[i]) * _WIDTH - 0.6)
-            top = _HEIGHT - 14 - height
-            pieces.append(
-                f'<rect class="{style}" x="{x:.1f}" y="{top:.1f}" width="{width:.1f}" height="{height:.1f}">'
-                f"<title>{count:,}</title></rect>"
-            )
-    return "".join(pieces)
-
-
-def _curve(caption: str, values: Sequence[float]) -> str:
-    low, high = min(values), max(values)
-    span = (high - low) or 1.0
-    steps = max(len(values) - 1, 1)
-    points = " ".join(
-        f"{_WIDTH * i / steps:.1f},{_HEIGHT - 16 - (_HEIGHT - 22) * (value - low) / span:.1f}"
-        for i, value in enumerate(values)
-    )
-    line = f'<polyline class="curve" points="{points}"/>'
-    return _figure(caption, f"from {low:,.4g} to {high:,.4g}", line, [])
-
-
-def _figure(caption: str, note: str, drawing: str, edges: Sequence[float]) -> str:
-    axis = f'<line class="base" x1="0" x2="{_WIDTH}" y1="{_HEIGHT - 13.5}" y2="{_HEIGHT - 13.5}"/>'
-    if len(edges):
-        axis += f'<text class="axis" x="0" y="{_HEIGHT - 3}">{edges[0]:.4g}</text>'
-        axis += f'<text class="axis" x="{_WIDTH}" y="{_HEIGHT - 3}" text-anchor="end">{edges[-1]:.4g}</text>'
-    text = f"<strong>{escape(caption)}</strong>" + (f"<br>{escape(note)}" if note else "")
-    drawn = f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(caption)}">{axis}{drawing}</svg>'
-    return f"<figure><figcaption>{text}</figcaption>{drawn}</figure>"
+    charts = [lines("Reward", [(f"line{n}", trace.reward) for n, trace in enumerate(traces)], " steps")]
+    for role in ("actions", "observations"):
+        for column, entry in enumerate(summary[role][:MOST_COLUMNS]):
+            curves = [(f"line{n}", getattr(trace, role)[column]) for n, trace in enumerate(traces)]
+            charts.append(lines(entry["label"], curves, " steps"))
+    wide = max(summary["action_dim"], summary["observation_dim"])
+    more = f"<p>The first {MOST_COLUMNS} columns of each.</p>" if wide > MOST_COLUMNS else ""
+    return f"<p class=legend>{legend}</p>{more}{_grid(charts)}"

@@ -30,6 +30,15 @@ class Evaluation:
         """Mean return of each member."""
         return [float(value) for value in self.returns.mean(axis=1)]
 
+    def metrics(self, member: int) -> dict[str, float]:
+        """Return what a metric row says of a member."""
+        returns, lengths = self.returns[member : member + 1], self.lengths[member]
+        return {
+            "eval/return_mean": float(returns.mean(axis=1)[0]),  # bit for bit as in `member_means`
+            "eval/return_std": float(returns.std()),
+            "eval/length_mean": float(lengths.mean()),
+        }
+
 
 def evaluate_policy(
     learner: Learner[Any, Any],

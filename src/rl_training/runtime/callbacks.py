@@ -75,7 +75,7 @@ def _as_callback(given: Any) -> Callback:
         return given
     if isinstance(given, type) or not callable(given):
         raise ConfigError(
-            f"callback = {given!r} is not legal: must be a Callback object, a function f(step, rows), or a list of them"
+            f"callback = {given!r} is not legal: must be a Callback or a list of them; functions f(step, rows) count as such"
         )
     try:
         inspect.signature(given).bind(0, [])

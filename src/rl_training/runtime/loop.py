@@ -5,7 +5,6 @@ A checkpoint taken because of a signal records that the later hooks of its step 
 stops, at whatever hook, are evaluated at that boundary and then frozen, before its checkpoint is written.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,7 +23,7 @@ from rl_training.runtime.callbacks import CallbackLike, all_callbacks, call_hook
 from rl_training.runtime.checkpoints.checkpoint import Checkpoint, CheckpointStore
 from rl_training.runtime.execution.steps import Executor
 from rl_training.runtime.held_out import HeldOutReport
-from rl_training.runtime.metrics import JsonLines, Stopwatch
+from rl_training.runtime.metrics import JsonLines, Stopwatch, finite
 from rl_training.runtime.phases.base import Phase, position_of
 from rl_training.runtime.policy_check import Figures
 from rl_training.runtime.population import Combination, MemberRecord, Population, combinations, restored_records
@@ -175,9 +174,8 @@ class TrainingLoop:
         return min(phase.last, *(phase.first + (inside // interval + 1) * interval for interval in intervals))
 
     def _due(self, interval: int) -> bool:
-        phase = self._phase
-        at_end = self.position == phase.last or self._finished() or bool(self.stopping)
-        return at_end or (self.position - phase.first) % interval == 0
+        phase, ending = self._phase, self._finished() or bool(self.stopping)
+        return ending or self.position == phase.last or (self.position - phase.first) % interval == 0
 
     def _after_chunk(self, metrics: Metrics, watch: Stopwatch) -> None:
         self._guard_against_divergence(metrics)
@@ -290,15 +288,7 @@ class TrainingLoop:
         fault_point("evaluation:done")
         self.evaluation, active = evaluation, self.population.active
         means = evaluation.member_means
-        rows = [
-            {
-                **self._row(member),
-                "eval/return_mean": means[member],
-                "eval/return_std": float(evaluation.returns[member].std()),
-                "eval/length_mean": float(evaluation.lengths[member].mean()),
-            }
-            for member in active
-        ]
+        rows = [{**self._row(member), **evaluation.metrics(member)} for member in active]
         self.metrics.write(rows)
         self.population.record_evaluation(self._count, means)
         mean = self.population.mean_return()
@@ -332,7 +322,7 @@ class TrainingLoop:
         labels = {member: self.population.records[member].label for member in active}
         found = report.evaluate(self.learner, labels, last=self._finished())
         rows = [
-            _finite({**self._row(member), **{f"validation/{name}": value for name, value in found[member].items()}})
+            finite({**self._row(member), **{f"validation/{name}": value for name, value in found[member].items()}})
             for member in active
         ]
         self.metrics.write(rows)
@@ -408,8 +398,3 @@ class TrainingLoop:
         if self.parts.continue_metrics:
             self.store.rewind(checkpoint.path)  # before the metrics are cut, so that `latest` never points past their end
         self.metrics.cut(int(state["metrics_bytes"]) if self.parts.continue_metrics else 0)
-
-
-def _finite(row: dict[str, Any]) -> dict[str, Any]:
-    """The row without NaN and inf, which JSON cannot hold: a held-out loss may overflow where the training loss does not."""
-    return {name: value for name, value in row.items() if not isinstance(value, float) or math.isfinite(value)}

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import math
 import os
 import time
 from collections.abc import Iterable, Mapping
@@ -71,6 +72,11 @@ class JsonLines:
         with contextlib.suppress(OSError):
             if self._opened is not None:
                 self._opened.close()
+
+
+def finite(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row without NaN and inf, which JSON cannot hold: a loss may overflow on held-out rows alone."""
+    return {name: value for name, value in row.items() if not isinstance(value, float) or math.isfinite(value)}
 
 
 def read_rows(path: Path, length: int, member: int | None = None) -> list[dict[str, Any]]:

@@ -185,6 +185,12 @@ class _Settling:
             ends = f"{int(terminals.sum())} were marked as true ends"
             self._notes += ["every end is taken as a time limit", ends]
             terminals, timeouts = np.zeros_like(terminals), terminals | timeouts
+        if limit := self._options.time_limit:
+            last = np.flatnonzero(terminals | timeouts)
+            reached = last[(np.diff(last, prepend=-1) == limit) & terminals[last]]
+            terminals, timeouts = terminals.copy(), timeouts.copy()
+            terminals[reached], timeouts[reached] = False, True
+            self._notes.append(f"{len(reached)} true ends of episodes of {limit} rows are taken as time limits")
         self._terminals, self._timeouts = terminals, timeouts
 
     def _settle_rewards_and_successors(self) -> None:
@@ -227,7 +233,7 @@ class _Settling:
         if not known.any():
             lacking = "every row lacks its successor, its reward or a finite number"
             raise DatasetError(f"{source.source}: no transition is left: {lacking}")
-        changed = options.ends != "auto" or options.reward_lag or self._dropped
+        changed = options.ends != "auto" or options.time_limit or options.reward_lag or self._dropped
         if changed and arrays.pop("returns_to_go", None) is not None:
             self._notes.append("`returns_to_go` belonged to the original rows, and is left out")
         next_is_gone = np.append(~known[1:], False) & ~self._terminals

@@ -1,0 +1,83 @@
+"""Small charts as inline SVG: bars of a histogram, lines over time."""
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any
+
+WIDTH, HEIGHT = 240, 84
+_FOOT = 14  # below the drawing, for the numbers of the axis
+
+
+def histogram(caption: str, counted: Mapping[str, Any], note: str = "") -> str:
+    """Return the chart of a histogram with `counts` and `edges`."""
+    bars = _bars(counted["counts"], "bar", max(counted["counts"], default=0))
+    return figure(caption, note, bars, counted["edges"])
+
+
+def two_histograms(caption: str, note: str, both: Sequence[Mapping[str, Any]], styles: Sequence[str]) -> str:
+    """Return two histograms on one axis."""
+    edges = [edge for counted in both for edge in counted["edges"]]
+    if not edges:
+        return figure(caption, "", "", [])
+    low, high = min(edges), max(edges)
+    tallest = max(max(counted["counts"], default=0) for counted in both)
+    bars = "".join(
+        _bars(counted["counts"], style, tallest, counted["edges"], low, high)
+        for counted, style in zip(both, styles, strict=True)
+    )
+    return figure(caption, note, bars, [low, high])
+
+
+def _bars(
+    counts: Sequence[int],
+    style: str,
+    tallest: int,
+    edges: Sequence[float] | None = None,
+    low: float = 0.0,
+    high: float = 1.0,
+) -> str:
+    """Bars of equal width, or placed by their edges between low and high."""
+    positions = [i / len(counts) for i in range(len(counts) + 1)] if counts else []
+    if edges and high > low:
+        positions = [(edge - low) / (high - low) for edge in edges]
+    pieces = []
+    for i, count in enumerate(counts):
+        if count:
+            height = max(1.0, (HEIGHT - 20) * count / tallest)
+            x, width = positions[i] * WIDTH, max(1.0, (positions[i + 1] - positions[i]) * WIDTH - 0.6)
+            top = HEIGHT - _FOOT - height
+            pieces.append(
+                f'<rect class="{style}" x="{x:.1f}" y="{top:.1f}" width="{width:.1f}" height="{height:.1f}">'
+                f"<title>{count:,}</title></rect>"
+            )
+    return "".join(pieces)
+
+
+def lines(caption: str, series: Sequence[tuple[str, Sequence[tuple[float, float]]]], unit: str = "") -> str:
+    """Return curves (style, points) on common axes; a single flat value is drawn in the middle."""
+    points = [point for _, curve in series for point in curve]
+    low, high = min(y for _, y in points), max(y for _, y in points)
+    last = max(x for x, _ in points) or 1.0
+    drawn = "".join(
+        f'<polyline class="curve {style}" points="{" ".join(_place(point, last, low, high) for point in curve)}"/>'
+        for style, curve in series
+    )
+    note = f"{low:,.4g}" if low == high else f"{low:,.4g} to {high:,.4g}"
+    return figure(caption, note, drawn, [0.0, last], unit)
+
+
+def _place(point: tuple[float, float], last: float, low: float, high: float) -> str:
+    share = (point[1] - low) / (high - low) if high > low else 0.5
+    return f"{WIDTH * point[0] / last:.1f},{HEIGHT - 18 - (HEIGHT - 24) * share:.1f}"
+
+
+def figure(caption: str, note: str, drawing: str, edges: Sequence[float], unit: str = "") -> str:
+    """Return a drawing with its caption, a note and the ends of its axis."""
+    foot = HEIGHT - _FOOT + 0.5
+    axis = f'<line class="base" x1="0" x2="{WIDTH}" y1="{foot}" y2="{foot}"/>'
+    if len(edges):
+        axis += f'<text class="axis" x="0" y="{HEIGHT - 3}">{edges[0]:.4g}</text>'
+        axis += f'<text class="axis" x="{WIDTH}" y="{HEIGHT - 3}" text-anchor="end">{edges[-1]:.4g}{unit}</text>'
+    text = f"<strong>{escape(caption)}</strong>" + (f"<br>{escape(note)}" if note else "")
+    drawn = f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(caption)}">{axis}{drawing}</svg>'
+    return f"<figure><figcaption>{text}</figcaption>{drawn}</figure>"

@@ -1,0 +1,129 @@
+"""Checks against an environment or stated bounds: sizes, ranges, units; without bounds, values that set the range alone."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rl_training.data.row_blocks import column_range
+from rl_training.data.spaces import Spaces
+from rl_training.doctor.checks.columns import isolated_rows
+from rl_training.doctor.evidence import CheckInput
+from rl_training.doctor.findings import Finding
+
+SMALL_PART = 0.25  # of the bounds, below which actions fill a small part of them
+_SLACK = 1e-3  # of half a range, as training allows
+_UNITS = {"degrees for radians?": 180.0 / np.pi, "percent?": 100.0, "thousandths?": 1000.0}
+
+
+def check_spaces(inputs: CheckInput) -> Iterator[Finding]:
+    """Sizes and ranges that differ from the environment's."""
+    if inputs.env is None:
+        return
+    spaces, data = inputs.env.spaces, inputs.data
+    ours, theirs = (data.observation_dim, data.action_dim), (spaces.observation_dim, spaces.action_dim)
+    if ours != theirs:
+        evidence = (
+            f"the data has {ours[0]} observations and {ours[1]} actions, {inputs.env.env_id} has {theirs[0]} and {theirs[1]}"
+        )
+        yield Finding("space-mismatch", "error", evidence, "check the environment id and the columns")
+        return
+    low, high = column_range(inputs.sample("observations"))
+    tolerance = 1e-3 * np.maximum(1.0, np.abs(inputs.env.observation_high))
+    beyond = np.flatnonzero((low < inputs.env.observation_low - tolerance) | (high > inputs.env.observation_high + tolerance))
+    if len(beyond):
+        spans = "; ".join(
+            f"{inputs.named('observations', [column])} is {low[column]:.4g} to {high[column]:.4g} and not "
+            f"{inputs.env.observation_low[column]:.4g} to {inputs.env.observation_high[column]:.4g}"
+            for column in beyond
+        )
+        fix = "check the environment id, and the order and units of the columns"
+        yield Finding("space-mismatch", "warning", f"outside {inputs.env.env_id}: {spans}", fix)
+
+
+def check_actions(inputs: CheckInput) -> Iterator[Finding]:
+    """Actions outside their bounds, in another unit, or in a small part of them."""
+    data = inputs.data
+    if inputs.env is not None and inputs.env.spaces.action_dim == data.action_dim:
+        bounds = inputs.env.spaces
+        yield from _against(inputs, bounds, f"the bounds of {inputs.env.env_id}")
+    elif inputs.env is None and data.action_low is not None:
+        yield from _against(inputs, data.spaces, "the stated bounds")
+    elif inputs.env is None:
+        yield from _without_bounds(inputs)
+
+
+def _against(inputs: CheckInput, spaces: Spaces, whose: str) -> Iterator[Finding]:
+    low, high = spaces.action_low, spaces.action_high
+    slack = _SLACK * np.where(spaces.free, (high - low) / 2.0, np.maximum(1.0, np.abs(low)))
+    actions = inputs.sample("actions")
+    outside = (actions < low - slack) | (actions > high + slack)
+    beyond = inputs.sample_rows[outside.any(axis=1)]
+    if not len(beyond):
+        yield from _small_part(inputs, actions, spaces, whose)
+        return
+    largest = float((np.abs(actions).max(axis=0) / np.maximum(np.maximum(np.abs(low), np.abs(high)), 1e-12)).max())
+    columns = np.flatnonzero(outside.any(axis=0))
+    bounds = ", ".join(f"{low[column]:.4g} to {high[column]:.4g}" for column in columns)
+    seen = f"{inputs.named('actions', columns)} leave {whose} ({bounds}) in {inputs.some(beyond)}, up to {largest:.3g} times"
+    share = len(beyond) / len(actions)
+    if largest > 1.0 and (share > 0.2 or (largest > 8.0 and share > 0.01)):
+        hint, factor = _unit(largest)
+        fix = (
+            f"add --action-scale {factor:.6g}, or the factor of the unit; a column map may convert single columns (`u / 100`)"
+        )
+        yield Finding("action-units", "error", f"{seen}{hint}", fix)
+        return
+    fix = (
+        "if they overshoot, clip them, in the column map (`clip(u, low, high)`) or the file; else check units and environment"
+    )
+    yield Finding("actions-out-of-bounds", "error", seen, fix)
+
+
+def _unit(ratio: float) -> tuple[str, float]:
+    """The unit that a ratio suggests, and the factor that undoes it."""
+    for hint, factor in _UNITS.items():
+        if 0.9 < ratio / factor < 1.05:
+            return f" ({hint})", 1.0 / factor
+    return "", 1.0 / ratio
+
+
+def _small_part(inputs: CheckInput, actions: NDArray[Any], spaces: Spaces, whose: str) -> Iterator[Finding]:
+    """Say where actions fill a small part of their bounds, or stop at a share of them as if they were scaled."""
+    span = np.where(spaces.free, spaces.action_high - spaces.action_low, 1.0)
+    first, last = np.quantile(actions, (0.0005, 0.9995), axis=0)
+    filled = (last - first) / span
+    small = np.flatnonzero(spaces.free & (filled < SMALL_PART) & (actions.min(axis=0) < actions.max(axis=0)))
+    if len(small):
+        parts = "; ".join(
+            f"{inputs.named('actions', [j])} lies between {first[j]:.4g} and {last[j]:.4g} in 99.9 % of the rows, "
+            f"{filled[j]:.1%} of {spaces.action_low[j]:.4g} to {spaces.action_high[j]:.4g}"
+            for j in small
+        )
+        how = "state tighter ones with --action-low and --action-high"
+        if inputs.env is not None:
+            how = "leave out --env (`env_id: null`), so that the recorded range is the bound"
+        fix = f"a policy may command all of {whose}, far outside the data: {how}, or add --action-scale if the unit differs"
+        yield Finding("small-action-range", "warning", f"actions fill a small part of {whose}: {parts}", fix)
+        return
+    sizes = np.abs(spaces.unit_actions(actions)).max(axis=1)
+    largest = float(sizes.max())
+    if largest < 0.6 and (sizes > 0.999 * largest).mean() > 0.005:
+        evidence = f"actions stop at {largest:.3g} of {whose}, as if they were stored scaled"
+        yield Finding("action-units", "warning", evidence, f"if so, add --action-scale {1 / largest:.4g}")
+
+
+def _without_bounds(inputs: CheckInput) -> Iterator[Finding]:
+    """Without bounds the recorded range is the range of a policy: find single rows that set it alone."""
+    actions = inputs.sample("actions")
+    for column in range(inputs.data.action_dim):
+        rows, low, high = isolated_rows(actions[:, column], gap=0.5)
+        if len(rows):
+            reach = actions[rows[np.argmax(np.abs(actions[rows, column]))], column]
+            evidence = (
+                f"{inputs.named('actions', [column])} is {low:.4g} to {high:.4g}, but reaches {reach:.4g} in "
+                f"{inputs.some(inputs.sample_rows[rows])}, and no bounds are known: these rows set the range of a policy"
+            )
+            fix = f"fix these rows, or clip them in the column map: `clip(u, {low:.4g}, {high:.4g})`"
+            yield Finding("actions-out-of-bounds", "warning", evidence, fix)

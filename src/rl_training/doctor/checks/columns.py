@@ -1,0 +1,142 @@
+"""Checks of single columns: numbers that are missing, never change, stick, stand far out, or have lost their digits."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rl_training.data.row_blocks import column_range
+from rl_training.doctor.evidence import CheckInput, Rows
+from rl_training.doctor.findings import Finding
+
+HUGE = 1e6
+_FEWEST_LEVELS = 1000  # of single precision in a column; with fewer its digits are lost
+_MOST_COLUMNS = 256  # that are searched for outliers and stuck sensors
+_STUCK_ROWS, _STUCK_RUNS = 100, 20  # a run this long, and this many times as long as 99 % of the others
+_PLACEHOLDERS = (-9999.0, -999.0, -99.0, 9999.0, 99999.0, -99999.0, -32768.0, 32767.0)
+BLANK = "make these cells empty (NaN) and add --on-bad-rows drop"
+
+
+def check_finite(inputs: CheckInput) -> Iterator[Finding]:
+    """NaN and inf."""
+    for name, rows in inputs.bad.items():
+        fix = "fix the log, or leave these transitions out with --on-bad-rows drop"
+        yield Finding("not-finite", "error", f"`{name}` holds NaN or inf in {inputs.some(rows)}", fix)
+
+
+def check_columns(inputs: CheckInput) -> Iterator[Finding]:
+    """Columns that never change, and numbers so large that digits are lost."""
+    constant = []
+    for role in ("observations", "actions", "rewards"):
+        values = inputs.sample(role)
+        low, high = column_range(values)
+        same = np.flatnonzero(low == high) if len(inputs.bad.get(role, ())) < len(inputs.data) else np.empty(0, dtype=np.intp)
+        if role == "rewards":
+            yield from _reward_column(inputs, low[0], high[0])
+            continue
+        constant += [f"{inputs.named(role, [column])} is {low[column]:.6g}" for column in same]
+        moving = np.setdiff1d(np.arange(len(low)), same)
+        yield from _lost_digits(inputs, role, values, low, high, moving)
+    if constant:
+        fix = "leave them out of the column map, or keep them: normalised observations are 0 there"
+        held = inputs.env is None and inputs.data.action_low is None
+        fix += ", and an action that never changes is held at its value" if held else ""
+        yield Finding("constant-column", "warning", f"in {inputs.every_row} {'; '.join(constant)}", fix)
+
+
+def _reward_column(inputs: CheckInput, low: float, high: float) -> Iterator[Finding]:
+    if low == high:
+        evidence, fix = f"`rewards` is {low:.6g} in {inputs.every_row}", "nothing can be learned from it: check the reward"
+        yield Finding("constant-column", "warning", evidence, fix)
+    elif max(abs(low), abs(high)) > HUGE:
+        evidence = f"`rewards` reaches {max(abs(low), abs(high)):.3g}"
+        yield Finding("huge-column", "warning", evidence, "set reward.scale: such numbers make training diverge")
+
+
+def _lost_digits(
+    inputs: CheckInput, role: str, values: NDArray[Any], low: NDArray[Any], high: NDArray[Any], columns: Rows
+) -> Iterator[Finding]:
+    """Single precision keeps seven digits: a large offset leaves few of them to what changes."""
+    if values.dtype != np.float32:
+        return
+    largest = np.maximum(np.abs(low), np.abs(high))
+    levels = (high - low) / np.spacing(largest)
+    for column in columns[(largest[columns] > HUGE) & (levels[columns] < _FEWEST_LEVELS)]:
+        what = inputs.named(role, [column])
+        seen = (
+            f"{what} is {low[column]:.8g} to {high[column]:.8g}: in single precision only {levels[column]:.0f} steps are left"
+        )
+        fix = (
+            f"subtract its offset in the column map (`x - {low[column]:.6g}`) or in the file, or leave it out if it is a time"
+        )
+        yield Finding("huge-column", "warning", seen, fix)
+
+
+def check_outliers(inputs: CheckInput) -> Iterator[Finding]:
+    """Single values far outside all others: a sensor that failed, or a placeholder such as -9999."""
+    for role in ("observations", "rewards"):
+        values = getattr(inputs.data, role).reshape(len(inputs.data), -1)
+        for column in range(min(values.shape[1], _MOST_COLUMNS)):
+            rows, low, high = isolated_rows(values[:, column])
+            paid = role == "rewards" and 10 * inputs.data.episode_ends[rows].sum() > 9 * len(rows)  # or a penalty
+            if len(rows) and not paid:
+                what = "`rewards`" if role == "rewards" else inputs.named(role, [column])
+                worst = values[rows[np.argmax(np.abs(values[rows, column] - low))], column]
+                seen = f"{what} is {worst:.6g} in {inputs.some(rows)}, and from {low:.4g} to {high:.4g} elsewhere"
+                yield Finding("outlier-rows", "warning", seen, f"if it stands for a missing value, {BLANK}")
+
+
+def isolated_rows(values: NDArray[Any], gap: float = 3.0) -> tuple[Rows, float, float]:
+    """Return the few rows that lie apart from all others by `gap` times the range of the others, and that range."""
+    none = np.empty(0, dtype=np.intp)
+    most = max(3, len(values) // 500)
+    if len(values) < 20 * most:
+        return none, 0.0, 0.0
+    order = np.argsort(values, kind="stable")
+    steps = np.diff(values[order].astype(np.float64))
+    below, above = int(np.argmax(steps[:most])) + 1, len(values) - most + int(np.argmax(steps[-most:]))
+    for first, stop in ((below, above), (0, above), (below, len(values))):
+        low, high = float(values[order[first]]), float(values[order[stop - 1]])
+        ends = [steps[cut - 1] for cut in (first, stop) if 0 < cut < len(values)]
+        away = np.sort(np.concatenate((order[:first], order[stop:])))
+        wide = 0.05 if np.isin(values[away], _PLACEHOLDERS).all() else gap
+        if high > low and min(ends) > wide * (high - low):
+            return away, low, high
+    return none, 0.0, 0.0
+
+
+def check_stuck(inputs: CheckInput) -> Iterator[Finding]:
+    """A sensor that stops moving for a long time while it moves in nearly every row otherwise."""
+    data = inputs.data
+    for column in range(min(data.observation_dim, _MOST_COLUMNS)):
+        values = np.asarray(data.observations[:, column])
+        starts = np.append(0, np.flatnonzero(np.diff(values) != 0.0) + 1)
+        lengths = np.diff(np.append(starts, len(values)))
+        longest = int(np.argmax(lengths))
+        start, rows = int(starts[longest]), int(lengths[longest])
+        others = np.delete(lengths, longest)
+        if len(others) < 20 or rows < max(_STUCK_ROWS, _STUCK_RUNS * np.quantile(others, 0.99)):
+            continue
+        if 3 * len(others) < others.sum() or _expected_to_rest(inputs, column, start, rows):
+            continue
+        what, place = inputs.named("observations", [column]), inputs.some([start])
+        seen = f"{what} stays at exactly {values[start]:.6g} for {rows} rows from {place.removeprefix('1 row ')[1:-1]}"
+        yield Finding("stuck-sensor", "warning", seen, f"if the sensor failed, {BLANK}, or leave the column out")
+
+
+def _expected_to_rest(inputs: CheckInput, column: int, start: int, rows: int) -> bool:
+    """Whether a run is no fault: a limit that is reached again and again, missing numbers, or a plant at rest."""
+    data = inputs.data
+    value = data.observations[start, column]
+    low, high = column_range(data.observations[:, column : column + 1])
+    elsewhere = np.count_nonzero(data.observations[:, column] == value) - rows
+    if value in (low[0], high[0]) and elsewhere > 0:
+        return True
+    if any(((bad >= start) & (bad < start + rows)).any() for bad in inputs.bad.values()):
+        return True
+    inside = slice(start, start + rows)
+    others = np.delete(data.observations[inside], column, axis=1)
+    moves = (np.diff(others, axis=0) != 0.0).mean(axis=0) if others.shape[1] else np.zeros(0)
+    touches_end = bool(data.episode_ends[start + rows - 1])
+    return touches_end and not (moves > 0.5).any()
