@@ -103,7 +103,11 @@ def unmarked_ends(log: Log, _draw: Draw) -> None:
 
 
 def bare_rows(log: Log, _draw: Draw) -> None:
-    """Neither ends nor next observations."""
+    """Neither ends nor next observations; the rows where observations jump are named."""
+    if _ends(log.arrays).sum() < 2 or "goes on" in log.traits:
+        raise Hidden("one run without a break")
+    if "noise" in log.traits:
+        raise Hidden("observations are noise, and every step is a jump")
     log.arrays = {name: log.arrays[name] for name in ("observations", "actions", "rewards")}
 
 
@@ -111,8 +115,8 @@ def limits_as_true_ends(log: Log, _draw: Draw) -> None:
     """Every time limit is stored as a true end."""
     lengths = np.diff(np.flatnonzero(_ends(log.arrays)), prepend=-1)
     limits = lengths[log.arrays["timeouts"][_ends(log.arrays)]]
-    if (limits == lengths.max()).sum() < 2:
-        raise Hidden("fewer than two time limits at one length")
+    if (limits == lengths.max()).sum() < max(2, len(limits) / 2):
+        raise Hidden("no common length of two time limits or more")
     log.arrays["terminals"] |= log.arrays["timeouts"]
     log.arrays["timeouts"][:] = False
 
@@ -319,8 +323,9 @@ def plant(code: str, fault: Fault, log: Log, seed: int, cell: Cell) -> None:
     except Hidden as reason:
         cell.hidden[str(reason)] += 1
         return
-    found = {finding.code for finding in findings(faulty)}
-    cell.found, cell.missed = cell.found + (code in found), cell.missed + (code not in found)
+    word = "jump" if fault is bare_rows else ""  # not only what was assumed
+    found = any(finding.code == code and word in finding.evidence for finding in findings(faulty))
+    cell.found, cell.missed = cell.found + found, cell.missed + (not found)
 
 
 def main() -> None:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from rl_training.doctor.expectation import Numbers, Rows, explained_by
 
-_ROWS, _SEAMS = 6000, 2000
+_ROWS, _SEAMS = 4000, 2000
 _FEWEST_ROWS, _FEWEST_SEAMS, _FEWEST_PAYOUTS = 200, 8, 3
 _RARE = 0.05  # share of zeros among rewards below which a zero at every seam is no coincidence
 _BETTER, _FAR_BETTER, _CERTAIN = (

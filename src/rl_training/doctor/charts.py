@@ -8,6 +8,11 @@ WIDTH, HEIGHT = 240, 84
 _FOOT = 14  # below the drawing, for the numbers of the axis
 
 
+def short(value: float) -> str:
+    """Return a number in four digits, or without digits after the point where it is larger."""
+    return f"{value + 0.0:,.0f}" if 1e4 <= abs(value) < 1e8 else f"{value + 0.0:,.4g}"
+
+
 def histogram(caption: str, counted: Mapping[str, Any], note: str = "") -> str:
     """Return the chart of a histogram with `counts` and `edges`."""
     bars = _bars(counted["counts"], "bar", max(counted["counts"], default=0))
@@ -62,7 +67,7 @@ def lines(caption: str, series: Sequence[tuple[str, Sequence[tuple[float, float]
         f'<polyline class="curve {style}" points="{" ".join(_place(point, last, low, high) for point in curve)}"/>'
         for style, curve in series
     )
-    note = f"{low:,.4g}" if low == high else f"{low:,.4g} to {high:,.4g}"
+    note = short(low) if low == high else f"{short(low)} to {short(high)}"
     return figure(caption, note, drawn, [0.0, last], unit)
 
 
@@ -76,8 +81,8 @@ def figure(caption: str, note: str, drawing: str, edges: Sequence[float], unit: 
     foot = HEIGHT - _FOOT + 0.5
     axis = f'<line class="base" x1="0" x2="{WIDTH}" y1="{foot}" y2="{foot}"/>'
     if len(edges):
-        axis += f'<text class="axis" x="0" y="{HEIGHT - 3}">{edges[0]:.4g}</text>'
-        axis += f'<text class="axis" x="{WIDTH}" y="{HEIGHT - 3}" text-anchor="end">{edges[-1]:.4g}{unit}</text>'
+        axis += f'<text class="axis" x="0" y="{HEIGHT - 3}">{short(edges[0])}</text>'
+        axis += f'<text class="axis" x="{WIDTH}" y="{HEIGHT - 3}" text-anchor="end">{short(edges[-1])}{unit}</text>'
     text = f"<strong>{escape(caption)}</strong>" + (f"<br>{escape(note)}" if note else "")
     drawn = f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(caption)}">{axis}{drawing}</svg>'
     return f"<figure><figcaption>{text}</figcaption>{drawn}</figure>"

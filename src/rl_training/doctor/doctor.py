@@ -42,7 +42,7 @@ def examine(source: Any, env_id: str | None = None) -> list[Finding]:
         marked = arrays["timeouts"] if reading.inferred is None else arrays["timeouts"] & ~reading.inferred
     except DatasetError as error:
         return [Finding("malformed", "error", str(error), "fix the file")]
-    inputs = CheckInput(data, arrays["terminals"], marked, reading.both_ends, bad, env, reading.source_rows)
+    inputs = CheckInput(data, arrays["terminals"], marked, reading.both_ends, bad, env, reading.divided, reading.source_rows)
     return _sorted(finding for check in (*QUICK_CHECKS, *THOROUGH_CHECKS) for finding in check(inputs))
 
 
@@ -56,6 +56,7 @@ def _as_reading(source: Any) -> Reading:
             action_high=source.action_high,
             observation_names=source.observation_names,
             action_names=source.action_names,
+            divided=True,
         )
     return read_dataset(source)
 
@@ -73,7 +74,7 @@ def _filled(values: NDArray[Any]) -> NDArray[Any]:
 
 def quick_findings(dataset: TransitionDataset, env: EnvironmentSpaces | None = None) -> list[Finding]:
     """Return what the cheap checks find on a checked dataset; their cost does not grow with its size."""
-    inputs = CheckInput(dataset, dataset.terminals, dataset.timeouts, env=env, limit=QUICK_ROWS)
+    inputs = CheckInput(dataset, dataset.terminals, dataset.timeouts, env=env, divided=True, limit=QUICK_ROWS)
     return _sorted(finding for check in QUICK_CHECKS for finding in check(inputs))
 
 

@@ -28,6 +28,7 @@ class CheckInput:
     both_ends: Rows | None = None  # rows marked as an end and as a time limit
     bad: dict[str, Rows] = field(default_factory=dict)  # rows with NaN or inf, by field
     env: EnvironmentSpaces | None = None
+    divided: bool = False  # whether the source says where episodes begin, even if there is only one
     source_rows: SourceRows | None = None  # None: row k of the data is row k of its source
     limit: int | None = None  # check no more rows than this, where that is enough
 

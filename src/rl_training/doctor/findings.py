@@ -6,6 +6,13 @@ from typing import Literal
 Severity = Literal["error", "warning"]
 
 
+def option(**settings: object) -> str:
+    """Return read options as the shell takes them, and as keys of a config: "--ends timeouts (`ends: timeouts`)"."""
+    flags = [f"--{name.replace('_', '-')}" + ("" if value is True else f" {value}") for name, value in settings.items()]
+    keys = [f"`{name}: {'true' if value is True else value}`" for name, value in settings.items()]
+    return f"{' '.join(flags)} ({', '.join(keys)})"
+
+
 @dataclass(frozen=True)
 class Finding:
     """Something wrong or doubtful."""

@@ -16,7 +16,7 @@ from rl_training.doctor.expectation import Model, Rows, explained_by
 
 Numbers = NDArray[np.float64]
 Flags = NDArray[np.bool_]
-_FIT, _LOOK = 3000, 20_000  # rows that the model is fitted on, and that usual errors are measured on
+_FIT, _LOOK, _BLOCK = 2500, 5000, 20_000  # rows that are fitted, that usual errors are measured on, and predicted at once
 _FAR, _TAIL, _STEPS = 10.0, 4.0, 3.0
 
 
@@ -62,11 +62,11 @@ class Jumps:
 
     @cached_property
     def witnesses(self) -> Flags:
-        """The columns that tell a new episode: those that move in most rows, other than clocks; else all that move."""
+        """The columns that tell a new episode: those that move most often, other than clocks; else all that move."""
         moved = np.abs(self._changes) > self._rounding
         steady = np.abs(self._changes - np.median(self._changes, axis=0)) <= 1e-3 * self.usual_steps + self._rounding
-        moving = (moved.mean(axis=0) > 0.5) & (steady.mean(axis=0) < 0.9)
-        return np.asarray(moving if moving.any() else moved.any(axis=0))
+        often = np.where(steady.mean(axis=0) - (~moved).mean(axis=0) < 0.9, moved.mean(axis=0), 0.0)
+        return np.asarray(often > 0.5 * often.max() if often.any() else moved.any(axis=0))
 
     def _change(self, rows: Rows, after: NDArray[np.generic]) -> Numbers:
         return np.asarray(after, dtype=np.float64) - np.asarray(self._observations[rows], dtype=np.float64)
@@ -77,19 +77,21 @@ class Jumps:
 
     def columns(self, rows: Rows, after: NDArray[np.generic]) -> Flags:
         """Return which columns jump: unexpected, and farther than they usually move there, (rows, columns)."""
-        usual = np.maximum(self.usual_steps, self._steps_beside(rows))
-        return self.unexpected(rows, after) & np.asarray(np.abs(self._change(rows, after)) > _STEPS * usual)
+        return self._far(rows, after) & self.unexpected(rows, after)
 
-    def _steps_beside(self, rows: Rows) -> Numbers:
-        """The larger of the steps just before and just after: a transient is no jump."""
+    def _far(self, rows: Rows, after: NDArray[np.generic]) -> Flags:
+        """Which columns move much farther than usual, and than just before and after: a transient is no jump."""
         before = self._change(np.maximum(rows - 1, 0), self._observations[rows])
         second = np.minimum(rows + 2, len(self._observations) - 1)
-        after = self._change(np.minimum(rows + 1, len(self._observations) - 1), self._observations[second])
-        return np.asarray(np.maximum(np.abs(before), np.abs(after)))
+        behind = self._change(np.minimum(rows + 1, len(self._observations) - 1), self._observations[second])
+        usual = np.maximum(self.usual_steps, np.maximum(np.abs(before), np.abs(behind)))
+        return np.asarray(np.abs(self._change(rows, after)) > _STEPS * usual)
 
     def at(self, rows: Rows, after: NDArray[np.generic]) -> Flags:
         """Return, for each row, whether at least half of the telling columns jump."""
-        return self._most(self.columns, rows, after)
+        found = self._most(self._far, rows, after)  # a cheap test, which few rows pass
+        found[found] = self._most(self.columns, rows[found], after[found])
+        return found
 
     def surprising(self, rows: Rows, after: NDArray[np.generic]) -> Flags:
         """Return, for each row, whether at least half of the telling columns are unexpected."""
@@ -98,6 +100,6 @@ class Jumps:
     def _most(self, test: Callable[[Rows, NDArray[np.generic]], Flags], rows: Rows, after: NDArray[np.generic]) -> Flags:
         if not len(rows) or len(self._chosen) < 10:
             return np.zeros(len(rows), dtype=bool)
-        parts = [slice(start, start + _LOOK) for start in range(0, len(rows), _LOOK)]
+        parts = [slice(start, start + _BLOCK) for start in range(0, len(rows), _BLOCK)]
         telling = np.concatenate([test(rows[part], after[part])[:, self.witnesses] for part in parts])
         return np.asarray(2 * telling.sum(axis=1) >= telling.shape[1]) & telling.any(axis=1)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from rl_training.doctor.charts import histogram, lines, two_histograms
+from rl_training.doctor.charts import histogram, lines, short, two_histograms
 from rl_training.doctor.findings import Finding
 from rl_training.doctor.traces import MOST_COLUMNS, Trace
 
@@ -48,8 +48,8 @@ def report_page(
         (f"{ends['true_ends']:,}", "true ends"),
         (f"{ends['time_limits']:,}", "time limits"),
         (
-            f"{summary['returns']['mean']:,.4g}",
-            f"mean return, from {summary['returns']['min']:,.4g} to {summary['returns']['max']:,.4g}",
+            short(summary["returns"]["mean"]),
+            f"mean return, from {short(summary['returns']['min'])} to {short(summary['returns']['max'])}",
         ),
         (
             f"{summary['lengths']['mean']:,.4g}",
@@ -111,7 +111,7 @@ def _over_time(traces: Sequence[Trace], summary: Mapping[str, Any]) -> str:
     """A chart per column with a line per episode, and what the lines are."""
     legend = "".join(
         f'<span><i class="line{number}"></i>{trace.role}: episode {trace.number}, {trace.length:,} steps, '
-        f"return {trace.total_reward:,.4g}, {'true end' if trace.ended else 'time limit'}</span>"
+        f"return {short(trace.total_reward)}, {'true end' if trace.ended else 'time limit'}</span>"
         for number, trace in enumerate(traces)
     )
     charts = [lines("Reward", [(f"line{n}", trace.reward) for n, trace in enumerate(traces)], " steps")]

@@ -7,14 +7,14 @@ from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.doctor.expectation import Numbers, Rows, explained_by
 
 _ROWS, _FEWEST_ROWS, _FEWEST_EPISODES, _SHORTEST = 4000, 100, 5, 10
-_POORLY = 0.3  # explained: that much of the variance is left
+_MORE_EXACT = 0.1  # ratio of squared errors
 
 
 def find_running_sum(data: TransitionDataset) -> str | None:
     """Return why rewards look like a running sum; None if they do not.
 
-    A running sum begins near 0 in each episode, mostly goes one way, and its increments are explained by the transitions
-    far better than the sum itself. A reward that is a state (a distance, a yield) may do the first two, but is explained.
+    A running sum begins near 0 in each episode, mostly goes one way, moves in most rows, and its increments follow from the
+    transitions far more exactly than it does itself. A reward that is a state (a distance, a yield) may do all but the last.
     """
     starts, lengths = data.episode_spans
     rewards = np.asarray(data.rewards, dtype=np.float64)
@@ -27,16 +27,17 @@ def find_running_sum(data: TransitionDataset) -> str | None:
     one_way = max((steps >= -rounding).mean(), (steps <= rounding).mean())
     reach = np.maximum.reduceat(rewards, starts) - np.minimum.reduceat(rewards, starts)
     from_nothing = (np.abs(rewards[starts]) <= 0.2 * reach)[long]
-    if from_nothing.mean() < 0.9 or (one_way < 0.99 and long.sum() < _FEWEST_EPISODES):
+    moving = (np.abs(steps) > rounding).mean()
+    if from_nothing.mean() < 0.9 or moving < 0.5 or (one_way < 0.99 and long.sum() < _FEWEST_EPISODES):
         return None
     of_sum, of_steps = _unexplained(data, rows, rewards[rows], steps)
-    better = 0.1 if one_way < 0.99 else 0.5 if of_sum < _POORLY else 1.0
-    if of_steps >= better * of_sum:
+    variances = float(rewards[rows].var()), float(steps.var())
+    if of_steps * variances[1] > _MORE_EXACT * of_sum * variances[0] or (one_way < 0.99 and of_steps > _MORE_EXACT * of_sum):
         return None
     way = f"{'rise' if steps.mean() > 0 else 'fall'} in {one_way:.0%} of the steps inside episodes"
     start = f"begin near 0 in {from_nothing.sum()} of {long.sum()}"
-    left = f"transitions leave {of_steps:.2g} of the variance of their differences unexplained, and {of_sum:.2g} of their own"
-    return f"they {way}, {start}, and {left}"
+    errors = [float(np.sqrt(share * variance)) for share, variance in zip((of_steps, of_sum), variances[::-1], strict=True)]
+    return f"they {way}, {start}, and transitions explain their steps to {errors[0]:.2g}, them to {errors[1]:.2g}"
 
 
 def _unexplained(data: TransitionDataset, rows: Rows, *targets: NDArray[np.float64]) -> list[float]:

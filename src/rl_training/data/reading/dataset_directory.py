@@ -52,5 +52,6 @@ class StoreReader(Reader):
             ends_known=True,
             observation_names=data.observation_names,
             action_names=data.action_names,
+            divided=True,
             mapped=data,
         )

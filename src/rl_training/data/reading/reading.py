@@ -63,6 +63,7 @@ class Reading:
     ends_known: bool = False  # every end is marked, so none is inferred
     observation_names: Names | None = None  # of the columns, where the source has any
     action_names: Names | None = None
+    divided: bool = False  # the source says where episodes begin, by a column or by its format, even if there is only one
     source_rows: SourceRows | None = None  # where each row comes from; None: row k is row k of the source
 
     @property
@@ -250,6 +251,7 @@ class _Settling:
             ends_known=True,
             observation_names=source.observation_names,
             action_names=source.action_names,
+            divided=source.divided,
             source_rows=places,
         )
 

@@ -10,7 +10,7 @@ from rl_training.data.row_blocks import column_range
 from rl_training.data.spaces import Spaces
 from rl_training.doctor.checks.columns import isolated_rows
 from rl_training.doctor.evidence import CheckInput
-from rl_training.doctor.findings import Finding
+from rl_training.doctor.findings import Finding, option
 
 SMALL_PART = 0.25  # of the bounds, below which actions fill a small part of them
 _SLACK = 1e-3  # of half a range, as training allows
@@ -70,9 +70,8 @@ def _against(inputs: CheckInput, spaces: Spaces, whose: str) -> Iterator[Finding
     share = len(beyond) / len(actions)
     if largest > 1.0 and (share > 0.2 or (largest > 8.0 and share > 0.01)):
         hint, factor = _unit(largest)
-        fix = (
-            f"add --action-scale {factor:.6g}, or the factor of the unit; a column map may convert single columns (`u / 100`)"
-        )
+        scale = option(action_scale=f"{factor:.6g}")
+        fix = f"add {scale}, or the factor of the unit; a column map may convert single columns (`u / 100`)"
         yield Finding("action-units", "error", f"{seen}{hint}", fix)
         return
     fix = (
@@ -111,7 +110,7 @@ def _small_part(inputs: CheckInput, actions: NDArray[Any], spaces: Spaces, whose
     largest = float(sizes.max())
     if largest < 0.6 and (sizes > 0.999 * largest).mean() > 0.005:
         evidence = f"actions stop at {largest:.3g} of {whose}, as if they were stored scaled"
-        yield Finding("action-units", "warning", evidence, f"if so, add --action-scale {1 / largest:.4g}")
+        yield Finding("action-units", "warning", evidence, f"if so, add {option(action_scale=f'{1 / largest:.4g}')}")
 
 
 def _without_bounds(inputs: CheckInput) -> Iterator[Finding]:

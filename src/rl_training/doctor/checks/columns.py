@@ -8,20 +8,22 @@ from numpy.typing import NDArray
 
 from rl_training.data.row_blocks import column_range
 from rl_training.doctor.evidence import CheckInput, Rows
-from rl_training.doctor.findings import Finding
+from rl_training.doctor.findings import Finding, option
 
 HUGE = 1e6
 _FEWEST_LEVELS = 1000  # of single precision in a column; with fewer its digits are lost
 _MOST_COLUMNS = 256  # that are searched for outliers and stuck sensors
 _STUCK_ROWS, _STUCK_RUNS = 100, 20  # a run this long, and this many times as long as 99 % of the others
+_MOST_RESTS = 2  # long runs; a column with more of them rests now and then
 _PLACEHOLDERS = (-9999.0, -999.0, -99.0, 9999.0, 99999.0, -99999.0, -32768.0, 32767.0)
-BLANK = "make these cells empty (NaN) and add --on-bad-rows drop"
+DROP = option(on_bad_rows="drop")
+BLANK = f"make these cells empty (NaN) and add {DROP}"
 
 
 def check_finite(inputs: CheckInput) -> Iterator[Finding]:
     """NaN and inf."""
     for name, rows in inputs.bad.items():
-        fix = "fix the log, or leave these transitions out with --on-bad-rows drop"
+        fix = f"fix the log, or leave these transitions out with {DROP}"
         yield Finding("not-finite", "error", f"`{name}` holds NaN or inf in {inputs.some(rows)}", fix)
 
 
@@ -39,9 +41,9 @@ def check_columns(inputs: CheckInput) -> Iterator[Finding]:
         moving = np.setdiff1d(np.arange(len(low)), same)
         yield from _lost_digits(inputs, role, values, low, high, moving)
     if constant:
-        fix = "leave them out of the column map, or keep them: normalised observations are 0 there"
-        held = inputs.env is None and inputs.data.action_low is None
-        fix += ", and an action that never changes is held at its value" if held else ""
+        fix = "leave them out of the column map, or keep them: a normalised observation is 0 there"
+        if inputs.env is None and inputs.data.action_low is None and not inputs.data.spaces.free.all():
+            fix += ", and an action that never changes is held at its value"
         yield Finding("constant-column", "warning", f"in {inputs.every_row} {'; '.join(constant)}", fix)
 
 
@@ -118,7 +120,8 @@ def check_stuck(inputs: CheckInput) -> Iterator[Finding]:
         others = np.delete(lengths, longest)
         if len(others) < 20 or rows < max(_STUCK_ROWS, _STUCK_RUNS * np.quantile(others, 0.99)):
             continue
-        if 3 * len(others) < others.sum() or _expected_to_rest(inputs, column, start, rows):
+        rests = (lengths >= _STUCK_ROWS / 5) & ((values[starts] == values[start]) | (lengths >= _STUCK_ROWS))
+        if rests.sum() > _MOST_RESTS or 3 * len(others) < others.sum() or _expected_to_rest(inputs, column, start, rows):
             continue
         what, place = inputs.named("observations", [column]), inputs.some([start])
         seen = f"{what} stays at exactly {values[start]:.6g} for {rows} rows from {place.removeprefix('1 row ')[1:-1]}"

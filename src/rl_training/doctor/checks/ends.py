@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from rl_training.data.subsets import episode_digests
 from rl_training.doctor.evidence import CheckInput, Rows
-from rl_training.doctor.findings import Finding, Severity
+from rl_training.doctor.findings import Finding, Severity, option
 
 _CHANCE = 0.01  # of so many true ends at one length, below which it is no coincidence
 _FEWEST_LEAKS = 3  # that make an error
@@ -22,11 +22,17 @@ def check_successors(inputs: CheckInput) -> Iterator[Finding]:
     elif len(broken):
         yield _broken_rows(inputs)
     if len(inputs.leaks):
-        evidence = (
-            f"the next observation at a time limit is the first of the following episode in {inputs.some(inputs.leaks)}"
-        )
-        severity: Severity = "error" if len(inputs.leaks) >= _FEWEST_LEAKS else "warning"
-        yield Finding("next-observation-leak", severity, evidence, "leave these rows out with --next-observations following")
+        yield _leak(inputs, inputs.leaks)
+
+
+def _leak(inputs: CheckInput, rows: Rows) -> Finding:
+    """Next observations across time limits: wrong for sure if most of them jump, and are not merely unexpected."""
+    jumps = inputs.jumps.at(rows, inputs.data.observations[rows + 1])
+    severity: Severity = "error" if len(rows) >= _FEWEST_LEAKS and 2 * jumps.sum() > len(rows) else "warning"
+    evidence = f"the next observation at a time limit is the first of the following episode in {inputs.some(rows)}"
+    return Finding(
+        "next-observation-leak", severity, evidence, f"leave these rows out with {option(next_observations='following')}"
+    )
 
 
 def _broken_rows(inputs: CheckInput) -> Finding:
@@ -49,7 +55,7 @@ def _broken_rows(inputs: CheckInput) -> Finding:
         f"the next observation is not the observation of the row after in {inputs.named('observations', columns)}, "
         f"inside episodes, in {inputs.some(rows)}"
     )
-    fix = "rebuild them with --next-observations following"
+    fix = f"rebuild them with {option(next_observations='following')}"
     if surprise > 0.3:
         return Finding("next-observation-break", "error", evidence, fix)
     return Finding(
@@ -75,7 +81,7 @@ def check_missing_ends(inputs: CheckInput) -> Iterator[Finding]:
             "if only the state of the plant changed, nothing is wrong"
         )
         yield Finding("missing-ends", "warning", f"{taken}, but {jumps}", fix)
-    elif not marked:
+    elif not marked and not inputs.divided:
         fix = "if there are several, name the `episode` or `time` column in the column map, or mark their ends in `timeouts`"
         yield Finding("missing-ends", "warning", taken, fix)
 
@@ -92,7 +98,9 @@ def check_ends(inputs: CheckInput) -> Iterator[Finding]:
         evidence = f"a true end and a time limit are both marked in {inputs.some(both)}; they count as true ends"
         alone = inputs.terminals.sum() > len(both)
         fix = "if they are time limits, map the column of true ends as `done` instead of `terminal`"
-        yield Finding("ends-overlap", "warning", evidence, fix if alone else "if they are time limits, add --ends timeouts")
+        yield Finding(
+            "ends-overlap", "warning", evidence, fix if alone else f"if they are time limits, add {option(ends='timeouts')}"
+        )
         return
     yield from _ends_at_one_length(inputs)
 
@@ -110,12 +118,12 @@ def _ends_at_one_length(inputs: CheckInput) -> Iterator[Finding]:
     if len(suspects) == ended.sum():
         count = "both" if len(suspects) == 2 else f"all {len(suspects)}"
         evidence = f"{count} true ends fall at length {longest}, as if time limits were stored as terminals"
-        yield Finding("ends-at-one-length", "warning", evidence, "if they are time limits, add --ends timeouts")
+        yield Finding("ends-at-one-length", "warning", evidence, f"if they are time limits, add {option(ends='timeouts')}")
         return
     evidence = (
         f"{len(suspects)} of {ended.sum()} true ends fall at the longest length, {longest}, as if these were time limits"
     )
-    yield Finding("ends-at-one-length", "warning", evidence, f"if they are, add --time-limit {longest}")
+    yield Finding("ends-at-one-length", "warning", evidence, f"if they are, add {option(time_limit=longest)}")
 
 
 def _no_coincidence(lengths: NDArray[np.int64], longest: int) -> bool:

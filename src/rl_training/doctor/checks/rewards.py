@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from rl_training.doctor.alignment import find_shift
 from rl_training.doctor.evidence import CheckInput
-from rl_training.doctor.findings import Finding
+from rl_training.doctor.findings import Finding, option
 from rl_training.doctor.running_sum import find_running_sum
 
 
@@ -27,7 +27,7 @@ def check_rewards(inputs: CheckInput) -> Iterator[Finding]:
     shift = find_shift(*fields, data.episode_ends)
     if shift is not None:
         evidence = f"rewards are one row {'late' if shift.lag > 0 else 'early'}: {shift.reason}"
-        across = " --reward-lag-across" if shift.across else ""
+        across = {"reward_lag_across": True} if shift.across else {}
         yield Finding(
-            "shifted-rewards", "error" if shift.sure else "warning", evidence, f"add --reward-lag {shift.lag}{across}"
+            "shifted-rewards", "error" if shift.sure else "warning", evidence, f"add {option(reward_lag=shift.lag, **across)}"
         )

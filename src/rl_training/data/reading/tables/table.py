@@ -48,6 +48,7 @@ def table_reading(header: Sequence[str], load: Load, columns: ColumnMap | None, 
     reading.arrays["timeouts"] = reading.arrays.get("timeouts", False) | (table.cuts & ~reading.arrays["terminals"])
     marked = [note for note in reading.notes if "no time limits" not in note or not table.cuts[:-1].any()]
     reading.notes = [*table.notes, *marked]
+    reading.divided = bool(selection.as_written)
     reading.source_rows = table.places
     reading.observation_names, reading.action_names = (table.names(role) for role in ("observations", "actions"))
     return reading
