@@ -223,6 +223,19 @@ class CutAt(Callback):
         self._maybe("checkpoint", step)
 
 
+class Notes(QuietReporter):
+    """Keeps what a run says."""
+
+    def __init__(self):
+        self.notes, self.warnings = [], []
+
+    def note(self, text):
+        self.notes.append(text)
+
+    def warn(self, text):
+        self.warnings.append(text)
+
+
 class Start(QuietReporter):
     """Remembers where a run started."""
 

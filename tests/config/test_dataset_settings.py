@@ -44,7 +44,8 @@ def test_paths_of_other_kinds_are_refused_in_one_line(value):
 
 
 def test_a_resolved_list_of_files_resolves_to_itself(tmp_path):
-    columns = {"observations": ["a", {"error": "a - b"}], "actions": {"valve": "u / 100"}, "reward": "-abs(a - b)"}
+    texts = ["a", {"error": "a - b"}, "`Zone Temp: [C]` * 2 # 1", "- x", "1", {"on": "yes"}, "é, ü"]
+    columns = {"observations": texts, "actions": {"valve": "u / 100"}, "reward": "-abs(a - b)"}
     config = make_config({"algo": "iql", "algo_kwargs": {"dataset": {"path": ["x.csv", "y.csv"], "columns": columns}}})
     (tmp_path / "config.yaml").write_text(config.to_yaml())
     assert load_config(str(tmp_path / "config.yaml")) == config
@@ -64,7 +65,9 @@ def test_a_resolved_list_of_files_resolves_to_itself(tmp_path):
         ({"algo_kwargs": {"dataset": {"path": "x", "gamma": 0.9}}}, "it belongs under `algo_kwargs.gamma`"),
         ({"algo_kwargs": {"dataset": {"path": "x", "reward": "r"}}}, "it belongs under `algo_kwargs.dataset.columns.reward`"),
         ({"env_steps": 5}, "it belongs under `finetune.env_steps`"),
-        ({"expectle": 0.7}, "unknown key `expectle`."),
+        ({"expectle": 0.7}, "unknown key `expectle`. Did you mean `algo_kwargs.expectile`?"),
+        ({"algo_kwargs": {"expectle": 0.7}}, "unknown key `algo_kwargs.expectle`. Did you mean `expectile`?"),
+        ({"algo_kwargs": {"seed": 3}}, "it belongs at the top level"),
     ],
 )
 def test_a_misplaced_key_is_told_where_it_belongs(values, fault):
@@ -90,3 +93,10 @@ def test_an_algorithm_alone_is_a_config():
     (part,) = config.algo_kwargs.dataset
     assert part.path == (os.path.abspath("a.csv"), os.path.abspath("b.csv"))
     assert part.ends == "timeouts"
+
+
+@pytest.mark.parametrize("block", ["algo_kwargs: 3", "algo_kwargs: {dataset: 3}", "algo_kwargs: {dataset: [3]}"])
+def test_read_options_leave_faults_to_the_schema(tmp_path, block):
+    (tmp_path / "run.yaml").write_text(f"algo: iql\n{block}\n")
+    with pytest.raises(ConfigError, match=r"run.yaml:2: .*3"):
+        load_config(str(tmp_path / "run.yaml"), reading={"ends": "timeouts"})

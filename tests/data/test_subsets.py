@@ -187,7 +187,7 @@ def test_inspect_page(tmp_path, capsys, monkeypatch):
     assert page.startswith("<!doctype html>")
     assert "<b>log" not in page  # names are text, not markup
     assert "log&lt;b&gt;" in page
-    assert page.count("<svg") == (5 + 2 + 3) + (1 + 2 + 3)  # distributions, and episodes over time
+    assert page.count("<svg") == 5 + 2 + 3 + (3 + 2 + 1)  # and every column and the reward over time
     assert "<script" not in page
     assert "http" not in page
 

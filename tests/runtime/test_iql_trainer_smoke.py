@@ -16,7 +16,9 @@ def test_a_short_run_leaves_checkpoints_metrics_and_an_evaluation(tmp_path):
 
 
 def test_losses_fall_on_a_fixed_batch_of_data(tmp_path):
-    train_iql(make_config(run_values(total_timesteps=400, eval_interval=400, checkpoint_interval=400)), tmp_path)
+    cloning = {"beta": 0.0}  # otherwise the weights of the loss grow with the advantages
+    budget = {"total_timesteps": 400, "eval_interval": 400, "checkpoint_interval": 400}
+    train_iql(make_config(run_values(**budget, algo_kwargs=cloning)), tmp_path)
     losses = [row["train/actor_loss"] for row in metric_rows(tmp_path) if "train/actor_loss" in row]
     assert sum(losses[-5:]) < sum(losses[:5])
 

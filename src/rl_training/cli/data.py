@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from rl_training.data.row_view import RowView
     from rl_training.doctor.findings import Finding
 
-PathArgument = Annotated[str, typer.Argument(help="A file or directory of data, or minari:ID.", metavar="PATH")]
+PathArgument = Annotated[
+    str, typer.Argument(help="A file, a folder of episode files, a glob in quotes, or minari:ID.", metavar="PATH")
+]
 OutArgument = Annotated[
     str | None, typer.Argument(help="Output: a new directory, or a name that ends in .npz.", metavar="OUT")
 ]

@@ -79,7 +79,7 @@ class ReadChoice:
         defaults = {name: field.default for name, field in {**ReadOptions.model_fields, **FileConfig.model_fields}.items()}
         self.settings = {name: value for name, value in given.items() if value != defaults[name]}
         """What was asked for, as a config's dataset block has it."""
-        self.format = FileConfig.checked({"format": given.pop("format")}).format
+        self.format = FileConfig.checked({"format": given.pop("format", "auto")}).format
         self.options = ReadOptions.checked(given)
 
 

@@ -198,6 +198,6 @@ def _print_result(manager: "ExperimentManager", result: "TrainingResult", as_jso
         print(line)
     print(f"run: {manager.run_dir}")
     if manager.config.final_env_id is None:
-        print(f"next: rl-training evaluate {manager.run_dir} --data PATH, or predict {manager.run_dir} --obs '[...]'")
+        print(f"next: rl-training predict {manager.run_dir} --obs '[...]', or evaluate {manager.run_dir} --data PATH")
     else:
         print(f"next: rl-training evaluate {manager.run_dir} --episodes 20")

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, ValidationError, model_validator
@@ -81,18 +82,33 @@ def _nested_model(annotation: Any) -> type[BaseModel] | None:
     return next((option for option in options if isinstance(option, type) and issubclass(option, BaseModel)), None)
 
 
-def _home_of(key: str, model: type[BaseModel]) -> tuple[str, ...] | None:
-    """Where a key belongs: its shortest path in a schema; of equal ones that under `algo_kwargs`."""
+def _homes(model: type[BaseModel]) -> dict[str, tuple[str, ...]]:
+    """The shortest path of every key of a schema; of equally short ones that under `algo_kwargs`."""
+    homes: dict[str, tuple[str, ...]] = {}
     level: list[tuple[tuple[str, ...], type[BaseModel]]] = [((), model)]
     while level:
-        for path, owner in level:
-            if key in owner.model_fields:
-                return (*path, key)
-        inner = [
-            ((*path, name), _nested_model(f.annotation)) for path, owner in level for name, f in owner.model_fields.items()
-        ]
-        level = sorted(((path, found) for path, found in inner if found), key=lambda item: item[0][0] != "algo_kwargs")
-    return None
+        inner = [((*path, name), field) for path, owner in level for name, field in owner.model_fields.items()]
+        inner.sort(key=lambda item: item[0][0] != "algo_kwargs")
+        for path, _ in inner:
+            homes.setdefault(path[-1], path)
+        level = [(path, found) for path, field in inner if (found := _nested_model(field.annotation))]
+    return homes
+
+
+def _unknown_key(model: type[BaseModel], owner: type[BaseModel] | None, path: tuple[int | str, ...]) -> str:
+    """What to say about a key that its block does not have: where it belongs, or which one was meant."""
+    key, block = str(path[-1]), tuple(part for part in path[:-1] if isinstance(part, str))
+    unknown = f"unknown key `{'.'.join(str(part) for part in path)}`"
+    homes = _homes(model)
+    if owner and len(block) > 1:  # inside a block, what lies below it comes first
+        homes |= {name: (*block, *below) for name, below in _homes(owner).items()}
+    if key in homes:
+        place = f"under `{'.'.join(homes[key])}`" if len(homes[key]) > 1 else "at the top level"
+        return f"{unknown}; it belongs {place}"
+    if hint := did_you_mean(key, owner.model_fields if owner else ()):
+        return f"{unknown}.{hint}"
+    close = get_close_matches(key, homes, n=1)
+    return f"{unknown}." + (f" Did you mean `{'.'.join(homes[close[0]])}`?" if close else "")
 
 
 def describe_faults(model: type[BaseModel], error: ValidationError) -> list[tuple[tuple[int | str, ...], str]]:
@@ -109,14 +125,7 @@ def describe_fault(model: type[BaseModel], fault: ErrorDetails) -> tuple[tuple[i
     name = ".".join(str(part) for part in path) or "value"
     owner = _find_model(model, path)
     if fault["type"] == "extra_forbidden":
-        block = tuple(part for part in path[:-1] if isinstance(part, str))
-        below = _home_of(str(path[-1]), owner) if owner and len(block) > 1 else None
-        home = (*block, *below) if below else _home_of(str(path[-1]), model)
-        if home is not None:
-            place = f"under `{'.'.join(home)}`" if len(home) > 1 else "at the top level"
-            return path, f"unknown key `{name}`; it belongs {place}"
-        hint = did_you_mean(str(path[-1]), owner.model_fields if owner else ())
-        return path, f"unknown key `{name}`.{hint}"
+        return path, _unknown_key(model, owner, path)
     if fault["type"] == "missing":
         return path, f"`{name}` is required"
     reason = fault["msg"].removeprefix("Value error, ")

@@ -52,7 +52,7 @@ def _as_paths(value: Any) -> Any:
 
 
 def _absolute(path: str) -> str:
-    return path if path.startswith("minari:") else os.path.abspath(path)
+    return path if path.startswith("minari:") else os.path.abspath(os.path.expanduser(path))
 
 
 def _as_tuple(value: Any) -> Any:

@@ -102,11 +102,16 @@ def _config_text(name: str) -> tuple[str, str]:
 
 def _set_dataset(values: dict[str, Any], paths: list[str], reading: dict[str, Any]) -> None:
     """Name the files of the dataset, or change how the files that are named already are read."""
-    kwargs = dict(values.get("algo_kwargs") or {})
+    kwargs = values.get("algo_kwargs") or {}
+    if not isinstance(kwargs, Mapping):
+        return  # refused by the schema
+    kwargs = dict(kwargs)
     if (limit := reading.pop("max_bytes", None)) is not None:
         kwargs["max_dataset_bytes"] = limit
     parts = [{"path": paths[0] if len(paths) == 1 else paths}] if paths else dataset_parts(kwargs.get("dataset"))
-    if reading and not any(isinstance(part, Mapping) and part.get("path") for part in parts):
+    if not isinstance(parts, list) or not all(isinstance(part, Mapping) for part in parts):
+        return
+    if reading and not any(part.get("path") for part in parts):
         option = next(iter(reading)).replace("_", "-")
         raise ConfigError(f"--{option} says how to read files, and the dataset names none: pass --dataset too")
     kwargs["dataset"] = [{**part, **reading} if part.get("path") else part for part in parts]

@@ -61,7 +61,7 @@ def _read_files(sources: Sequence[str | os.PathLike[str]], format: str, options:
     """One file as it is; the files of a folder, a glob or a list one after the other."""
     if format != "auto" and format not in READERS:
         raise DatasetError(f"unknown format {format!r}.{did_you_mean(format, READERS)} There are: auto, {', '.join(READERS)}")
-    texts = [os.fspath(source) for source in sources]
+    texts = [os.path.expanduser(source) for source in sources]
     with _one_line_errors(shortened(texts)):
         found = [_files(text, format) for text in texts]
         paths = [path for one in found for path in one.paths]

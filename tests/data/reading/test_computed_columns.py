@@ -196,3 +196,30 @@ def test_names_that_differ_are_dropped_and_another_order_is_refused(path, tmp_pa
         writer.append(data)
         with pytest.raises(DatasetError, match="in another order"):
             writer.append(swapped)
+
+
+def test_a_condition_on_nan_marks_nothing_and_the_row_can_be_dropped(tmp_path):
+    table = {"x": [1, 2, "", 4, 95, 2, 3, 4], "u": np.linspace(0, 1, 8)}
+    roles = {"observations": "x", "actions": "u", "reward": "1", "terminal": "x > 90"}
+    path = write_csv(tmp_path / "a.csv", table)
+    with pytest.raises(DatasetError, match=r"`observations` is NaN or inf in 1 rows .first: line 4."):
+        load_dataset(path, columns=roles)
+    data = load_dataset(path, columns=roles, on_bad_rows="drop")
+    assert data.observations[:, 0].tolist() == [1, 4, 95, 2, 3]
+    assert "1 rows mark no end, since `x > 90` is computed from NaN" in data.origin
+
+
+def test_the_time_may_be_computed_with(tmp_path):
+    table = {"t": [0, 1, 2, 4, 5, 6], "x": np.arange(6.0), "u": np.linspace(0, 1, 6)}
+    roles = {"observations": ["x", "diff(t)"], "actions": "u", "reward": "x", "time": "t"}
+    data = load_dataset(write_csv(tmp_path / "a.csv", table), columns=roles)
+    assert data.observations[:, 1].tolist() == [1, 1, 2, 1]
+
+
+def test_missing_values_of_a_frame_are_nan():
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"x": pandas.array([1, None, 3, 4, 5], dtype="Int64"), "u": np.linspace(0, 1, 5)})
+    roles = {"observations": "x", "actions": "u", "reward": "x * 2"}
+    with pytest.raises(DatasetError, match=r"`observations` is NaN or inf in 1 rows .first: 1."):
+        load_dataset(frame, columns=roles)
+    assert load_dataset(frame, columns=roles, on_bad_rows="drop").rewards.tolist() == [6.0, 8.0]

@@ -173,3 +173,15 @@ def test_folders_without_data_are_one_line(tmp_path, make, source, message):
 def test_other_sources_are_refused(source):
     with pytest.raises(DatasetError, match="a dataset is a path, a list of paths"):
         load_dataset(source)
+
+
+def test_a_damaged_file_of_a_folder_is_named(tmp_path):
+    path = write_hdf5(tmp_path / "a.h5", small_arrays())
+    (tmp_path / "b.h5").write_bytes(path.read_bytes()[:600])
+    with pytest.raises(DatasetError, match="b.h5: cannot be read"):
+        load_dataset(tmp_path)
+
+
+def test_the_home_folder_may_be_written_short(folder, monkeypatch):
+    monkeypatch.setenv("HOME", str(folder.parent))
+    assert load_dataset("~/logs").fingerprint == load_dataset(folder).fingerprint

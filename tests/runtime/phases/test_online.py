@@ -66,17 +66,17 @@ def test_the_policy_really_acts_and_the_environment_really_answers(whole):
     """The rows in the replay are transitions of Pendulum: replayed in a fresh environment they give the same numbers."""
     path, _, seeds = whole
     last = load_checkpoint(checkpoints(path)[-1])
-    rows = read_replay(last)
+    rows, transforms = read_replay(last), Transforms.from_tensors(last.tensors)
     assert rows.shape[0] == len(seeds or [0])
     first = last.env_step - rows.shape[1]
     env = gymnasium.make("Pendulum-v1")
     for member, seed in enumerate(seeds or [0]):
         observation, _ = env.reset(seed=reset_seeds(seed, "training", 1, 1)[0])
         for row in rows[member, 200 - first :]:
-            assert row[:3] == pytest.approx(observation, abs=1e-6)
+            assert row[:3] == pytest.approx(transforms.observations(observation), abs=1e-6)
             observation, reward, _, truncated, _ = env.step(row[3:4] * 2.0)
-            assert row[4] == pytest.approx(reward, abs=1e-5)
-            assert row[5:8] == pytest.approx(observation, abs=1e-6)
+            assert row[4] == pytest.approx(float(transforms.rewards(np.float64(reward))), abs=1e-5)
+            assert row[5:8] == pytest.approx(transforms.observations(observation), abs=1e-6)
             assert (row[8], row[9]) == (0.0, float(truncated))
     env.close()
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rl_training.data.reading.base import Candidate
 from rl_training.data.reading.guards import check_size
@@ -60,14 +61,18 @@ def _sorted_out(text: str, entries: Sequence[Path], recognise: Recognise) -> Fou
     """The entries that hold data, all in one format; the others are skipped."""
     formats: dict[Path, str] = {}
     for entry in sorted(entries, key=natural_order):
-        if not _is_beside(entry) and (found := recognise(Candidate(entry))) is not None:
+        try:
+            found = None if _is_beside(entry) else recognise(Candidate(entry))
+        except OSError as error:
+            raise DatasetError(f"{entry}: cannot be read: {error.strerror or error}") from None
+        if found is not None:
             formats[entry] = found
     skipped = [entry for entry in sorted(entries, key=natural_order) if entry not in formats]
     if not formats:
         raise DatasetError(f"{text}: holds no data files{_reason(skipped)}")
     if len(counts := Counter(formats.values())) > 1:
         listed = ", ".join(f"{count} {name}" for name, count in counts.most_common())
-        raise DatasetError(f"{text}: holds files of several formats ({listed}); name those of one, such as '{text}/*.csv'")
+        raise DatasetError(f"{text}: holds files of several formats ({listed}); name those of one with a glob or a list")
     return Found(tuple(formats), tuple(entry.name for entry in skipped))
 
 
@@ -107,7 +112,7 @@ def joined(paths: Sequence[Path], read: Callable[[Path], Reading], title: str, l
     fields = [name for name in first.arrays if all(name in reading.arrays for reading in readings)]
     kinds = " and ".join(dict.fromkeys(reading.format for reading in readings))
     offsets = np.cumsum([0, *(len(reading.arrays["rewards"]) for reading in readings)])
-    both = [_or_none(reading.both_ends) + offset for reading, offset in zip(readings, offsets, strict=False)]
+    both = [r.both_ends + offset for r, offset in zip(readings, offsets, strict=False) if r.both_ends is not None]
     stated = all(reading.action_low is not None and reading.action_high is not None for reading in readings)
     return Reading(
         source=title,
@@ -116,7 +121,7 @@ def joined(paths: Sequence[Path], read: Callable[[Path], Reading], title: str, l
         notes=_merged_notes([reading.notes for reading in readings]),
         action_low=np.min([reading.action_low for reading in readings], axis=0) if stated else None,
         action_high=np.max([reading.action_high for reading in readings], axis=0) if stated else None,
-        both_ends=np.concatenate(both).astype(np.intp),
+        both_ends=np.concatenate([np.empty(0, dtype=np.intp), *both]),
         inferred=np.concatenate([_inferred(reading) for reading in readings]),
         ends_known=True,
         observation_names=common_names([r.observation_names for r in readings], "observations", names),
@@ -125,11 +130,7 @@ def joined(paths: Sequence[Path], read: Callable[[Path], Reading], title: str, l
     )
 
 
-def _or_none(rows: Any) -> Any:
-    return np.empty(0, dtype=np.intp) if rows is None else rows
-
-
-def _inferred(reading: Reading) -> Any:
+def _inferred(reading: Reading) -> NDArray[np.bool_]:
     return np.zeros(len(reading.arrays["rewards"]), dtype=bool) if reading.inferred is None else reading.inferred
 
 

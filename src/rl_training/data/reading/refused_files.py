@@ -10,13 +10,12 @@ _EXCEL = "is an Excel workbook; save it as CSV"
 _SUFFIXES = {**dict.fromkeys((".pkl", ".pickle", ".pt", ".pth", ".joblib"), _PICKLE)}
 _MAGIC: dict[bytes, str] = {
     **dict.fromkeys((b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"), _PICKLE),
-    **dict.fromkeys((b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"BM6", b"II*\x00", b"MM\x00*"), _IMAGE),
+    **dict.fromkeys((b"\x89PNG", b"\xff\xd8\xff", b"GIF87a", b"GIF89a", b"II*\x00", b"MM\x00*"), _IMAGE),
     b"\xd0\xcf\x11\xe0": _EXCEL,
     b"\x1f\x8b": "is a gzip file; unpack it first",
-    b"BZh": "is a bzip2 file; unpack it first",
     b"\xfd7zXZ": "is an xz file; unpack it first",
-    b"MATLAB": "is a MATLAB file; write it as CSV with writetable",
-    b"SQLite": "is an SQLite database; export a table as CSV",
+    **dict.fromkeys((b"MATLAB 5.0 MAT", b"MATLAB 7.3 MAT"), "is a MATLAB file; write it as CSV with writetable"),
+    b"SQLite format": "is an SQLite database; export a table as CSV",
     b"ARROW1": "is an Arrow or Feather file; save it as Parquet",
 }
 _IN_ZIP = {

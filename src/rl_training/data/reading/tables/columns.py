@@ -2,6 +2,7 @@
 
 import fnmatch
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -92,8 +93,8 @@ def select(roles: ColumnMap, found: Sequence[str], source: str) -> Selection:
     for role in WIDE:
         others = {name for other, names in taken.items() if other != role for name in names}
         wide[role] = _entries(getattr(roles, role), found, others, source)
-        names = [one.name for one in wide[role]]
-        if twice := next((name for name in names if names.count(name) > 1), None):
+        ((twice, count),) = Counter(one.name for one in wide[role]).most_common(1) or [("", 0)]
+        if count > 1:
             raise DatasetError(f"{source}: two of the {role} are named `{twice}`; give one of them another name")
     return Selection(wide, single, as_written)
 

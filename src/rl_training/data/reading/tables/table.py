@@ -12,6 +12,7 @@ from rl_training.config.columns import ColumnMap
 from rl_training.data.reading.reading import Arrays, Reading, reading_of
 from rl_training.data.reading.source_rows import SourceRows
 from rl_training.data.reading.tables.columns import FLAGS, Selected, Selection, guess_columns, select
+from rl_training.data.reading.tables.dates import is_empty
 from rl_training.data.reading.tables.row_order import row_order
 from rl_training.data.reading.unsupported import refuse_labels
 from rl_training.data.spaces import Names
@@ -80,6 +81,7 @@ class _Table:
         columns = {role: [self._column(one)[self._kept] for one in chosen] for role, chosen in wide.items()}
         targets = {"reward": "rewards", "terminal": "terminals", "done": "dones", "timeout": "timeouts"}
         flat = {targets[role]: self._column(one)[self._kept] for role, one in self._selection.single.items()}
+        flat |= {target: np.nan_to_num(flat[target]) for target in ("terminals", "dones", "timeouts") if target in flat}
         return {role: np.column_stack(parts) for role, parts in columns.items()} | flat
 
     def names(self, role: str) -> Names:
@@ -100,10 +102,13 @@ class _Table:
         return one.source.evaluate({name: self._ordered[name] for name in one.source.columns}, self._age).astype(np.float32)
 
     def _flag(self, role: str) -> NDArray[np.bool_]:
-        """A flag of every row; anything but 0 and 1 is refused, except where `diff` or `lag` has no value."""
+        """A flag of every row; anything but 0 and 1 is refused, except that a condition on NaN marks nothing."""
         one = self._selection.single[role]
         values = self._column(one)
-        bad = ~np.isin(values, (0.0, 1.0)) & (self._age >= one.source.reach)
+        unknown = np.zeros_like(self._age, dtype=bool) if one.source.is_column else np.isnan(values)
+        if count := int((unknown & (self._age >= one.source.reach)).sum()):
+            self.notes.append(f"{count} rows mark no end, since `{one.name}` is computed from NaN")
+        bad = ~np.isin(values, (0.0, 1.0)) & ~unknown
         if bad.any():
             row = int(np.flatnonzero(bad)[0])
             where = self._as_found.place(int(self._order[row]))
@@ -129,7 +134,7 @@ class _Table:
         if values.dtype.kind in "fiub":
             return values.astype(kind)
         try:
-            return np.array([np.nan if value is None else value for value in values.tolist()], dtype=kind)
+            return np.array([np.nan if is_empty(value) else value for value in values.tolist()], dtype=kind)
         except (TypeError, ValueError):
             row, cell = next(((i, v) for i, v in enumerate(values.tolist()) if not _is_number(v)), (0, "?"))
             where = self._as_found.place(row)

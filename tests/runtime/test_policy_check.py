@@ -1,0 +1,130 @@
+"""What a policy does on logged rows, by hand."""
+
+import numpy as np
+import pytest
+import torch
+
+from rl_training.config.algorithms import CQLKnobs, IQLKnobs, TD3BCKnobs
+from rl_training.data import TransitionDataset
+from rl_training.data.row_view import RowView
+from rl_training.data.transforms import Transforms
+from rl_training.runtime.concerns import RisingLosses, concerns
+from rl_training.runtime.policy_check import LoggedRows, PolicyCheck, ReturnLimits, predictable
+from tests.helpers import generator
+
+ROWS = 2000
+
+
+def log(*, noise=0.0, seed=0):
+    """A heater of 0 to 100 % and a valve of -2 to 2 that follow one of two observations."""
+    draw = generator(seed)
+    observations = draw.uniform(-1.0, 1.0, (ROWS, 2))
+    actions = np.stack((50.0 + 50.0 * observations[:, 0], 2.0 * observations[:, 1]), axis=1)
+    actions += noise * draw.normal(size=actions.shape) * [50.0, 2.0]
+    ends = np.arange(ROWS) % 100 == 99
+    arrays = {
+        "observations": observations,
+        "actions": np.clip(actions, [0.0, -2.0], [100.0, 2.0]),
+        "rewards": np.where(np.arange(ROWS) % 2 == 0, -3.0, -1.0),
+        "next_observations": observations,
+        "terminals": np.zeros(ROWS, dtype=bool),
+        "timeouts": ends,
+    }
+    names = {"observation_names": ["a", "b"], "action_names": ["heat", "valve"]}
+    return TransitionDataset.from_dict(arrays, action_low=[0, -2], action_high=[100, 2], **names)
+
+
+class Stub:
+    """A learner whose actions and values are functions of the observation."""
+
+    class model:  # noqa: N801
+        members = 2
+        device = torch.device("cpu")
+
+    knobs = IQLKnobs()
+
+    def __init__(self, action, value=None):
+        self._action, self._value = action, value
+
+    def act(self, observations, *, deterministic):
+        assert deterministic
+        return torch.stack([self._action(one, member) for member, one in enumerate(observations)])
+
+    def q_values(self, observations, actions):
+        return None if self._value is None else self._value(observations, actions)
+
+
+def check_of(data, transforms=None):
+    transforms = transforms or Transforms.identity(2)
+    return PolicyCheck(LoggedRows.raw(data, ROWS, data.spaces, transforms), ReturnLimits.of(RowView(data)))
+
+
+def test_distances_are_in_real_units_and_as_a_share_of_the_range():
+    data = log()
+    offset = torch.tensor([0.1, 0.0])  # 5 % of heat, 0.0 of the valve
+    figures = check_of(data).figures(Stub(lambda seen, member: (seen + offset * member).clamp(-1, 1)))
+    assert figures[0]["action_distance"] == pytest.approx(0.0, abs=1e-6)
+    assert figures[1]["action_distance/heat"] == pytest.approx(5.0, abs=0.2)  # less where it is clamped
+    assert figures[1]["action_distance/valve"] == pytest.approx(0.0, abs=1e-6)
+    assert figures[1]["action_distance"] == pytest.approx(figures[1]["action_distance/heat"] / 100 / 2, rel=1e-6)
+    heat = data.actions[:, 0]
+    assert figures[0]["constant_distance/heat"] == pytest.approx(np.abs(heat - np.median(heat)).mean(), rel=1e-5)
+    assert figures[0]["cloning_distance"] < 0.1 * figures[0]["constant_distance"]
+    assert predictable(figures[0])
+    assert not concerns(figures[0], IQLKnobs())
+
+
+def test_random_actions_are_called_unpredictable():
+    data, draw = log(), generator(3)
+    scrambled = data.actions[draw.permutation(ROWS)]
+    object.__setattr__(data, "actions", scrambled)
+    assert not predictable(check_of(data).references)
+
+
+def test_saturation_and_a_constant_policy_are_named():
+    figures = check_of(log()).figures(Stub(lambda seen, _member: torch.ones_like(seen)))[0]
+    assert (figures["at_bound"], figures["spread"]) == (1.0, 0.0)
+    assert figures["at_bound_data"] == pytest.approx((np.abs(log().observations) >= 0.99).mean(), abs=1e-6)
+    found = {one.code: one.text for one in concerns(figures, TD3BCKnobs())}
+    assert set(found) == {"saturated-policy", "constant-policy", "far-from-data"}
+    assert all("Lower algo_kwargs.alpha" in text for text in found.values())
+    raised = [one.text for one in concerns(figures, CQLKnobs())]
+    assert all("Raise algo_kwargs.cql_alpha" in text for text in raised)
+
+
+def test_values_are_in_real_units_beside_the_returns_that_are_possible():
+    transforms = Transforms(np.zeros(2, np.float32), np.ones(2, np.float32), reward_scale=0.5)
+    learner = Stub(lambda seen, _member: seen, lambda seen, _actions: torch.full(seen.shape[:2], -60.0))
+    figures = check_of(log(), transforms).figures(learner)[0]
+    assert figures["q_policy"] == pytest.approx(-120.0)
+    assert (figures["possible_lowest"], figures["possible_highest"]) == pytest.approx((-300.0, -100.0))
+    geometric = (1 - 0.99**100) / (1 - 0.99)
+    assert -3.0 * geometric < figures["reached_lowest"] < -1.0 * geometric
+    assert figures["reached_highest"] == pytest.approx(-1.0)
+    assert not concerns(figures, IQLKnobs())
+    for value, text in ((-10.0, "overestimate"), (-300.0, "diverge, or a penalty")):
+        wrong = Stub(lambda seen, _member: seen, lambda seen, _actions, value=value: torch.full(seen.shape[:2], value))
+        (concern,) = concerns(check_of(log(), transforms).figures(wrong)[0], IQLKnobs())
+        assert concern.code == "impossible-values"
+        assert text in concern.text
+
+
+def test_true_ends_allow_returns_of_a_single_reward():
+    data = log()
+    data.terminals[99] = True
+    limits = ReturnLimits.of(RowView(data))
+    assert limits.possible(0.99) == pytest.approx((-300.0, -1.0))
+
+
+def test_rising_losses_need_a_rise_a_gap_and_a_training_loss_that_does_not_follow():
+    def after(*evaluations):
+        rising = RisingLosses()
+        return [bool(rising.observe({"critic_loss": held}, {"critic_loss": trained})) for held, trained in evaluations]
+
+    assert after((1.0, 1.0), (0.8, 0.5), (1.2, 0.4)) == [False, False, True]
+    assert after((1.0, 1.0), (2.0, 2.0), (4.0, 4.0)) == [False, False, False]  # the targets grow, and both losses with them
+    assert after((1.0, 1.0), (1.1, 1.0), (1.2, 1.0)) == [False, False, False]  # a small gap
+    rising = RisingLosses()
+    rising.observe({"critic_loss": 0.8}, {"critic_loss": 0.5})
+    again = RisingLosses(**rising.state())
+    assert again.observe({"critic_loss": 1.2}, {"critic_loss": 0.4})[0].code == "rising-losses"
