@@ -5,6 +5,8 @@ import sys
 import pytest
 from benchmarks import doctor_matrix
 
+from tests.helpers import ROOT
+
 
 @pytest.mark.parametrize("name", ["hopper-like", "plant: heaters"])
 def test_some_cells(name, monkeypatch, capsys):
@@ -19,5 +21,5 @@ def test_some_cells(name, monkeypatch, capsys):
 
 
 def test_every_fault_is_one_of_the_documented_findings():
-    documented = (doctor_matrix.Path(__file__).parents[2] / "docs" / "data.md").read_text()
+    documented = (ROOT / "docs" / "data.md").read_text()
     assert all(f"`{code}`" in documented for code, _ in doctor_matrix.FAULTS)

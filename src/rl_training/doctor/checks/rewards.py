@@ -26,8 +26,9 @@ def check_rewards(inputs: CheckInput) -> Iterator[Finding]:
     fields = (data.observations, data.actions, data.rewards, data.next_observations, data.terminals)
     shift = find_shift(*fields, data.episode_ends)
     if shift is not None:
-        evidence = f"rewards are one row {'late' if shift.lag > 0 else 'early'}: {shift.reason}"
-        across = {"reward_lag_across": True} if shift.across else {}
-        yield Finding(
-            "shifted-rewards", "error" if shift.sure else "warning", evidence, f"add {option(reward_lag=shift.lag, **across)}"
+        seen = (
+            f"rewards {'are' if shift.sure else 'seem to be'} one row {'late' if shift.lag > 0 else 'early'}: {shift.reason}"
         )
+        across = {"reward_lag_across": True} if shift.across else {}
+        fix = f"{'' if shift.sure else 'if they are not smoothed or delayed, '}add {option(reward_lag=shift.lag, **across)}"
+        yield Finding("shifted-rewards", "error" if shift.sure else "warning", seen, fix)
