@@ -42,7 +42,12 @@ def examine(source: Any, env_id: str | None = None) -> list[Finding]:
         marked = arrays["timeouts"] if reading.inferred is None else arrays["timeouts"] & ~reading.inferred
     except DatasetError as error:
         return [Finding("malformed", "error", str(error), "fix the file")]
-    inputs = CheckInput(data, arrays["terminals"], marked, reading.both_ends, bad, env, reading.divided, reading.source_rows)
+    columns = {
+        n: np.flatnonzero(~np.isfinite(arrays[n][bad[n]]).all(axis=0)) for n in bad if n in ("observations", "actions")
+    }
+    inputs = CheckInput(
+        data, arrays["terminals"], marked, reading.both_ends, bad, columns, env, reading.divided, reading.source_rows
+    )
     return _sorted(finding for check in (*QUICK_CHECKS, *THOROUGH_CHECKS) for finding in check(inputs))
 
 

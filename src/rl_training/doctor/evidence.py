@@ -27,6 +27,7 @@ class CheckInput:
     timeouts: NDArray[np.bool_]
     both_ends: Rows | None = None  # rows marked as an end and as a time limit
     bad: dict[str, Rows] = field(default_factory=dict)  # rows with NaN or inf, by field
+    bad_columns: dict[str, Rows] = field(default_factory=dict)  # the same for columns of observations and actions
     env: EnvironmentSpaces | None = None
     divided: bool = False  # whether the source says where episodes begin, even if there is only one
     source_rows: SourceRows | None = None  # None: row k of the data is row k of its source

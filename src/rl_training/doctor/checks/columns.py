@@ -23,8 +23,12 @@ BLANK = f"make these cells empty (NaN) and add {DROP}"
 def check_finite(inputs: CheckInput) -> Iterator[Finding]:
     """NaN and inf."""
     for name, rows in inputs.bad.items():
+        if name == "next_observations" and np.isin(rows + 1, inputs.bad.get("observations", ())).all():
+            continue  # they repeat what is said about the rows after
+        columns = inputs.bad_columns.get(name)
+        what = f"`{name}`" if columns is None else inputs.named(name, columns)
         fix = f"fix the log, or leave these transitions out with {DROP}"
-        yield Finding("not-finite", "error", f"`{name}` holds NaN or inf in {inputs.some(rows)}", fix)
+        yield Finding("not-finite", "error", f"{what} is NaN or inf in {inputs.some(rows)}", fix)
 
 
 def check_columns(inputs: CheckInput) -> Iterator[Finding]:
