@@ -202,7 +202,7 @@ def constant_sensor(log: Log, _draw: Draw) -> None:
 
 
 def offset_sensor(log: Log, draw: Draw) -> None:
-    """A sensor with a large offset: one step of single precision is a fifth of its spread."""
+    """A sensor with a large offset: a step of single precision is a third of its spread."""
     column = _moving_column(log.arrays, draw)
     spread = float(log.arrays["observations"][:, column].std())
     _set_column(log.arrays, column, lambda values: ((values - values.mean()) / spread * 50.0 + 2e8).astype(np.float32))
@@ -216,21 +216,21 @@ def stray_commands(log: Log, draw: Draw) -> None:
 
 
 def actions_in_degrees(log: Log, _draw: Draw) -> None:
-    """Actions: stored in degrees, bounds in radians."""
+    """Actions in degrees, bounds in radians."""
     if log.bounds is None and log.env_id is None:
         raise Hidden("no bounds are known")
     log.arrays["actions"] *= np.float32(180 / np.pi)
 
 
 def actions_in_percent(log: Log, _draw: Draw) -> None:
-    """Actions: stored in percent, bounds as fractions."""
+    """Actions in percent, bounds as fractions."""
     if log.bounds is None and log.env_id is None:
         raise Hidden("no bounds are known")
     log.arrays["actions"] *= np.float32(100)
 
 
 def timid_actions(log: Log, _draw: Draw) -> None:
-    """Actions: a tenth of the bounds is used."""
+    """Actions fill a tenth of their bounds."""
     if log.bounds is None and log.env_id is None:
         raise Hidden("no bounds are known")
     log.arrays["actions"] *= np.float32(0.1)

@@ -82,7 +82,7 @@ def print_matrix(faults: list[tuple[str, Fault]], kinds: list[str], cells: dict[
     print(f"{seeds} logs of each kind. {'; '.join(f'{i} {name}' for i, name in enumerate(kinds, 1))}.\n")
     print(f"| finding | fault | found | {' | '.join(str(i) for i in range(1, len(kinds) + 1))} |")
     print(f"|---|---|---|{'---|' * len(kinds)}")
-    reasons: dict[str, list[str]] = {}
+    reasons: dict[str, dict[str, list[int]]] = {}
     for code, fault in faults:
         row = [cells[fault, name] for name in kinds]
         found, seen = sum(cell.found for cell in row), sum(cell.found + cell.missed for cell in row)
@@ -90,10 +90,14 @@ def print_matrix(faults: list[tuple[str, Fault]], kinds: list[str], cells: dict[
         print(f"| `{code}` | {text} | {found} of {seen} | {' | '.join(map(str, row))} |")
         for number, cell in enumerate(row, 1):
             for reason in cell.hidden:
-                reasons.setdefault(f"{fault.__name__.replace('_', ' ')}: {reason}", []).append(str(number))
-    print("\nNot visible (·, or left out of the count):\n")
-    for reason, numbers in reasons.items():
-        print(f"* {reason} ({', '.join(numbers)})")
+                reasons.setdefault(reason, {}).setdefault(fault.__name__.replace("_", " "), []).append(number)
+    print("\nNot visible (·, and left out of the count):\n")
+    for reason, hidden in reasons.items():
+        by_kinds: dict[tuple[int, ...], list[str]] = {}
+        for fault_name, numbers in hidden.items():
+            by_kinds.setdefault(tuple(numbers), []).append(fault_name)
+        listed = "; ".join(f"{', '.join(names)} ({', '.join(map(str, numbers))})" for numbers, names in by_kinds.items())
+        print(f"* {reason}: {listed}")
 
 
 def print_clean(clean: dict[str, list[Finding]]) -> None:
