@@ -1,22 +1,28 @@
 """The code that the documentation shows is run as it is printed."""
 
+import csv
+import json
 import re
+import shlex
 from dataclasses import fields
 
+import numpy as np
 import pytest
 import torch
+from benchmarks.plants import make_log
 
 from rl_training import IQL, TransitionDataset
 from rl_training.algorithms import BC
 from rl_training.bench.measure import synthetic
 from rl_training.data import Batch
 from tests.contract import check_traced, nearly, wanted_at
-from tests.helpers import ROOT, small_arrays, small_batch
+from tests.helpers import ROOT, call_cli, small_arrays, small_batch
 
 
-def code_block(page, containing):
-    """The one block of Python on a page that contains these words."""
-    blocks = re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs" / page).read_text(), re.DOTALL | re.MULTILINE)
+def code_block(page, containing, language="python"):
+    """The one block of code on a page of the documentation that contains these words."""
+    text = (ROOT / "docs" / page).read_text()
+    blocks = re.findall(rf"^```{language}\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
     (found,) = [block for block in blocks if containing in block]
     return found
 
@@ -109,3 +115,40 @@ def test_the_callbacks_of_the_guide(capsys):
     exec(block, {"model": model})  # noqa: S102 - the documentation is our own
     assert capsys.readouterr().out.startswith("20 [-")
     assert model.num_timesteps == 40
+
+
+def write_plant_logs(folder):
+    """A file for each of a dozen episodes of the heaters, as an operator exports them."""
+    folder.mkdir()
+    log = make_log("heaters", episodes=12)
+    starts = range(0, len(log.arrays["rewards"]), 200)
+    for number, start in enumerate(starts):
+        rows = slice(start, start + 200)
+        table = np.concatenate((log.arrays["observations"][rows], log.arrays["actions"][rows]), axis=1)
+        with (folder / f"run{number + 1}.csv").open("w", newline="") as stream:
+            writer = csv.writer(stream)
+            writer.writerow(["time", *log.observation_names, *log.action_names])
+            writer.writerows([5 * step, *values] for step, values in enumerate(table.tolist()))
+
+
+def test_from_logs_to_a_policy_with_the_commands_of_the_readme(tmp_path, capsys, monkeypatch):
+    """As written, with fewer steps: a folder of CSV episodes, a map that computes, three commands, an answer by name."""
+    monkeypatch.chdir(tmp_path)
+    write_plant_logs(tmp_path / "logs")
+    (tmp_path / "map.yaml").write_text(code_block("../README.md", "reward:", "yaml"))
+    block = code_block("../README.md", "evaluate runs/plant", "bash")
+    lines = block.splitlines()
+    assert lines[1].endswith("--total-timesteps 20000")
+    commands = [shlex.split(line.replace("20000", "300"))[1:] for line in lines]
+    checked = call_cli(capsys, *commands[0])
+    assert "error:" not in checked.stdout
+    trained = call_cli(capsys, *commands[1], "--set", "algo_kwargs.hidden_sizes=[32, 32]", "--set", "eval_interval=100")
+    assert "action bounds (the recorded range): Q1 0 to 100, Q2 0 to 100" in trained.stderr
+    assert "best constant" in trained.stdout
+    assert "best constant" in call_cli(capsys, *commands[2]).stdout
+    (predict,) = re.findall(r"`rl-training (predict runs/plant --obs '.*?')`", (ROOT / "README.md").read_text())
+    answer = json.loads(call_cli(capsys, *shlex.split(predict)).stdout)
+    assert set(answer) == {"Q1", "Q2"}
+    assert all(0.0 <= value <= 100.0 for value in answer.values())
+    rows = [json.loads(line) for line in (tmp_path / "runs" / "plant" / "metrics.jsonl").read_text().splitlines()]
+    assert rows[-1]["validation/action_distance"] < rows[-1]["validation/constant_distance"]

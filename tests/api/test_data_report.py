@@ -67,7 +67,8 @@ def test_an_algorithm_without_critics_has_distances_only(tmp_path):
 
     data = TransitionDataset.from_dict(small_arrays())
     model = BC(dataset=data, hidden_sizes=[8, 8], batch_size=16).learn(10)
-    figures = data_report(model.policy, data)["members"][0]["figures"]
+    figures = model.evaluate_on(data)["members"][0]["figures"]
+    assert figures == model.evaluate_on(small_arrays())["members"][0]["figures"]
     assert "action_distance" in figures
     assert "q_policy" not in figures
     narrow = TransitionDataset.from_dict(small_arrays(action_dim=1))

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from rl_training.api.data_report import data_report, load_like_training
 from rl_training.api.history import History, MetricsSource, metrics_of
 from rl_training.api.inputs import RowsLike
 from rl_training.api.policy import EvaluationReport, Policy, evaluation_report
@@ -181,6 +182,13 @@ class ManagedAlgorithm:
         """
         evaluation = self.policy.evaluate(episodes, seed, env_id)
         return evaluation_report(evaluation, self.policy.members)
+
+    def evaluate_on(self, dataset: DatasetLike, columns: Any = None) -> dict[str, Any]:
+        """Return for each member what its policy does on logged data, beside references, and what is doubtful about it.
+
+        A file is read with the column map of the training, unless `columns` is given. `docs/data.md` lists the figures.
+        """
+        return data_report(self.policy, load_like_training(self.policy, dataset, columns))
 
     def predict(
         self, observation: RowsLike, deterministic: bool = True, member: int | None = None

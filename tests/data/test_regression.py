@@ -1,0 +1,30 @@
+"""The closed-form regression against functions of known form."""
+
+import numpy as np
+import pytest
+
+from rl_training.data.regression import Regression
+from tests.helpers import generator
+
+
+def test_smooth_functions_are_fitted_closely():
+    draw = generator(0)
+    inputs = draw.uniform(-2.0, 2.0, (4000, 3)) * [1.0, 100.0, 1e-3] + [0.0, 5000.0, 1.0]
+    unit = (inputs - [0.0, 5000.0, 1.0]) / [1.0, 100.0, 1e-3]
+    targets = np.stack((np.sin(2.0 * unit[:, 0]) + unit[:, 1], np.tanh(unit[:, 2] * unit[:, 0])), axis=1)
+    fit = Regression(inputs[:3000], targets[:3000])
+    errors = np.abs(fit(inputs[3000:]) - targets[3000:]).mean(axis=0)
+    assert (errors < 0.15 * targets.std(axis=0)).all()
+
+
+def test_noise_is_not_memorised():
+    draw = generator(1)
+    inputs, targets = draw.normal(size=(300, 10)), draw.normal(size=(300, 1))
+    fit = Regression(inputs[:200], targets[:200])
+    assert np.square(fit(inputs[200:]) - targets[200:]).mean() < 1.4 * targets[200:].var()
+
+
+@pytest.mark.parametrize("rows", [1, 2, 4, 5])
+def test_a_handful_of_rows_and_constant_columns_give_finite_numbers(rows):
+    inputs = np.ones((rows, 2))
+    assert np.isfinite(Regression(inputs, np.arange(rows)[:, None])(inputs)).all()
