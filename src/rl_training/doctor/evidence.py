@@ -38,6 +38,7 @@ class CheckInput:
         found = np.asarray(rows)
         first = [int(row) for row in found[:_SHOWN]]
         shown = ", ".join(map(str, first)) if self.source_rows is None else self.source_rows.labels(first)
+        shown += " of the rows read" if self.limit is not None else ""  # a dataset no longer knows its source
         return f"{len(found)} row{'s' * (len(found) != 1)} ({'first: ' * (len(found) > 1)}{shown})"
 
     def named(self, role: str, columns: Iterable[Any]) -> str:
