@@ -39,11 +39,13 @@ class Regression:
 
     def _fitted(self, features: Numbers, targets: Numbers) -> Numbers:
         """The weights of the penalty that predicts every fifth row best from the others, fitted on all rows."""
+        if len(self._penalties) == 1:
+            return _solved(*_products(features, targets), self._penalties[0])
         test = np.arange(len(features)) % 5 == 4
         held, wanted = features[test], targets[test]
         most, rest = _products(features[~test], targets[~test]), _products(held, wanted)
-        errors = {size: np.square(held @ _solved(*most, size) - wanted).sum() for size in _PENALTIES}
-        penalty = min(reversed(_PENALTIES), key=lambda size: float(errors[size]))  # of equals the largest
+        errors = {size: np.square(held @ _solved(*most, size) - wanted).sum() for size in self._penalties}
+        penalty = min(reversed(self._penalties), key=lambda size: float(errors[size]))  # of equals the largest
         return _solved(most[0] + rest[0], most[1] + rest[1], penalty)
 
 
