@@ -99,7 +99,27 @@ class _TD3BCKnobs(_CriticKnobs, total=False):
     target_noise: float
     target_noise_clip: float
 
-class _TD3BCSettings(_TD3BCKnobs, _CriticNetworkKnobs, _PurelyOfflineKwargs, _RewardKwargs, _RunConfig, total=False): ...
+class _TD3BCKwargs(TypedDict, total=False):
+    batch_size: int
+    reward: Mapping[str, Any]
+    normalize_observations: bool | Literal["auto"]
+    max_dataset_bytes: int | str | None
+    validation: Mapping[str, Any] | None
+    hidden_sizes: Sequence[int]
+    initialization: Literal["orthogonal", "xavier", "uniform"]
+    num_critics: int
+    critic_layer_norm: bool
+    actor_learning_rate: float
+    max_grad_norm: float | None
+    gamma: float
+    tau: float
+    critic_learning_rate: float
+    alpha: float | Literal["auto"]
+    actor_interval: int
+    target_noise: float
+    target_noise_clip: float
+
+class _TD3BCSettings(_TD3BCKwargs, _RunConfig, total=False): ...
 
 class _SACKnobs(_CriticKnobs, total=False):
     temperature_learning_rate: float

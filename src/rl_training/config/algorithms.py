@@ -27,6 +27,7 @@ from rl_training.config.shared_knobs import (
 )
 
 HUBER_DELTA = 20.0
+PUBLISHED_ALPHA = 2.5  # of TD3+BC
 
 
 class BCKnobs(LearnerKnobs):
@@ -106,7 +107,7 @@ class TD3BCKnobs(CriticKnobs):
 
     more_cloning: ClassVar[str] = "Lower algo_kwargs.alpha"
 
-    alpha: float = Field(2.5, ge=0.0)
+    alpha: float = Field(PUBLISHED_ALPHA, ge=0.0)
     """Weight of the normalised Q value against cloning the data; larger trusts the critics more."""
     actor_interval: int = Field(2, ge=1)
     """Gradient steps per update of policy and targets."""
@@ -125,6 +126,20 @@ class TD3NetworkKnobs(CriticNetworkKnobs):
 
 class TD3BCKwargs(TD3BCKnobs, TD3NetworkKnobs, PurelyOfflineKwargs, RewardKwargs):
     """Everything under `algo_kwargs` of TD3+BC."""
+
+    alpha: Alpha = "auto"  # type: ignore[assignment]
+    """Weight of the normalised Q value against cloning the data; larger trusts the critics more. `auto`: the published 2.5,
+    and less in proportion where the logged actions vary less than if they filled their range evenly."""
+
+    def fitted(self, action_variance: float) -> Self:
+        """Return the settings with `alpha` as a number.
+
+        Cloning errors shrink with the variance of the actions, and the Q value does not: a fixed weight would leave data in
+        the middle of a wide range for the sake of the critics.
+        """
+        if not isinstance(self.alpha, str):
+            return self
+        return self.model_copy(update={"alpha": PUBLISHED_ALPHA * min(1.0, 3.0 * action_variance)})
 
 
 class SACKnobs(CriticKnobs):

@@ -215,6 +215,14 @@ class AlgorithmKwargs(StrictModel):
     batch_size: int = Field(256, ge=1, le=1_000_000)
     """Transitions per gradient step and member."""
 
+    def fitted(self, action_variance: float) -> Self:
+        """Return the settings with every `auto` replaced that depends on the logged actions.
+
+        `action_variance` is the mean variance of the actions in [-1, 1]: a third if they fill their range evenly.
+        """
+        del action_variance
+        return self
+
     @property
     def reward_transform(self) -> RewardConfig:
         """How rewards are transformed; an algorithm that learns without rewards leaves them unchanged."""

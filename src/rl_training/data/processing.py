@@ -20,6 +20,8 @@ from rl_training.data.store.records import RecordFile
 from rl_training.data.transforms import Transforms
 from rl_training.errors import ConfigError, DatasetError
 
+_VARIANCE_ROWS = 50_000
+
 
 @dataclass(frozen=True)
 class Processing:
@@ -120,6 +122,12 @@ def spread_rows(data: RunData, most: int) -> torch.Tensor:
     """Return at most `most` packed rows, spread evenly over the data."""
     chosen = np.unique(np.linspace(0, len(data) - 1, min(len(data), most)).astype(np.int64))
     return torch.from_numpy(np.ascontiguousarray(data.fetch(chosen)))
+
+
+def action_variance(data: RunData) -> float:
+    """Return the variance of the actions as learners see them, averaged over the columns."""
+    actions = data.layout.columns(spread_rows(data, _VARIANCE_ROWS))["actions"]
+    return float(actions.double().var(dim=0, correction=0).mean())
 
 
 def process_dataset(

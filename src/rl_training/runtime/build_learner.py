@@ -10,6 +10,8 @@ from rl_training.config.blocks import AlgorithmKwargs
 from rl_training.data.spaces import Spaces
 from rl_training.registry import get_spec
 
+EVEN_VARIANCE = 1.0 / 3.0  # of actions that are uniform over [-1, 1]
+
 
 def build_learner(
     algo: str,
@@ -19,8 +21,11 @@ def build_learner(
     kwargs: AlgorithmKwargs,
     member_knobs: Sequence[Mapping[str, float]] = (),
 ) -> Learner[Any, Any]:
-    """Return a learner with one member per seed; the learner and its networks each take their knobs from `algo_kwargs`."""
-    spec = get_spec(algo)
+    """Return a learner with one member per seed; the learner and its networks each take their knobs from `algo_kwargs`.
+
+    An `auto` that was not fitted to data gets the value for actions that fill their range evenly; only training needs it.
+    """
+    spec, kwargs = get_spec(algo), kwargs.fitted(EVEN_VARIANCE)
     shape = {name: getattr(kwargs, name) for name in spec.model_type.knobs_type.model_fields}
     knobs = {name: getattr(kwargs, name) for name in spec.learner.knobs_type.model_fields}
     model = spec.model_type(spaces.observation_dim, spaces.learned_dim, seeds=seeds, device=device, **shape)

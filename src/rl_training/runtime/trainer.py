@@ -8,8 +8,10 @@ from typing import Any, Protocol
 
 import torch
 
+from rl_training.config.blocks import AlgorithmKwargs
 from rl_training.config.run import RunConfig
 from rl_training.data.offline_dataset import TransitionDataset
+from rl_training.data.processing import action_variance
 from rl_training.data.transforms import Transforms
 from rl_training.envs.environments import infer_env_spaces
 from rl_training.errors import CheckpointError, ConfigError, StorageError
@@ -71,9 +73,11 @@ def _train(config: RunConfig[Any], run_dir: Path, options: TrainOptions) -> Trai
         else:
             spaces = infer_env_spaces(str(config.env_id))
             transforms = Transforms.unfitted(spaces.observation_dim, config.algo_kwargs.reward_transform)
-        learner = build_learner(config.algo, spaces, config.member_seeds, device, config.algo_kwargs, config.member_knobs)
-
         data = None if found is None else found.train
+        kwargs = config.algo_kwargs if data is None else config.algo_kwargs.fitted(action_variance(data))
+        learner = build_learner(config.algo, spaces, config.member_seeds, device, kwargs, config.member_knobs)
+        _note_fitted(config.algo_kwargs, kwargs, reporter)
+
         builder = PhaseBuilder(config, learner, spaces, transforms, data, run_dir / "replay", reporter, stack)
         phases, planned_steps = online_phases(builder) if get_spec(config.algo).online else offline_phases(builder)
 
@@ -107,6 +111,13 @@ def _train(config: RunConfig[Any], run_dir: Path, options: TrainOptions) -> Trai
         )
         with applied(executor.execution):
             return TrainingLoop(parts).run()
+
+
+def _note_fitted(asked: AlgorithmKwargs, fitted: AlgorithmKwargs, reporter: Reporter) -> None:
+    """Tell what `auto` became."""
+    before, after = asked.model_dump(), fitted.model_dump()
+    for name in [name for name in before if before[name] != after[name]]:
+        reporter.note(f"{name}: {after[name]:.3g}, by the variance of the logged actions")
 
 
 @contextlib.contextmanager
