@@ -3,7 +3,7 @@
 from typing import Any
 
 from rl_training.api.policy import Policy
-from rl_training.config.blocks import VALIDATION_ROWS
+from rl_training.config.blocks import VALIDATION_ROWS, ReadConfig
 from rl_training.data.dataset_loaders import load_dataset
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.data.row_view import RowView
@@ -11,21 +11,22 @@ from rl_training.errors import ConfigError, DatasetError
 from rl_training.runtime.concerns import concerns
 from rl_training.runtime.policy_check import LoggedRows, PolicyCheck, ReturnLimits
 
-_READ_ALIKE = ("columns", "ends", "next_observations", "reward_lag", "reward_lag_across", "on_bad_rows", "action_scale")
+_BOUNDS = {"action_low", "action_high"}  # those of the policy count
+_READ_ALIKE = [name for name in ReadConfig.model_fields if name not in _BOUNDS]
 
 
-def load_like_training(policy: Policy, source: Any, columns: Any = None) -> TransitionDataset:
-    """Return a dataset read as that of the run was: a table with its column map, unless `columns` is given."""
+def load_like_training(policy: Policy, source: Any, **options: Any) -> TransitionDataset:
+    """Return a dataset read as that of the run was, a table with its column map; `options` of a reader replace its own."""
     if isinstance(source, TransitionDataset):
         return source
     parts = [part for part in getattr(policy.config.algo_kwargs, "dataset", ()) if part.path is not None]
     known = {name: getattr(parts[0], name) for name in _READ_ALIKE} if parts else {}
-    if columns is not None or known.get("columns") is None:
-        return load_dataset(source, **{**known, "columns": columns})
+    if "columns" in options or known.get("columns") is None:
+        return load_dataset(source, **{**known, **options})
     try:
-        return load_dataset(source, **known)
+        return load_dataset(source, **{**known, **options})
     except ConfigError:  # the run's data was a table, this is not
-        return load_dataset(source, **{**known, "columns": None})
+        return load_dataset(source, **{**known, **options, "columns": None})
 
 
 def data_report(policy: Policy, data: TransitionDataset, rows: int = VALIDATION_ROWS) -> dict[str, Any]:

@@ -183,12 +183,13 @@ class ManagedAlgorithm:
         evaluation = self.policy.evaluate(episodes, seed, env_id)
         return evaluation_report(evaluation, self.policy.members)
 
-    def evaluate_on(self, dataset: DatasetLike, columns: Any = None) -> dict[str, Any]:
+    def evaluate_on(self, dataset: DatasetLike, **options: Any) -> dict[str, Any]:
         """Return for each member what its policy does on logged data, beside references, and what is doubtful about it.
 
-        A file is read with the column map of the training, unless `columns` is given. `docs/data.md` lists the figures.
+        A file is read as the data of the training was, with its column map, unless `options` of `load_dataset` say otherwise.
+        `docs/data.md` lists the figures.
         """
-        return data_report(self.policy, load_like_training(self.policy, dataset, columns))
+        return data_report(self.policy, load_like_training(self.policy, dataset, **options))
 
     def predict(
         self, observation: RowsLike, deterministic: bool = True, member: int | None = None

@@ -113,6 +113,21 @@ class Policy:
         unit = np.clip(self.spaces.normalize_actions(np.broadcast_to(chosen, (*shape, chosen.shape[-1]))), -1.0, 1.0)
         return self._real_values(self.learner.q_values(self._stacked(seen), self._stacked(unit)), member, shape)
 
+    def unfamiliar(self, observations: RowsLike) -> list[str]:
+        """Return a line for each column that is far outside of what the policy was trained on, where that is known."""
+        if np.isinf(self.transforms.observation_limit):
+            return []
+        rows = self._observations(observations).reshape(-1, self.spaces.observation_dim)
+        mean, std = self.transforms.observation_mean, self.transforms.observation_std
+        apart = np.abs((rows - mean) / std)
+        names = self.spaces.observation_names or [f"observation {column}" for column in range(self.spaces.observation_dim)]
+        lines = []
+        for column in np.flatnonzero((apart > self.transforms.observation_limit).any(axis=0)):
+            row = apart[:, column].argmax()
+            far = f"{apart[row, column]:.0f} standard deviations from the data ({mean[column]:.4g} +- {std[column]:.3g})"
+            lines.append(f"`{names[column]}` = {rows[row, column]:g} is {far}")
+        return lines
+
     def _observations(self, given: RowsLike) -> NDArray[np.float32]:
         return rows_of(given, "observation", self.spaces.observation_dim, self.spaces.observation_names)
 
@@ -156,7 +171,7 @@ class Policy:
         if environment is None:
             raise ConfigError(
                 "the run has no environment (env_id is null), so there is nothing to evaluate in; name one with --env ID "
-                "(in Python env_id), or compare with logged actions by --data PATH"
+                "(in Python env_id), or compare with logged actions by --data PATH (in Python evaluate_on)"
             )
         episodes = whole_number("episodes", episodes, 1, 10_000_000)
         seed = None if seed is None else whole_number("seed", seed, 0, 2**63 - 1)

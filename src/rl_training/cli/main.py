@@ -24,9 +24,9 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-app.command()(without_read_options(training.train))
-for command in (training.resume, training.finetune, policies.evaluate, policies.predict, bench):
-    app.command()(command)
+READING = (training.train, policies.evaluate)  # commands that take the read options, which are built only when used
+for command in (training.train, training.resume, training.finetune, policies.evaluate, policies.predict, bench):
+    app.command()(without_read_options(command) if command in READING else command)
 app.command("export-member")(policies.export_member)
 app.add_typer(data_app)
 
@@ -52,11 +52,12 @@ def list_algorithms(as_json: JsonOption = False, debug: DebugOption = False) -> 
 
 
 def _load_commands(arguments: Sequence[str]) -> None:
-    """Register the commands of `rl-training data`, and the read options of `train`, only when they are used."""
+    """Register the commands of `rl-training data`, and the read options of other commands, only when they are used."""
     if arguments[:1] == [DATA]:
         import rl_training.cli.data  # noqa: F401 - it fills `data_app`
-    if arguments[:1] == [training.train.__name__]:
-        app.registered_commands[0].callback = with_read_options(training.train)
+    for command, entry in [(command, entry) for command in READING for entry in app.registered_commands]:
+        if arguments[:1] == [command.__name__] and entry.callback and entry.callback.__name__ == command.__name__:
+            entry.callback = with_read_options(command)
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -12,8 +12,8 @@ from rl_training.cli.options import (
     EnvOption,
     JsonOption,
     MemberOption,
+    ReadChoice,
     RunArgument,
-    parse_columns,
 )
 from rl_training.cli.sweep import combination_table
 from rl_training.errors import ConfigError
@@ -24,11 +24,13 @@ if TYPE_CHECKING:
 CheckpointOption = Annotated[
     str | None, typer.Option("--checkpoint", help="Of a run directory: latest (the default), best, or a step.")
 ]
+_MOST_UNFAMILIAR = 5  # columns that `predict` warns of
 BestOption = Annotated[bool, typer.Option("--best", help="The same as --checkpoint best.")]
 
 
 def evaluate(
     run: RunArgument,
+    reading: ReadChoice,
     episodes: Annotated[int, typer.Option(help="Episodes per member.")] = 10,
     seed: Annotated[
         int | None, typer.Option(help="Seed of the episodes; by default each member's own. Never those of training.")
@@ -37,7 +39,6 @@ def evaluate(
     data: Annotated[
         str | None, typer.Option(help="Logged data to compare the policy with, instead of an environment.")
     ] = None,
-    columns: Annotated[str | None, typer.Option(help="Column map of --data; by default that of the training.")] = None,
     member: MemberOption = None,
     checkpoint: CheckpointOption = None,
     best: BestOption = False,
@@ -49,12 +50,16 @@ def evaluate(
 ) -> None:
     """Measure a policy in its environment, or in another one, with fixed seeds and the mean action; or on logged data."""
     del debug
+    from rl_training.api.policy import Policy, evaluation_report
+
     if data is not None:
         if env is not None:
             raise ConfigError("--env and --data exclude each other: evaluate twice")
-        _evaluate_on_data(run, data, columns, member, _which(run, checkpoint, best), device or "auto", as_json=as_json)
+        policy = Policy.load(run, device=device or "auto", which=_which(run, checkpoint, best))
+        _evaluate_on_data(policy, data, reading.settings, member, as_json)
         return
-    from rl_training.api.policy import Policy, evaluation_report
+    if reading.settings:
+        raise ConfigError(f"--{next(iter(reading.settings)).replace('_', '-')} says how to read files: pass --data PATH too")
     from rl_training.envs.environments import infer_env_spaces, unused_range
     from rl_training.envs.reference_scores import normalized_score, reference_of
 
@@ -75,16 +80,12 @@ def evaluate(
     _print_evaluation(policy, report, task, episodes)
 
 
-def _evaluate_on_data(
-    run: str, data: str, columns: str | None, member: int | None, which: str, device: str, *, as_json: bool
-) -> None:
+def _evaluate_on_data(policy: "Policy", data: str, reading: dict[str, Any], member: int | None, as_json: bool) -> None:
     from rl_training.api.data_report import data_report, load_like_training
-    from rl_training.api.policy import Policy, whole_number
+    from rl_training.api.policy import whole_number
     from rl_training.runtime.held_out import figures_line
 
-    policy = Policy.load(run, device=device, which=which)
-    chosen = None if columns is None else parse_columns(columns)
-    report = {"data": data, **data_report(policy, load_like_training(policy, data, chosen))}
+    report = {"data": data, **data_report(policy, load_like_training(policy, data, **reading))}
     if member is not None:
         report["members"] = [report["members"][whole_number("member", member, 0, len(report["members"]) - 1)]]
     if as_json:
@@ -126,6 +127,8 @@ def predict(
     chosen = policy.best_member() if member is None else member
     action = policy.predict(observation, deterministic=not stochastic, member=chosen).tolist()
     named = _by_name(action, policy.spaces.action_names)
+    for line in policy.unfamiliar(observation)[:_MOST_UNFAMILIAR]:
+        print(f"warning: {line}; check the unit and the order", file=sys.stderr)
     if as_json:
         print(json.dumps({"action": action, "action_by_name": named, "member": chosen}))
         return

@@ -56,6 +56,13 @@ def _number_or_auto(value: Any) -> Any:
     raise ValueError("must be a number >= 0 or `auto`")
 
 
+def _flag_or_auto(value: Any) -> Any:
+    if isinstance(value, bool) or value == "auto":
+        return value
+    raise ValueError("must be true, false or `auto`")
+
+
+FlagOrAuto = Annotated[bool | Literal["auto"], BeforeValidator(_flag_or_auto)]
 Alpha = Annotated[float | Literal["auto"], BeforeValidator(_number_or_auto)]
 Sizes = Annotated[
     tuple[Annotated[int, Strict(), Field(ge=1, le=65536)], ...], Field(strict=False, min_length=1, max_length=16)

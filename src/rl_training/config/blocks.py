@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
-from rl_training.config.base import Seed, StrictModel
+from rl_training.config.base import FlagOrAuto, Seed, StrictModel
 from rl_training.config.columns import ColumnMap
 
 VALIDATION_ROWS = 25_600  # held-out rows scored per evaluation
@@ -68,7 +68,7 @@ class RewardConfig(StrictModel):
     """Offset, added after the factor."""
     clip: Annotated[tuple[float, float], Field(strict=False)] | None = None
     """Lowest and highest reward afterwards; null is no clipping."""
-    normalize: bool | Literal["auto"] = "auto"
+    normalize: FlagOrAuto = "auto"
     """`true`: first scale so that the episode returns in the data span 1000, as published for locomotion; `auto`: unless
     another key is set, scale so that most rewards in the data have a standard deviation of 1."""
 
@@ -244,7 +244,7 @@ class RewardKwargs(AlgorithmKwargs):
 class OfflineKwargs(AlgorithmKwargs):
     """Data settings of the offline algorithms."""
 
-    normalize_observations: bool | Literal["auto"] = "auto"
+    normalize_observations: FlagOrAuto = "auto"
     """Whiten observations by the mean and standard deviation of the data; `auto`: wherever there is data to fit it on."""
     dataset: Annotated[tuple[DatasetConfig, ...], Field(strict=False), BeforeValidator(dataset_parts)] = ()
     """Files (`logs/`, `logs/*.csv`, a list), a recipe, or a list of blocks of either."""

@@ -68,19 +68,31 @@ def load_config(
 ) -> RunConfig[Any]:
     """Return the config of an algorithm id, a packaged name or a YAML file.
 
-    `key.path=value` overrides are applied in order, then `extra`; `paths` replace the dataset, and `reading` says how its
-    files are read.
+    `paths` replace the dataset, and `reading` says how its files are read; then `key.path=value` overrides are applied in
+    order, then `extra`.
     """
     text, where = _config_text(name)
     values, lines = parse_yaml(text, where)
     if not isinstance(values, dict):
         raise ConfigError(f"{where}: must be a mapping of settings")
-    for override in overrides:
-        apply_override(values, override)
-    values.update(extra or {})
+    named = any(override.startswith(_DATASET_KEYS) for override in overrides)
+    if named and not paths:  # the files that `reading` is about
+        values = _overridden(values, overrides)
     if paths or reading:
         _set_dataset(values, list(paths), dict(reading or {}))
+    if paths or not named:
+        values = _overridden(values, overrides)
+    values.update(extra or {})
     return make_config(values, where, lines)
+
+
+_DATASET_KEYS = ("algo_kwargs.dataset=", "algo_kwargs=")
+
+
+def _overridden(values: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+    for override in overrides:
+        apply_override(values, override)
+    return values
 
 
 def _config_text(name: str) -> tuple[str, str]:
@@ -114,7 +126,8 @@ def _set_dataset(values: dict[str, Any], paths: list[str], reading: dict[str, An
     if reading and not any(part.get("path") for part in parts):
         option = next(iter(reading)).replace("_", "-")
         raise ConfigError(f"--{option} says how to read files, and the dataset names none: pass --dataset too")
-    kwargs["dataset"] = [{**part, **reading} if part.get("path") else part for part in parts]
+    parts = [{**part, **reading} if part.get("path") else dict(part) for part in parts]
+    kwargs["dataset"] = parts[0] if len(parts) == 1 else parts
     values["algo_kwargs"] = kwargs
 
 

@@ -58,14 +58,21 @@ def bad_rows(values: NDArray[Any]) -> NDArray[np.intp]:
 def breaks(observations: NDArray[Any], next_observations: NDArray[Any]) -> NDArray[np.bool_]:
     """Return, for each row but the last, whether its next observation is not the observation of the row after it.
 
-    Differences that single-precision rounding explains do not count; NaN equals nothing.
+    Differences that single-precision rounding explains do not count; NaN equals nothing. Columns that differ in most rows
+    while most others continue were read again, and are ignored.
     """
     with np.errstate(invalid="ignore"):
         largest = np.max(np.abs([column_range(values) for values in (observations, next_observations)]), axis=(0, 1))
     tolerance = 4e-7 * np.nan_to_num(largest, nan=0.0, posinf=0.0)
-    result = np.empty(len(observations) - 1, dtype=bool)
-    for part in blocks(len(result)):
+
+    def apart(part: slice) -> NDArray[np.bool_]:
         after = observations[part.start + 1 : part.stop + 1]
         with np.errstate(invalid="ignore"):
-            result[part] = ~(np.abs(after - next_observations[part]) <= tolerance).all(axis=1)
-    return result
+            return np.asarray(~(np.abs(after - next_observations[part]) <= tolerance))
+
+    rows = len(observations) - 1
+    counts = sum((apart(part).sum(axis=0) for part in blocks(rows)), np.zeros(observations.shape[1], dtype=np.int64))
+    moves = np.subtract(*column_range(observations)) != 0
+    continues = moves & (2 * counts <= rows)
+    kept = continues if 2 * continues.sum() > moves.sum() else np.ones_like(moves)
+    return np.concatenate([np.empty(0, dtype=bool), *(apart(part)[:, kept].any(axis=1) for part in blocks(rows))])

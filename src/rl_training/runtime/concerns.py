@@ -35,6 +35,9 @@ def _values(figures: Mapping[str, float], _closer: str) -> list[Concern]:
     span = high - low
     allowed = f"the rewards allow {low:.4g} to {high:.4g} (reward / (1 - gamma)), and episodes reached "
     allowed += f"{figures['reached_lowest']:.4g} to {figures['reached_highest']:.4g}"
+    if high + _SLACK * span < seen <= 0.0 or 0.0 <= seen < low - _SLACK * span:
+        text = f"the values of its actions are {seen:.4g} on average, but {allowed}: they begin at 0 and are not there yet. "
+        return [Concern("impossible-values", f"{text}Train longer (total_timesteps), and check the unit of the reward")]
     if seen > high + _SLACK * span:
         text = (
             f"the values of its actions are {seen:.4g} on average, but {allowed}: the critics overestimate actions that are "

@@ -24,6 +24,7 @@ class HeldOutReport:
         """Return every member's row of metrics; warn about the members in `labels`, which are still training.
 
         A concern is reported when it holds at two evaluations in a row, or at the last one: early on, every policy is poor.
+        Losses go up and down, so a single rise is none.
         """
         losses = self._validation.losses(learner)
         self.figures = self._validation.policy.figures(learner)
@@ -39,12 +40,18 @@ class HeldOutReport:
         for member, label in labels.items():
             for one in self.concerns[member]:
                 found.setdefault(one.code, (one, []))[1].append(label)
-        for code in [code for code in found if code not in self._reported and (last or code in self._suspected)]:
+        lasting = {code for code in found if code in self._suspected or (last and code != "rising-losses")}
+        for code in [code for code in found if code in lasting - self._reported]:
             concern, whose = found[code]
             seeds = f"seed {', '.join(whose)}: " if whose and len(self.figures) > 1 else ""
             self._warn(f"{code}: {seeds}{concern.text}")
             self._reported.add(code)
         self._suspected = set(found)
+
+    def distance(self, members: Sequence[int]) -> dict[str, float]:
+        """Return the mean distance to the held-out actions for the progress bar; empty before the first evaluation."""
+        found = [self.figures[member]["action_distance"] for member in members] if self.figures else []
+        return {"distance": sum(found) / len(found)} if found else {}
 
     def line(self, members: Sequence[int]) -> str:
         """Return the figures of some members in a line of text."""

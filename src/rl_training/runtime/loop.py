@@ -27,7 +27,7 @@ from rl_training.runtime.metrics import JsonLines, Stopwatch, finite
 from rl_training.runtime.phases.base import Phase, position_of
 from rl_training.runtime.policy_check import Figures
 from rl_training.runtime.population import Combination, MemberRecord, Population, combinations, restored_records
-from rl_training.runtime.progress import Reporter
+from rl_training.runtime.progress import Reporter, nothing_left
 from rl_training.runtime.signals import SignalWatch
 from rl_training.runtime.validation import Validation
 
@@ -114,6 +114,8 @@ class TrainingLoop:
                 self._save(best=False)  # a run that starts from another run's checkpoint has one of its own from the start
             if self.hooks_pending or self.stopping:
                 self._evaluate_and_save()
+            if self._finished():
+                self.parts.reporter.warn(nothing_left(self._now, budget=self.position >= self.total))
             while not self._finished():
                 phase = self._phase_to(self.position + 1)
                 boundary = self._next_boundary(phase)
@@ -258,8 +260,7 @@ class TrainingLoop:
         shown = {n.removesuffix("_loss"): c for n, c in values.items() if n.endswith("_loss")}
         summary = {name: sum(column[m] for m in active) / len(active) for name, column in shown.items() if active}
         returns = [r for m in active if (r := self.population.records[m].last_return) is not None]
-        figures = [self.held_out.figures[m] for m in active] if self.held_out and self.held_out.figures else []
-        distance = {"distance": sum(one["action_distance"] for one in figures) / len(figures)} if figures else {}
+        distance = self.held_out.distance(active) if self.held_out else {}
         return {**summary, **({"return": sum(returns) / len(returns)} if returns else {}), **distance}
 
     def _evaluate_and_save(self) -> None:

@@ -57,9 +57,10 @@ class ReturnLimits:
         return (min(low, self.reward_low), max(high, self.reward_high)) if self.ends else (low, high)
 
     def reached(self, gamma: float) -> tuple[float, float]:
-        """Return the lowest and the highest discounted return from a row to the end of its episode."""
+        """Return the lowest and the highest discounted return of an episode, as far as it was logged."""
         returns = compute_returns_to_go(self.rewards, self.terminals, self.timeouts, gamma, "zero")
-        return float(returns.min()), float(returns.max())
+        first = np.append(True, (self.terminals | self.timeouts)[:-1])
+        return float(returns[first].min()), float(returns[first].max())
 
 
 @dataclass(frozen=True)
@@ -166,8 +167,9 @@ class PolicyCheck:
 
 
 def predictable(figures: Mapping[str, float]) -> bool:
-    """Return whether the logged actions follow from the observations at all; random ones do not."""
-    return figures["cloning_distance"] < 0.95 * figures["constant_distance"]
+    """Return whether the logged actions follow from the observations, as cloning or the policy shows; random ones do not."""
+    nearest = min(figures["cloning_distance"], figures.get("action_distance", np.inf))
+    return bool(nearest < 0.95 * figures["constant_distance"])
 
 
 def _gamma(learner: Learner[Any, Any], member: int) -> float:

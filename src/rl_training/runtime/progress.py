@@ -111,3 +111,10 @@ class BarReporter(QuietReporter):
 def default_reporter() -> Reporter:
     """Return a bar on a terminal and plain lines elsewhere."""
     return BarReporter() if sys.stderr.isatty() else LineReporter()
+
+
+def nothing_left(now: str, *, budget: bool) -> str:
+    """Return why a run that starts has nothing to do: its budget is spent, or all members have stopped."""
+    if budget:
+        return f"the run is at {now} and has spent its budget; raise total_timesteps (--total-timesteps) to go on"
+    return f"every member has stopped by {now}, by early stopping or a callback; start a new run to train on"

@@ -40,7 +40,7 @@ class CSVReader(Reader):
         if candidate.head[:2] in _MARKS:
             return True
         lines = [line for line in candidate.head.splitlines() if line.strip() and not line.startswith(b"#")]
-        first = lines[0].decode("latin-1") if lines else ""
+        first = _decoded(lines[0]) if lines else ""
         return any(mark in first for mark in _SEPARATORS) and all(letter.isprintable() or letter == "\t" for letter in first)
 
     def read(self, path: Path, options: ReadOptions) -> Reading:
@@ -48,6 +48,13 @@ class CSVReader(Reader):
         check_size(str(path), 4 * path.stat().st_size, options.max_bytes)
         file = _CSVFile(path, _encoding(path))
         return table_reading(file.header, file.load, options.columns, str(path), self.title)
+
+
+def _decoded(line: bytes) -> str:
+    try:
+        return line.decode("utf-8")
+    except UnicodeDecodeError:
+        return line.decode("latin-1")
 
 
 def _encoding(path: Path) -> str:
