@@ -19,6 +19,7 @@ import torch
 import rl_training
 from benchmarks.plants import PLANTS, make_log
 from rl_training import TransitionDataset, load_dataset
+from rl_training.config.loading import apply_override
 from rl_training.registry import get_spec
 from rl_training.runtime.progress import QuietReporter
 
@@ -72,11 +73,11 @@ def _through_csv(name: str, folder: Path) -> TransitionDataset:
     return load_dataset(folder, columns=columns)
 
 
-def trial(name: str, data: TransitionDataset, algo: str, steps: int, engine: str) -> dict[str, Any]:
-    """Return the figures of one run with default settings."""
+def trial(name: str, data: TransitionDataset, algo: str, steps: int, settings: dict[str, Any]) -> dict[str, Any]:
+    """Return the figures of one run with default settings, but for those given."""
     said = Warnings()
-    settings: dict[str, Any] = {"eval_interval": steps, "log_interval": steps, "checkpoint_interval": steps, "engine": engine}
-    model = getattr(rl_training, get_spec(algo).name)(dataset=data, reporter=said, **settings).learn(steps)
+    rhythm = dict.fromkeys(("eval_interval", "log_interval", "checkpoint_interval"), steps)
+    model = getattr(rl_training, get_spec(algo).name)(dataset=data, reporter=said, **rhythm, **settings).learn(steps)
     figures = {key: values[-1] for key, values in model.history.items() if key.startswith("validation/")}
     actions = model.predict(data.observations[:: max(1, len(data) // 20_000)])[0]
     outside = (actions < data.actions.min(axis=0)) | (actions > data.actions.max(axis=0))
@@ -101,19 +102,22 @@ def main() -> None:
     parser.add_argument("folder", nargs="?", type=Path, help="third-party data")
     parser.add_argument("--algos", default=",".join(ALGORITHMS))
     parser.add_argument("--steps", type=int, default=5000)
-    parser.add_argument("--engine", default="auto")
+    parser.add_argument("--set", action="append", default=[], dest="settings", help="key=value that is not the default")
     parser.add_argument("--json", type=Path, help="also append every result to this file")
     chosen = parser.parse_args()
+    settings: dict[str, Any] = {}
+    for setting in chosen.settings:
+        apply_override(settings, setting)
     torch.set_num_threads(1)
     print(f"| {' | '.join(HEADER)} |\n|{'---|' * len(HEADER)}")
     for name, data in logs(chosen.folder):
         for algo in chosen.algos.split(","):
-            result = trial(name, data, algo, chosen.steps, chosen.engine)
+            result = trial(name, data, algo, chosen.steps, settings)
             print(row(result), flush=True)
             if chosen.json:
                 with chosen.json.open("a") as stream:
                     stream.write(json.dumps(result) + "\n")
-    print(f"{chosen.steps} steps, default settings, seed 0", file=sys.stderr)
+    print(f"{chosen.steps} steps, seed 0, default settings{' but ' * bool(settings)}{settings or ''}", file=sys.stderr)
 
 
 if __name__ == "__main__":
