@@ -74,3 +74,25 @@ def test_an_algorithm_without_critics_has_distances_only(tmp_path):
     narrow = TransitionDataset.from_dict(small_arrays(action_dim=1))
     with pytest.raises(DatasetError, match="the policy 3 and 2"):
         data_report(model.policy, narrow)
+
+
+def test_read_options_of_evaluate_go_with_data(run, tmp_path, capsys):
+    lines = (tmp_path / "other.csv").read_text().splitlines()
+    cells = lines[5].split(",")
+    lines[5] = ",".join(
+        ["" if name.startswith("obs_") else cell for name, cell in zip(lines[0].split(","), cells, strict=True)]
+    )
+    (tmp_path / "gaps.csv").write_text("\n".join(lines) + "\n")
+    assert "NaN" in call_cli(capsys, "evaluate", run, "--data", "gaps.csv", code=3).stderr
+    assert "rows of gaps.csv" in call_cli(capsys, "evaluate", run, "--data", "gaps.csv", "--on-bad-rows", "drop").stdout
+    assert "--on-bad-rows says how to read files" in call_cli(capsys, "evaluate", run, "--on-bad-rows", "drop", code=2).stderr
+    assert "has chosen a best checkpoint" in call_cli(capsys, "evaluate", run, "--best", "--data", "gaps.csv", code=4).stderr
+
+
+def test_an_observation_in_another_unit_is_noticed(run, capsys):
+    names = Policy.load(run).spaces.observation_names
+    usual = dict.fromkeys(names, 1.0)
+    assert "standard deviations" not in call_cli(capsys, "predict", run, "--obs", json.dumps(usual), "--member", "0").stderr
+    strange = call_cli(capsys, "predict", run, "--obs", json.dumps({**usual, names[0]: 29100.0}), "--member", "0")
+    assert f"warning: `{names[0]}` = 29100 is " in strange.stderr
+    assert len(json.loads(strange.stdout)) == 1

@@ -212,3 +212,19 @@ def test_the_schema_loads_no_torch():
     code = f"import sys, {modules}; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+def test_settings_of_a_dataset_join_the_files_that_the_shell_names(tmp_path):
+    overrides = ["algo_kwargs.dataset.top=50%", "algo_kwargs.dataset.on_bad_rows=drop"]
+    config = load_config("bc", overrides, None, [str(tmp_path / "logs")], {"ends": "timeouts"})
+    (block,) = config.algo_kwargs.dataset
+    assert (block.path, block.top, block.on_bad_rows, block.ends) == (str(tmp_path / "logs"), 0.5, "drop", "timeouts")
+    named = load_config("bc", [f"algo_kwargs.dataset={tmp_path / 'log.csv'}"], None, (), {"ends": "timeouts"})
+    assert [(part.path, part.ends) for part in named.algo_kwargs.dataset] == [(str(tmp_path / "log.csv"), "timeouts")]
+
+
+@pytest.mark.parametrize("key", ["normalize_observations", "reward.normalize"])
+def test_a_flag_that_may_be_auto_names_its_three_values(key):
+    with pytest.raises(ConfigError, match=r"must be true, false or `auto`") as caught:
+        load_config("iql", [f"algo_kwargs.{key}=ture"])
+    assert "literal" not in str(caught.value)

@@ -246,3 +246,15 @@ def test_a_field_that_is_none_is_absent():
     whole = TransitionDataset.from_dict(arrays)
     absent = {"dones": None, "next_actions": None, "returns_to_go": None}
     assert TransitionDataset.from_dict({**arrays, **absent}).fingerprint == whole.fingerprint
+
+
+def test_a_sensor_that_is_read_again_for_every_row_cuts_no_episode():
+    arrays = small_arrays(rows=200, length=20, observation_dim=4)
+    arrays["timeouts"][:] = arrays["terminals"][:] = False
+    inside = ~np.isin(np.arange(200), np.arange(19, 200, 20))
+    arrays["next_observations"][:-1][inside[:-1]] = arrays["observations"][1:][inside[:-1]]
+    assert len(TransitionDataset.from_dict(arrays).episode_spans[0]) == 10
+    arrays["next_observations"][:, 2] += 0.01
+    assert len(TransitionDataset.from_dict(arrays).episode_spans[0]) == 10
+    arrays["next_observations"] += 0.01  # nothing continues: every row stands alone
+    assert len(TransitionDataset.from_dict(arrays).episode_spans[0]) == 200

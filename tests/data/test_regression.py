@@ -28,3 +28,13 @@ def test_noise_is_not_memorised():
 def test_a_handful_of_rows_and_constant_columns_give_finite_numbers(rows):
     inputs = np.ones((rows, 2))
     assert np.isfinite(Regression(inputs, np.arange(rows)[:, None])(inputs)).all()
+
+
+def test_rows_that_follow_one_another_choose_a_fit_that_holds_elsewhere():
+    """Slow random walks: neighbours are alike, so only stretches of rows show that a linear law is all there is."""
+    draw = generator(2)
+    walks = np.cumsum(draw.normal(size=(6, 1500, 4)), axis=1)
+    targets = walks @ draw.normal(size=(4, 2)) + draw.normal(size=(6, 1500, 2))
+    fit = Regression(walks[:, :1350].reshape(-1, 4), targets[:, :1350].reshape(-1, 2))
+    error = np.abs(fit(walks[:, 1350:].reshape(-1, 4)) - targets[:, 1350:].reshape(-1, 2)).mean()
+    assert error < 1.1  # the noise alone has a mean of 0.8

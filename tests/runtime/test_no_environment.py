@@ -256,3 +256,15 @@ def test_arrays_and_frames_in_python():
     pandas = pytest.importorskip("pandas")
     framed = IQL(dataset=pandas.DataFrame(table(TransitionDataset.from_dict(arrays).fields())), **settings).learn(5)
     assert np.array_equal(by_name.predict(arrays["observations"])[0], framed.predict(arrays["observations"])[0])
+
+
+def test_a_finished_run_says_that_nothing_is_left(tmp_path):
+    data = TransitionDataset.from_dict(small_arrays(rows=60, length=10))
+    tiny_run(tmp_path / "run", env_id=None, dataset=data)
+    said = Notes()
+    tiny_run(tmp_path / "run", env_id=None, dataset=data, resume=True, reporter=said)
+    assert any("has spent its budget; raise total_timesteps" in text for text in said.warnings)
+    model = IQL(dataset=data, hidden_sizes=[8, 8], batch_size=16, log_interval=5, reporter=(said := Notes()))
+    model.learn(20, callback=lambda _step, _rows: False)
+    model.learn(40)
+    assert any("every member has stopped by step 5" in text for text in said.warnings)

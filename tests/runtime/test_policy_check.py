@@ -98,9 +98,9 @@ def test_values_are_in_real_units_beside_the_returns_that_are_possible():
     figures = check_of(log(), transforms).figures(learner)[0]
     assert figures["q_policy"] == pytest.approx(-120.0)
     assert (figures["possible_lowest"], figures["possible_highest"]) == pytest.approx((-300.0, -100.0))
-    geometric = (1 - 0.99**100) / (1 - 0.99)
-    assert -3.0 * geometric < figures["reached_lowest"] < -1.0 * geometric
-    assert figures["reached_highest"] == pytest.approx(-1.0)
+    pairs = (1 - 0.99**100) / (1 - 0.99**2)  # of a reward of -3 and one of -1, in each of the episodes
+    assert figures["reached_lowest"] == pytest.approx((-3.0 - 0.99) * pairs)
+    assert figures["reached_highest"] == pytest.approx((-3.0 - 0.99) * pairs)
     assert not concerns(figures, IQLKnobs())
     for value, text in ((-10.0, "overestimate"), (-300.0, "diverge, or a penalty")):
         wrong = Stub(lambda seen, _member: seen, lambda seen, _actions, value=value: torch.full(seen.shape[:2], value))
@@ -128,3 +128,16 @@ def test_rising_losses_need_a_rise_a_gap_and_a_training_loss_that_does_not_follo
     rising.observe({"critic_loss": 0.8}, {"critic_loss": 0.5})
     again = RisingLosses(**rising.state())
     assert again.observe({"critic_loss": 1.2}, {"critic_loss": 0.4})[0].code == "rising-losses"
+
+
+@pytest.mark.parametrize(("value", "text"), [(-5.0, "not there yet"), (40.0, "overestimate")])
+def test_values_that_are_still_on_their_way_are_told_from_values_that_overshoot(value, text):
+    learner = Stub(lambda seen, _member: seen, lambda seen, _actions: torch.full(seen.shape[:2], value))
+    (concern,) = concerns(check_of(log()).figures(learner)[0], IQLKnobs())
+    assert text in concern.text
+
+
+def test_a_policy_that_predicts_the_actions_refutes_that_they_are_random():
+    figures = {"cloning_distance": 0.2, "constant_distance": 0.2, "action_distance": 0.1}
+    assert predictable(figures)
+    assert not predictable({**figures, "action_distance": 0.25})

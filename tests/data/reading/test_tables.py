@@ -28,6 +28,7 @@ DIALECTS = {
     "byte order mark": b"\xef\xbb\xbf" + text(ROWS).encode(),
     "utf-16": text(ROWS).encode("utf-16"),
     "latin-1": text({**ROWS, "note °C": ["ü"] * len(ROWS["time"])}).encode("latin-1"),
+    "utf-8 letters": text({**ROWS, "Außentemp ÄÖÜ": ["ß"] * len(ROWS["time"])}).encode(),
     "comments above": b"# exported by hand\n# twice\n" + text(ROWS).encode(),
     "quoted header": text({f'"{name}"': column for name, column in ROWS.items()}).encode(),
     "spaces around": text({f" {name} ": column for name, column in ROWS.items()}).encode(),

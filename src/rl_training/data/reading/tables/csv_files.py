@@ -52,7 +52,7 @@ class CSVReader(Reader):
 
 def _decoded(line: bytes) -> str:
     try:
-        return line.decode("utf-8")
+        return line.decode("utf-8-sig")
     except UnicodeDecodeError:
         return line.decode("latin-1")
 
