@@ -78,10 +78,8 @@ def test_an_algorithm_without_critics_has_distances_only(tmp_path):
 
 def test_read_options_of_evaluate_go_with_data(run, tmp_path, capsys):
     lines = (tmp_path / "other.csv").read_text().splitlines()
-    cells = lines[5].split(",")
-    lines[5] = ",".join(
-        ["" if name.startswith("obs_") else cell for name, cell in zip(lines[0].split(","), cells, strict=True)]
-    )
+    cells = zip(lines[0].split(","), lines[5].split(","), strict=True)
+    lines[5] = ",".join("" if name.startswith("obs_") else cell for name, cell in cells)
     (tmp_path / "gaps.csv").write_text("\n".join(lines) + "\n")
     assert "NaN" in call_cli(capsys, "evaluate", run, "--data", "gaps.csv", code=3).stderr
     assert "rows of gaps.csv" in call_cli(capsys, "evaluate", run, "--data", "gaps.csv", "--on-bad-rows", "drop").stdout

@@ -102,7 +102,7 @@ def test_values_are_in_real_units_beside_the_returns_that_are_possible():
     assert figures["reached_lowest"] == pytest.approx((-3.0 - 0.99) * pairs)
     assert figures["reached_highest"] == pytest.approx((-3.0 - 0.99) * pairs)
     assert not concerns(figures, IQLKnobs())
-    for value, text in ((-10.0, "overestimate"), (-300.0, "diverge, or a penalty")):
+    for value, text in ((10.0, "overestimate"), (-300.0, "diverge, or a penalty")):
         wrong = Stub(lambda seen, _member: seen, lambda seen, _actions, value=value: torch.full(seen.shape[:2], value))
         (concern,) = concerns(check_of(log(), transforms).figures(wrong)[0], IQLKnobs())
         assert concern.code == "impossible-values"

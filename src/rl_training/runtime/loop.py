@@ -98,10 +98,9 @@ class TrainingLoop:
         self.store.prepare()
         self.metrics.open()
         self.timings.open()
-        if self.parts.resume_from is not None:
-            self._restore(self.parts.resume_from)
-        else:
-            self.metrics.cut(0)
+        if self.parts.resume_from is None:
+            return self.metrics.cut(0)
+        return self._restore(self.parts.resume_from)
 
     def run(self) -> TrainingResult:
         """Train to the end of the budget, or until every member has stopped; the end is evaluated and saved."""
