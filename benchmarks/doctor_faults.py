@@ -195,6 +195,20 @@ def placeholders(log: Log, draw: Draw) -> None:
     log.arrays["observations"][rows, column] = log.arrays["next_observations"][rows - 1, column] = -9999.0
 
 
+def command_as_sensor(log: Log, draw: Draw) -> None:
+    """An observation is the action of its row."""
+    column, action = _moving_column(log.arrays, draw), log.arrays["actions"][:, 0]
+    log.arrays["observations"][:, column] = action
+    log.arrays["next_observations"][:, column] = np.append(action[1:], action[-1])
+
+
+def meter_as_sensor(log: Log, draw: Draw) -> None:
+    """A sensor is a meter that counts on through all episodes."""
+    column, rows = _moving_column(log.arrays, draw), len(log.arrays["rewards"])
+    meter = 1000.0 + np.cumsum(draw.uniform(0.0, 0.2, rows + 1))
+    log.arrays["observations"][:, column], log.arrays["next_observations"][:, column] = meter[:-1], meter[1:]
+
+
 def constant_sensor(log: Log, _draw: Draw) -> None:
     """Two sensors never change."""
     for column in (0, log.arrays["observations"].shape[1] - 1):
@@ -271,6 +285,8 @@ FAULTS: list[tuple[str, Fault]] = [
     ("running-sum", summed_rewards),
     ("stuck-sensor", stuck_sensor),
     ("outlier-rows", placeholders),
+    ("action-in-observations", command_as_sensor),
+    ("counter-column", meter_as_sensor),
     ("constant-column", constant_sensor),
     ("huge-column", offset_sensor),
     ("actions-out-of-bounds", stray_commands),

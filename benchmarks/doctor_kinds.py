@@ -264,7 +264,7 @@ def process(seed: int) -> Log:
 
 
 def building(seed: int) -> Log:
-    """Days of a building: an hour that wraps, occupancy, a tariff, an integer counter, temperatures; cut at midnight."""
+    """Days of a building: an hour and a counter that wrap, occupancy, a tariff, temperatures; cut at midnight."""
     draw = np.random.Generator(np.random.Philox(seed))
 
     def episodes() -> Episodes:
@@ -278,7 +278,7 @@ def building(seed: int) -> Log:
                 here = (inside, outside, hour, occupied, tariff, float(count))
                 inside += 0.02 * (outside - inside) + 0.0002 * power + 0.05 * occupied + draw.normal(0, 0.02)
                 outside += 0.02 * (5.0 + 6.0 * np.sin(hour / 24 * 2 * np.pi - 2.0) - outside) + draw.normal(0, 0.05)
-                count += 1
+                count = (count + 1) % 1000
                 after_hour = (quarter + 1) % 288 / 12.0
                 after = (
                     *(inside, outside, after_hour, float(8 <= after_hour < 18)),

@@ -83,8 +83,8 @@ def on_and_off(draw):
     heat, states, actions = 20.0, [], []
     on = 0.0
     for _ in range(ROWS):
+        states.append((heat, on))  # before the command, which would be a finding
         on = 1.0 if heat < 19.5 else 0.0 if heat > 20.5 else on
-        states.append((heat, on))
         actions.append(on)
         heat += 0.1 * (on * 30 + (1 - on) * 5 - heat) * 0.2 + draw.normal(0, 0.01)
     return np.array(states), np.array(actions), -np.abs(np.array(states)[:, 0] - 20)

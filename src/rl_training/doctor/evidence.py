@@ -16,6 +16,8 @@ from rl_training.envs.environments import EnvironmentSpaces
 
 Rows = NDArray[np.intp]
 _SHOWN = 3  # row numbers
+_FEWEST = 20  # rows below which nothing is usual
+_LOOK = 50_000  # rows that tell what is usual in a column
 
 
 @dataclass
@@ -48,6 +50,16 @@ class CheckInput:
         if names is None:
             return f"{role.removesuffix('s')} column{'s' * (len(numbers) != 1)} {', '.join(map(str, numbers))}"
         return ", ".join(f"`{names[column]}` ({role.removesuffix('s')} column {column})" for column in numbers)
+
+    @property
+    def mapped(self) -> bool:
+        """Whether columns have names, so that a column map can change them; arrays are changed where they are stored."""
+        return self.data.observation_names is not None
+
+    @property
+    def leave_out(self) -> str:
+        """Where columns are left out: "of the column map", or "of the data"."""
+        return "of the column map" if self.mapped else "of the data"
 
     @cached_property
     def windows(self) -> list[slice]:
@@ -96,11 +108,33 @@ class CheckInput:
     def tolerance(self) -> NDArray[np.float64]:
         """How far apart two observations may be in each column to count as the same."""
         part = self.windows[0]
-        rows = slice(part.start, min(part.stop, part.start + 50_000))
+        rows = slice(part.start, min(part.stop, part.start + _LOOK))
         here, after = self.data.observations[rows], self.data.next_observations[rows]
         change = np.abs(after - here).astype(np.float64)
         largest = np.abs(here).max(axis=0).astype(np.float64)
         return np.asarray(1e-3 * np.median(change, axis=0) + 1e-6 * change.mean(axis=0) + 1e-6 * largest + 1e-12)
+
+    @cached_property
+    def read_again(self) -> Rows:
+        """The few columns whose next observations are not those of the row after in most rows, while others go on."""
+        part = self.windows[0]
+        rows = np.arange(part.start, min(part.stop - 1, part.start + _LOOK))
+        rows = np.setdiff1d(rows[~self.marked[rows]], self.unsure)
+        if len(rows) < _FEWEST:
+            return np.empty(0, dtype=np.intp)
+        here, after = self.data.observations[rows], self.data.observations[rows + 1]
+        moves = (np.abs(after - here) > self.tolerance).mean(axis=0)
+        breaks = (np.abs(after - self.data.next_observations[rows]) > self.tolerance).mean(axis=0)
+        again = np.flatnonzero(breaks > 0.5)
+        going_on = (moves > 0.1) & (breaks < 0.1 * moves)  # one that hardly moves goes on in shuffled rows too
+        return again if going_on.sum() > len(again) else again[:0]
+
+    @cached_property
+    def _compared(self) -> NDArray[np.float64]:
+        """The tolerance, without a limit for columns that were read again and so say nothing."""
+        limits = self.tolerance.copy()
+        limits[self.read_again] = np.inf
+        return limits
 
     @cached_property
     def broken(self) -> Rows:
@@ -110,7 +144,7 @@ class CheckInput:
             for part in blocks(window.stop - window.start - 1):
                 rows = slice(window.start + part.start, window.start + part.stop)
                 after = self.data.observations[rows.start + 1 : rows.stop + 1]
-                apart = (np.abs(after - self.data.next_observations[rows]) > self.tolerance).any(axis=1)
+                apart = (np.abs(after - self.data.next_observations[rows]) > self._compared).any(axis=1)
                 found.append(rows.start + np.flatnonzero(apart & ~self.marked[rows]))
         rows_found = np.concatenate(found) if found else np.empty(0, dtype=np.intp)
         return np.setdiff1d(rows_found, self.unsure)
@@ -127,6 +161,6 @@ class CheckInput:
         """Cut rows whose next observation is the first of the following episode, a jump away."""
         cuts = np.flatnonzero(self.marked[:-1] & ~self.data.terminals[:-1])[:5000]
         apart = np.abs(self.data.observations[cuts + 1] - self.data.next_observations[cuts])
-        rows: Rows = np.setdiff1d(cuts[(apart <= self.tolerance).all(axis=1)], self.unsure)
+        rows: Rows = np.setdiff1d(cuts[(apart <= self._compared).all(axis=1)], self.unsure)
         found = rows[self.jumps.surprising(rows, self.data.observations[rows + 1])]
         return rows if len(found) and 2 * len(found) >= len(rows) and 2 * len(rows) > len(cuts) else rows[:0]

@@ -1,4 +1,4 @@
-"""Checks against an environment or stated bounds: sizes, ranges, units; without bounds, values that set the range alone."""
+"""Checks of actions against an environment or stated bounds (sizes, ranges, units), against their range, and for copies."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -13,6 +13,7 @@ from rl_training.doctor.evidence import CheckInput
 from rl_training.doctor.findings import Finding, option
 
 SMALL_PART = 0.25  # of the bounds, below which actions fill a small part of them
+_FEWEST_ROWS = 20  # in which an observation may equal an action by chance
 _SLACK = 1e-3  # of half a range, as training allows
 _UNITS = {"degrees for radians?": 180.0 / np.pi, "percent?": 100.0, "thousandths?": 1000.0}
 
@@ -66,17 +67,18 @@ def _against(inputs: CheckInput, spaces: Spaces, whose: str) -> Iterator[Finding
     largest = float((np.abs(actions).max(axis=0) / np.maximum(np.maximum(np.abs(low), np.abs(high)), 1e-12)).max())
     columns = np.flatnonzero(outside.any(axis=0))
     bounds = ", ".join(f"{low[column]:.4g} to {high[column]:.4g}" for column in columns)
-    seen = f"{inputs.named('actions', columns)} leave {whose} ({bounds}) in {inputs.some(beyond)}, up to {largest:.3g} times"
+    leave = f"leave{'s' * (len(columns) == 1)} {whose} ({bounds}) in {inputs.some(beyond)}, up to {largest:.3g} times"
+    seen = f"{inputs.named('actions', columns)} {leave}"
     share = len(beyond) / len(actions)
     if largest > 1.0 and (share > 0.2 or (largest > 8.0 and share > 0.01)):
         hint, factor = _unit(largest)
         scale = option(action_scale=f"{factor:.6g}")
-        fix = f"add {scale}, or the factor of the unit; a column map may convert single columns (`u / 100`)"
+        single = "; a column map may convert single columns (`u / 100`)" if inputs.mapped else ""
+        fix = f"add {scale}, or the factor of the unit{single}"
         yield Finding("action-units", "error", f"{seen}{hint}", fix)
         return
-    fix = (
-        "if they overshoot, clip them, in the column map (`clip(u, low, high)`) or the file; else check units and environment"
-    )
+    where = "in the column map (`clip(u, low, high)`)" if inputs.mapped else "in the data"
+    fix = f"if they overshoot, clip them {where}; else check units and bounds (--env, or --action-low and --action-high)"
     yield Finding("actions-out-of-bounds", "error", seen, fix)
 
 
@@ -113,6 +115,22 @@ def _small_part(inputs: CheckInput, actions: NDArray[Any], spaces: Spaces, whose
         yield Finding("action-units", "warning", evidence, f"if so, add {option(action_scale=f'{1 / largest:.4g}')}")
 
 
+def check_copies(inputs: CheckInput) -> Iterator[Finding]:
+    """Observations that are the action of their row: whoever asks a policy for an action does not know them."""
+    observations, actions = inputs.sample("observations"), inputs.sample("actions")
+    first = slice(0, None, max(1, len(actions) // 100))  # a few rows, which hardly a column passes by chance
+    for column in range(actions.shape[1]):
+        command = actions[:, column]
+        alike = np.flatnonzero((observations[first] == command[first, None]).all(axis=0))
+        if len(command) < _FEWEST_ROWS or not len(alike) or (command == command[0]).all():
+            continue
+        for copy in alike[(observations[:, alike] == command[:, None]).all(axis=0)]:
+            what, action = inputs.named("observations", [copy]), inputs.named("actions", [column])
+            evidence = f"{what} is {action} in {inputs.every_row}: a policy would need its own command as input"
+            before = "use the command before: `lag(NAME, 1)`" if inputs.mapped else "store the command of the row before"
+            yield Finding("action-in-observations", "warning", evidence, f"leave it out {inputs.leave_out}, or {before}")
+
+
 def _without_bounds(inputs: CheckInput) -> Iterator[Finding]:
     """Without bounds the recorded range is the range of a policy: find single rows that set it alone."""
     actions = inputs.sample("actions")
@@ -124,5 +142,6 @@ def _without_bounds(inputs: CheckInput) -> Iterator[Finding]:
                 f"{inputs.named('actions', [column])} is {low:.4g} to {high:.4g}, but reaches {reach:.4g} in "
                 f"{inputs.some(inputs.sample_rows[rows])}, and no bounds are known: these rows set the range of a policy"
             )
-            fix = f"fix these rows, or clip them in the column map: `clip(u, {low:.4g}, {high:.4g})`"
+            clip = f", or clip them in the column map: `clip(u, {low:.4g}, {high:.4g})`" if inputs.mapped else ""
+            fix = f"fix these rows{clip}; if they are right, state the bounds with --action-low and --action-high"
             yield Finding("actions-out-of-bounds", "warning", evidence, fix)

@@ -1,4 +1,4 @@
-"""Checks of single columns: numbers that are missing, never change, stick, stand far out, or have lost their digits."""
+"""Checks of single columns: numbers that are missing, never change, stick, only rise, stand far out, or lost their digits."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -15,6 +15,8 @@ _FEWEST_LEVELS = 1000  # of single precision in a column; with fewer its digits 
 _MOST_COLUMNS = 256  # that are searched for outliers and stuck sensors
 _STUCK_ROWS, _STUCK_RUNS = 100, 20  # a run this long, and this many times as long as 99 % of the others
 _MOST_RESTS = 2  # long runs; a column with more of them rests now and then
+_COUNTER_ROWS, _COUNTER_EPISODES = (500, 2000), 5  # over so many episodes no state only rises, or in so long a log
+_COUNTER_VALUES, _COUNTER_MOVES = 100, 0.2  # so many values, and steps in this share of the rows
 _PLACEHOLDERS = (-9999.0, -999.0, -99.0, 9999.0, 99999.0, -99999.0, -32768.0, 32767.0)
 DROP = option(on_bad_rows="drop")
 BLANK = f"make these cells empty (NaN) and add {DROP}"
@@ -28,7 +30,8 @@ def check_finite(inputs: CheckInput) -> Iterator[Finding]:
         columns = inputs.bad_columns.get(name)
         what = f"`{name}`" if columns is None else inputs.named(name, columns)
         fix = f"fix the log, or leave these transitions out with {DROP}"
-        yield Finding("not-finite", "error", f"{what} is NaN or inf in {inputs.some(rows)}", fix)
+        verb = "is" if columns is None or len(columns) == 1 else "are"
+        yield Finding("not-finite", "error", f"{what} {verb} NaN or inf in {inputs.some(rows)}", fix)
 
 
 def check_columns(inputs: CheckInput) -> Iterator[Finding]:
@@ -45,7 +48,7 @@ def check_columns(inputs: CheckInput) -> Iterator[Finding]:
         moving = np.setdiff1d(np.arange(len(low)), same)
         yield from _lost_digits(inputs, role, values, low, high, moving)
     if constant:
-        fix = "leave them out of the column map, or keep them: a normalised observation is 0 there"
+        fix = f"leave them out {inputs.leave_out}, or keep them: a normalised observation is 0 there"
         if inputs.env is None and inputs.data.action_low is None and not inputs.data.spaces.free.all():
             fix += ", and an action that never changes is held at its value"
         yield Finding("constant-column", "warning", f"in {inputs.every_row} {'; '.join(constant)}", fix)
@@ -73,10 +76,28 @@ def _lost_digits(
         seen = (
             f"{what} is {low[column]:.8g} to {high[column]:.8g}: in single precision only {levels[column]:.0f} steps are left"
         )
-        fix = (
-            f"subtract its offset in the column map (`x - {low[column]:.6g}`) or in the file, or leave it out if it is a time"
-        )
+        offset = f"in the column map (`x - {low[column]:.6g}`)" if inputs.mapped else f"({low[column]:.6g}) in the data"
+        fix = f"subtract its offset {offset}, or leave it out if it is a time"
         yield Finding("huge-column", "warning", seen, fix)
+
+
+def check_counters(inputs: CheckInput) -> Iterator[Finding]:
+    """Observations that only ever rise, an energy meter or a clock: a policy will meet values beyond all recorded ones."""
+    data = inputs.data
+    enough = len(data) >= _COUNTER_ROWS[0] and data.episode_ends.sum() >= _COUNTER_EPISODES
+    for column in range(min(data.observation_dim, _MOST_COLUMNS)):
+        values = np.asarray(data.observations[:, column], dtype=np.float64)
+        steps = np.diff(values)
+        if (steps < 0.0).any() or (steps > 0.0).sum() < max(_COUNTER_VALUES, _COUNTER_MOVES * len(values)):
+            continue
+        quarters = np.diff(
+            values[np.linspace(0, len(values) - 1, 5).astype(int)]
+        )  # a state that settles hardly rises at last
+        if enough or (len(data) >= _COUNTER_ROWS[1] and quarters.min() > 0.1 * quarters.max()):
+            evidence = f"{inputs.named('observations', [column])} only ever rises, from {values[0]:.6g} to {values[-1]:.6g}"
+            steps_of = "take its steps, `diff(NAME)`" if inputs.mapped else "store its steps"
+            fix = f"{steps_of}, or leave it out {inputs.leave_out}: a policy will meet values that no row has"
+            yield Finding("counter-column", "warning", f"{evidence}: a counter or a clock?", fix)
 
 
 def check_outliers(inputs: CheckInput) -> Iterator[Finding]:

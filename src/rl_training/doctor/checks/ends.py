@@ -16,6 +16,8 @@ _FEWEST_LEAKS = 3  # that make an error
 def check_successors(inputs: CheckInput) -> Iterator[Finding]:
     """Next observations that are not those of the next row, inside episodes and at their ends."""
     broken, rows = inputs.broken, len(inputs.sample_rows)
+    if len(inputs.read_again):
+        yield _read_again(inputs)
     if len(broken) > 0.5 * rows:
         evidence = f"{len(broken) / rows:.0%} of the next observations are not those of the row after: the rows seem shuffled"
         yield Finding("next-observation-break", "warning", evidence, "order the rows by episode and time")
@@ -23,6 +25,19 @@ def check_successors(inputs: CheckInput) -> Iterator[Finding]:
         yield _broken_rows(inputs)
     if len(inputs.leaks):
         yield _leak(inputs, inputs.leaks)
+
+
+def _read_again(inputs: CheckInput) -> Finding:
+    """Columns with noise that is drawn anew for the next observation; the rows are in order, as the others show."""
+    one = len(inputs.read_again) == 1
+    evidence = (
+        f"{inputs.named('observations', inputs.read_again)} alone {'does' if one else 'do'} not continue into the next row: "
+        f"{'it was' if one else 'they were'} read again"
+    )
+    rebuild = f"rebuild next observations with {option(next_observations='following')}"
+    return Finding(
+        "next-observation-break", "warning", evidence, f"{rebuild}, or leave {'it' if one else 'them'} out {inputs.leave_out}"
+    )
 
 
 def _leak(inputs: CheckInput, rows: Rows) -> Finding:
@@ -50,7 +65,7 @@ def _broken_rows(inputs: CheckInput) -> Finding:
         if not inputs.timeouts[:-1].any():
             fix = "they are taken as time limits; mark those that are true ends"
         return Finding("missing-ends", "warning", evidence, fix)
-    columns = np.flatnonzero((np.abs(following - stored) > inputs.tolerance).any(axis=0))
+    columns = np.setdiff1d(np.flatnonzero((np.abs(following - stored) > inputs.tolerance).any(axis=0)), inputs.read_again)
     evidence = (
         f"the next observation is not the observation of the row after in {inputs.named('observations', columns)}, "
         f"inside episodes, in {inputs.some(rows)}"
@@ -75,15 +90,20 @@ def check_missing_ends(inputs: CheckInput) -> Iterator[Finding]:
         jumping = inputs.jumps.columns(seams, inputs.data.observations[seams + 1])
         columns = np.flatnonzero(jumping.mean(axis=0) > 0.5)
         columns = columns if len(columns) else np.flatnonzero(jumping.any(axis=0))
-        jumps = f"{inputs.named('observations', columns)} jump after {inputs.some(seams)}{_rhythm(seams)}"
-        fix = (
-            "if an episode ends there, name the `episode` or `time` column in the column map, or mark it in `timeouts`; "
-            "if only the state of the plant changed, nothing is wrong"
-        )
+        jump = "jumps" if len(columns) == 1 else "jump"
+        jumps = f"{inputs.named('observations', columns)} {jump} after {inputs.some(seams)}{_rhythm(seams)}"
+        fix = f"if an episode ends there, {_marking(inputs, 'it')}; if only the state of the plant changed, nothing is wrong"
         yield Finding("missing-ends", "warning", f"{taken}, but {jumps}", fix)
     elif not marked and not inputs.divided:
-        fix = "if there are several, name the `episode` or `time` column in the column map, or mark their ends in `timeouts`"
-        yield Finding("missing-ends", "warning", taken, fix)
+        yield Finding("missing-ends", "warning", taken, f"if there are several, {_marking(inputs, 'their ends')}")
+
+
+def _marking(inputs: CheckInput, what: str) -> str:
+    """How ends are marked, without what the source has or cannot have."""
+    if not inputs.mapped:
+        return f"mark {what} in `timeouts`"
+    named = "" if inputs.divided else "name the `episode` or `time` column in the column map, or "
+    return f"{named}mark {what} in a column that is mapped as `timeout`"
 
 
 def _rhythm(rows: Rows) -> str:
@@ -98,6 +118,8 @@ def check_ends(inputs: CheckInput) -> Iterator[Finding]:
         evidence = f"a true end and a time limit are both marked in {inputs.some(both)}; they count as true ends"
         alone = inputs.terminals.sum() > len(both)
         fix = "if they are time limits, map the column of true ends as `done` instead of `terminal`"
+        if not inputs.mapped:
+            fix = "if they are time limits, store the true ends as `dones` instead of `terminals`"
         yield Finding(
             "ends-overlap", "warning", evidence, fix if alone else f"if they are time limits, add {option(ends='timeouts')}"
         )
