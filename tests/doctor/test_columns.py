@@ -148,6 +148,17 @@ def test_fixes_of_arrays_do_not_name_a_column_map():
     assert any("--action-low and --action-high" in f.fix for f in findings if f.code == "actions-out-of-bounds")
 
 
+def test_overlaps_beside_true_ends_of_arrays(tmp_path, capsys):
+    values = plant()
+    ends = np.flatnonzero(values["timeouts"])
+    values["terminals"][ends[::2]] = True
+    values["timeouts"][ends[::4]] = False
+    finding = found(capsys, saved(tmp_path, values))["ends-overlap"]
+    assert "`dones` instead of `terminals`" in finding["fix"]
+    values["dones"] = values.pop("terminals")
+    assert "ends-overlap" not in found(capsys, saved(tmp_path, values))
+
+
 def test_a_time_column_that_is_named_is_not_asked_for(tmp_path, capsys):
     values = plant()
     columns = named_table(values)

@@ -48,7 +48,8 @@ def check_columns(inputs: CheckInput) -> Iterator[Finding]:
         moving = np.setdiff1d(np.arange(len(low)), same)
         yield from _lost_digits(inputs, role, values, low, high, moving)
     if constant:
-        fix = f"leave them out {inputs.leave_out}, or keep them: a normalised observation is 0 there"
+        them = "it" if len(constant) == 1 else "them"
+        fix = f"leave {them} out {inputs.leave_out}, or keep {them}: a normalised observation is 0 there"
         if inputs.env is None and inputs.data.action_low is None and not inputs.data.spaces.free.all():
             fix += ", and an action that never changes is held at its value"
         yield Finding("constant-column", "warning", f"in {inputs.every_row} {'; '.join(constant)}", fix)
