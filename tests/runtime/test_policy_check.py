@@ -9,6 +9,7 @@ from rl_training.data import TransitionDataset
 from rl_training.data.row_view import RowView
 from rl_training.data.transforms import Transforms
 from rl_training.runtime.concerns import RisingLosses, concerns
+from rl_training.runtime.held_out import _means
 from rl_training.runtime.policy_check import LoggedRows, PolicyCheck, ReturnLimits, predictable
 from tests.helpers import generator
 
@@ -141,3 +142,19 @@ def test_a_policy_that_predicts_the_actions_refutes_that_they_are_random():
     figures = {"cloning_distance": 0.2, "constant_distance": 0.2, "action_distance": 0.1}
     assert predictable(figures)
     assert not predictable({**figures, "action_distance": 0.25})
+
+
+def test_losses_that_overflow_are_no_losses():
+    rising = RisingLosses()
+    rising.observe({"critic_loss": 0.8}, {"critic_loss": 0.5})
+    assert not rising.observe({}, {"critic_loss": 0.4})
+    assert not rising.observe({"critic_loss": 9.0}, {"critic_loss": 0.4})
+    assert _means({"critic_loss": [np.inf, 1.0], "actor_loss": [1.0, 3.0], "q_mean": [1.0, 1.0]}, {0: "a", 1: "b"}) == {
+        "actor_loss": 2.0
+    }
+
+
+def test_rewards_that_were_scaled_to_nothing_have_no_values():
+    transforms = Transforms(np.zeros(2, np.float32), np.ones(2, np.float32), reward_scale=0.0)
+    learner = Stub(lambda seen, _member: seen, lambda seen, _actions: torch.zeros(seen.shape[:2]))
+    assert "q_policy" not in check_of(log(), transforms).figures(learner)[0]

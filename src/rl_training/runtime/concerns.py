@@ -91,7 +91,7 @@ class RisingLosses:
 
     def observe(self, held_out: Losses, training: Losses) -> list[Concern]:
         """Take the losses on both kinds of rows, and return a concern where they part."""
-        rising = [name for name in held_out if self._parts(name, held_out[name], training[name])]
+        rising = [name for name in held_out if name in training and self._parts(name, held_out[name], training[name])]
         self.held_out, self.training = dict(held_out), dict(training)
         if not rising:
             return []
@@ -101,7 +101,7 @@ class RisingLosses:
 
     def _parts(self, name: str, held_out: float, training: float) -> bool:
         """Whether a loss is far above that of training rows, and rises where that one does not."""
-        if name not in self.held_out:
+        if name not in self.held_out or name not in self.training:
             return False
         rise = held_out - self.held_out[name]
         real = rise > _RISE * max(abs(held_out), 0.1) and training - self.training[name] < rise / 2.0

@@ -1,5 +1,6 @@
 """The report on held-out rows at every evaluation: losses and figures for the metrics, a line to read, and warnings."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -79,5 +80,7 @@ def figures_line(figures: Sequence[Figures]) -> str:
 
 
 def _means(values: Mapping[str, Sequence[float]], members: Mapping[int, str]) -> dict[str, float]:
-    """The mean of each loss over members."""
-    return {n: sum(c[m] for m in members) / len(members) for n, c in values.items() if members and n.endswith("_loss")}
+    """The mean of each loss over members, where it is finite: on held-out rows a loss may overflow."""
+    losses = {name: column for name, column in values.items() if members and name.endswith("_loss")}
+    means = {name: sum(column[member] for member in members) / len(members) for name, column in losses.items()}
+    return {name: mean for name, mean in means.items() if math.isfinite(mean)}

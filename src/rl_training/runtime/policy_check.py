@@ -134,7 +134,7 @@ class PolicyCheck:
             actions, *values = [np.concatenate(pieces, axis=1)[member] for pieces in zip(*parts, strict=True)]
             figures = _distances("action", np.abs(actions - self._actions), self._spaces)
             figures |= {"at_bound": _at_bound(actions), "spread": _spread(actions), **self.references}
-            if values:
+            if values and self._transforms.reward_scale:
                 figures |= self._value_figures(values[0], values[1], _gamma(learner, member))
             found.append(figures)
         return found
