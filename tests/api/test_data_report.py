@@ -84,7 +84,9 @@ def test_read_options_of_evaluate_go_with_data(run, tmp_path, capsys):
     assert "NaN" in call_cli(capsys, "evaluate", run, "--data", "gaps.csv", code=3).stderr
     assert "rows of gaps.csv" in call_cli(capsys, "evaluate", run, "--data", "gaps.csv", "--on-bad-rows", "drop").stdout
     assert "--on-bad-rows says how to read files" in call_cli(capsys, "evaluate", run, "--on-bad-rows", "drop", code=2).stderr
-    assert "has chosen a best checkpoint" in call_cli(capsys, "evaluate", run, "--best", "--data", "gaps.csv", code=4).stderr
+    assert (
+        "no best checkpoint is recorded" in call_cli(capsys, "evaluate", run, "--best", "--data", "gaps.csv", code=4).stderr
+    )
 
 
 def test_an_observation_in_another_unit_is_noticed(run, capsys):

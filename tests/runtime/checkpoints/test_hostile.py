@@ -81,7 +81,7 @@ def test_without_a_best_pointer_best_is_refused(finished, tmp_path, capsys):
     finished.copy(tmp_path)
     (tmp_path / "checkpoints" / "best.json").unlink()
     done = call_cli(capsys, "evaluate", tmp_path, "--best", code=4)
-    assert "best.json: names no checkpoint" in done.stderr
+    assert "no best checkpoint is recorded" in done.stderr
 
 
 def test_set_aside_between_two_renames_a_checkpoint_is_still_found(finished, tmp_path):
