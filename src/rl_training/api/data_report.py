@@ -27,6 +27,8 @@ def load_like_training(policy: Policy, source: Any, **options: Any) -> Transitio
         return load_dataset(source, **{**known, **options})
     except ConfigError:  # the run's data was a table, this is not
         return load_dataset(source, **{**known, **options, "columns": None})
+    except DatasetError as error:
+        raise DatasetError(f"{error} (read with the column map of the training; --columns names another)") from None
 
 
 def data_report(policy: Policy, data: TransitionDataset, rows: int = VALIDATION_ROWS) -> dict[str, Any]:

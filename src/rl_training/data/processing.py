@@ -202,13 +202,13 @@ def _layout(dataset: TransitionDataset, spaces: Spaces, *, returns_to_go: bool) 
 
 
 def _check_actions(actions: NDArray[Any], spaces: Spaces, first_row: int) -> None:
-    sizes = np.abs(spaces.unit_actions(actions)).max(axis=1)
-    worst = float(sizes.max())
-    if spaces.outside(actions).any():
+    outside = np.argwhere(spaces.outside(actions))
+    if len(outside):
+        row, column = (int(place) for place in outside[0])
+        name, low, high = spaces.action_name(column), spaces.action_low[column], spaces.action_high[column]
         raise DatasetError(
-            f"actions leave the bounds {spaces.action_low.tolist()} to {spaces.action_high.tolist()} "
-            f"(row {first_row + int(sizes.argmax())} is {worst:.3g} times the range); check env_id and the units of the "
-            "actions, or run `rl-training data doctor`"
+            f"actions leave the bounds: `{name}` is {actions[row, column]:.6g} in row {first_row + row}, "
+            f"outside {low:.6g} to {high:.6g}; check env_id and the units of the actions, or run `rl-training data doctor`"
         )
 
 

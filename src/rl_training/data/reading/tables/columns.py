@@ -156,7 +156,8 @@ def _computed(text: str, found: Sequence[str], source: str) -> Expression:
     except ExpressionError as error:
         if re.fullmatch(r"[\w\s.*?\[\]%°]*", text):  # a misspelt name or a pattern without a match, rather than a formula
             raise DatasetError(f"{source}: there is no column `{text}`.{did_you_mean(text, found)}") from None
-        raise DatasetError(f"{source}: `{_short(text)}` is neither a column nor an expression: {error}") from None
+        near = did_you_mean(text, found)
+        raise DatasetError(f"{source}: `{_short(text)}` is neither a column nor an expression: {error}.{near}") from None
     for name, position in expression.columns.items():
         if name not in found:
             where = "" if expression.is_column else f" (position {position} of `{_short(text)}`)"
