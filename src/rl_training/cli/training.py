@@ -187,13 +187,14 @@ def _print_result(manager: "ExperimentManager", result: "TrainingResult", as_jso
         print(json.dumps({**summary, "members": members, **swept}))
         return
     for row, record in zip(members, result.members, strict=True):
-        score = "not evaluated" if row["last_return"] is None else f"return {row['last_return']:.1f}"
+        parts = [] if row["last_return"] is None else [f"return {row['last_return']:.1f}"]
+        if row["best_return"] is not None:
+            parts.append(f"best {row['best_return']:.1f} at step {row['best_step']:,}")
         if result.held_out:
-            line = f"held out: {figures_line([result.held_out[row['member']]])}"
-            score = line if row["last_return"] is None else f"{score}; {line}"
-        best = "" if row["best_return"] is None else f", best {row['best_return']:.1f} at step {row['best_step']:,}"
+            parts.append(f"held out: {figures_line([result.held_out[row['member']]])}")
         who = f"member {row['member']} seed" if len(members) > 1 else "seed"
-        print(f"{who} {record.label}: {score}{best}" + ("" if row["status"] == "training" else f" ({row['status']})"))
+        status = "" if row["status"] == "training" else f" ({row['status']})"
+        print(f"{who} {record.label}: {', '.join(parts) or 'not evaluated'}{status}")
     for line in combination_table(result.combinations):
         print(line)
     print(f"run: {manager.run_dir}")
