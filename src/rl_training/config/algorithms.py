@@ -4,6 +4,7 @@ Each default and each range is written here once. Learners check their keyword a
 config schema is built from them, so a value refused in a YAML file is refused in Python with the same message.
 """
 
+from collections.abc import Callable
 from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
@@ -131,7 +132,7 @@ class TD3BCKwargs(TD3BCKnobs, TD3NetworkKnobs, PurelyOfflineKwargs, RewardKwargs
     """Weight of the normalised Q value against cloning the data; larger trusts the critics more. `auto`: the published 2.5,
     and less in proportion where the logged actions vary less than if they filled their range evenly."""
 
-    def fitted(self, action_variance: float) -> Self:
+    def fitted(self, action_variance: Callable[[], float]) -> Self:
         """Return the settings with `alpha` as a number.
 
         Cloning errors shrink with the variance of the actions, and the Q value does not: a fixed weight would leave data in
@@ -139,7 +140,7 @@ class TD3BCKwargs(TD3BCKnobs, TD3NetworkKnobs, PurelyOfflineKwargs, RewardKwargs
         """
         if not isinstance(self.alpha, str):
             return self
-        return self.model_copy(update={"alpha": PUBLISHED_ALPHA * min(1.0, 3.0 * action_variance)})
+        return self.model_copy(update={"alpha": PUBLISHED_ALPHA * min(1.0, 3.0 * action_variance())})
 
 
 class SACKnobs(CriticKnobs):

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
@@ -215,10 +215,10 @@ class AlgorithmKwargs(StrictModel):
     batch_size: int = Field(256, ge=1, le=1_000_000)
     """Transitions per gradient step and member."""
 
-    def fitted(self, action_variance: float) -> Self:
+    def fitted(self, action_variance: Callable[[], float]) -> Self:
         """Return the settings with every `auto` replaced that depends on the logged actions.
 
-        `action_variance` is the mean variance of the actions in [-1, 1]: a third if they fill their range evenly.
+        `action_variance` returns the mean variance of the actions in [-1, 1]: a third if they fill their range evenly.
         """
         del action_variance
         return self

@@ -68,31 +68,21 @@ def load_config(
 ) -> RunConfig[Any]:
     """Return the config of an algorithm id, a packaged name or a YAML file.
 
-    `paths` replace the dataset, and `reading` says how its files are read; then `key.path=value` overrides are applied in
-    order, then `extra`.
+    `paths` replace the dataset, `reading` says how its files are read; `key.path=value` overrides are applied in order, then
+    `extra`.
     """
     text, where = _config_text(name)
     values, lines = parse_yaml(text, where)
     if not isinstance(values, dict):
         raise ConfigError(f"{where}: must be a mapping of settings")
-    named = any(override.startswith(_DATASET_KEYS) for override in overrides)
-    if named and not paths:  # the files that `reading` is about
-        values = _overridden(values, overrides)
-    if paths or reading:
+    if paths:
         _set_dataset(values, list(paths), dict(reading or {}))
-    if paths or not named:
-        values = _overridden(values, overrides)
-    values.update(extra or {})
-    return make_config(values, where, lines)
-
-
-_DATASET_KEYS = ("algo_kwargs.dataset=", "algo_kwargs=")
-
-
-def _overridden(values: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
     for override in overrides:
         apply_override(values, override)
-    return values
+    if reading and not paths:  # about files that the config or an override names
+        _set_dataset(values, [], dict(reading))
+    values.update(extra or {})
+    return make_config(values, where, lines)
 
 
 def _config_text(name: str) -> tuple[str, str]:

@@ -13,7 +13,7 @@ from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.data.packing import RowLayout
 from rl_training.data.reading.guards import memory_limit
 from rl_training.data.returns import compute_returns_to_go
-from rl_training.data.row_blocks import blocks
+from rl_training.data.row_blocks import blocks, spread_evenly
 from rl_training.data.row_view import RowView
 from rl_training.data.spaces import Spaces
 from rl_training.data.store.records import RecordFile
@@ -120,8 +120,7 @@ class Fitted:
 
 def spread_rows(data: RunData, most: int) -> torch.Tensor:
     """Return at most `most` packed rows, spread evenly over the data."""
-    chosen = np.unique(np.linspace(0, len(data) - 1, min(len(data), most)).astype(np.int64))
-    return torch.from_numpy(np.ascontiguousarray(data.fetch(chosen)))
+    return torch.from_numpy(np.ascontiguousarray(data.fetch(spread_evenly(len(data), most))))
 
 
 def action_variance(data: RunData) -> float:

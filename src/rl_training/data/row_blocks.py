@@ -26,6 +26,11 @@ def blocks(rows: int, first: int = 0) -> Iterator[slice]:
         start = stop
 
 
+def spread_evenly(rows: int, most: int) -> NDArray[np.int64]:
+    """Return at most `most` row numbers, spread evenly over `rows` rows."""
+    return np.unique(np.linspace(0, rows - 1, min(rows, most)).astype(np.int64))
+
+
 def column_range(values: Rows) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return the smallest and the largest value of each column of (rows, columns)."""
     parts = [(values[part].min(axis=0), values[part].max(axis=0)) for part in blocks(len(values))]

@@ -25,7 +25,7 @@ def build_learner(
 
     An `auto` that was not fitted to data gets the value for actions that fill their range evenly; only training needs it.
     """
-    spec, kwargs = get_spec(algo), kwargs.fitted(EVEN_VARIANCE)
+    spec, kwargs = get_spec(algo), kwargs.fitted(lambda: EVEN_VARIANCE)
     shape = {name: getattr(kwargs, name) for name in spec.model_type.knobs_type.model_fields}
     knobs = {name: getattr(kwargs, name) for name in spec.learner.knobs_type.model_fields}
     model = spec.model_type(spaces.observation_dim, spaces.learned_dim, seeds=seeds, device=device, **shape)

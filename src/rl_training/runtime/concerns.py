@@ -19,6 +19,7 @@ class Concern:
 
     code: str
     text: str  # what was seen, why, and what to do
+    fleeting: bool = False  # seen once it may be chance, even at the last evaluation
 
 
 def concerns(figures: Mapping[str, float], knobs: LearnerKnobs) -> list[Concern]:
@@ -97,7 +98,7 @@ class RisingLosses:
             return []
         shown = "; ".join(f"`{name}` is {held_out[name]:.4g}, and {training[name]:.4g} on training rows" for name in rising)
         text = f"held-out losses rise: {shown}: the networks memorise the data. Train for fewer steps (total_timesteps), "
-        return [Concern("rising-losses", f"{text}with smaller hidden_sizes, or with more data")]
+        return [Concern("rising-losses", f"{text}with smaller hidden_sizes, or with more data", fleeting=True)]
 
     def _parts(self, name: str, held_out: float, training: float) -> bool:
         """Whether a loss is far above that of training rows, and rises where that one does not."""

@@ -19,31 +19,33 @@ class HeldOutReport:
         self._suspected: set[str] = set()  # concerns at the evaluation before
         self._reported: set[str] = set()
         self.figures: list[Figures] = []  # of each member, at the last evaluation
-        self.concerns: list[list[Concern]] = []
 
     def evaluate(self, learner: Learner[Any, Any], labels: Mapping[int, str], *, last: bool) -> list[dict[str, float]]:
         """Return every member's row of metrics; warn about the members in `labels`, which are still training.
 
         A concern is reported when it holds at two evaluations in a row, or at the last one: early on, every policy is poor.
-        Losses go up and down, so a single rise is none.
         """
         losses = self._validation.losses(learner)
         self.figures = self._validation.policy.figures(learner)
-        self.concerns = [concerns(figures, learner.knobs) for figures in self.figures]
         trained = self._validation.training_losses(learner)
         shared = self._rising.observe(_means(losses, labels), _means(trained, labels))  # one member's losses are too noisy
-        self._report(labels, shared, last=last)
+        own = {member: concerns(self.figures[member], learner.knobs) for member in labels}
+        self._report(shared, own, labels, last=last)
         members = range(len(self.figures))
         return [{**{name: column[member] for name, column in losses.items()}, **self.figures[member]} for member in members]
 
-    def _report(self, labels: Mapping[int, str], shared: Sequence[Concern], *, last: bool) -> None:
+    def _report(
+        self, shared: Sequence[Concern], own: Mapping[int, Sequence[Concern]], labels: Mapping[int, str], *, last: bool
+    ) -> None:
+        """Warn of the concerns about all members and about some; each is said once, with the members it is about."""
         found: dict[str, tuple[Concern, list[str]]] = {one.code: (one, []) for one in shared}
-        for member, label in labels.items():
-            for one in self.concerns[member]:
-                found.setdefault(one.code, (one, []))[1].append(label)
-        lasting = {code for code in found if code in self._suspected or (last and code != "rising-losses")}
-        for code in [code for code in found if code in lasting - self._reported]:
-            concern, whose = found[code]
+        for member, listed in own.items():
+            for one in listed:
+                found.setdefault(one.code, (one, []))[1].append(labels[member])
+        for code, (concern, whose) in found.items():
+            lasting = code in self._suspected or (last and not concern.fleeting)
+            if code in self._reported or not lasting:
+                continue
             seeds = f"seed {', '.join(whose)}: " if whose and len(self.figures) > 1 else ""
             self._warn(f"{code}: {seeds}{concern.text}")
             self._reported.add(code)

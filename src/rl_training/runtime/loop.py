@@ -25,7 +25,6 @@ from rl_training.runtime.execution.steps import Executor
 from rl_training.runtime.held_out import HeldOutReport
 from rl_training.runtime.metrics import JsonLines, Stopwatch, finite
 from rl_training.runtime.phases.base import Phase, position_of
-from rl_training.runtime.policy_check import Figures
 from rl_training.runtime.population import Combination, MemberRecord, Population, combinations, restored_records
 from rl_training.runtime.progress import Reporter, nothing_left
 from rl_training.runtime.signals import SignalWatch
@@ -45,7 +44,7 @@ class TrainingResult:
     learner: Learner[Any, Any]
     spaces: Spaces
     transforms: Transforms
-    held_out: list[Figures] = field(default_factory=list)  # of each member on held-out rows, if any
+    held_out: list[dict[str, float]] = field(default_factory=list)  # of each member on held-out rows, if any
 
     @property
     def combinations(self) -> list[Combination]:
@@ -98,9 +97,10 @@ class TrainingLoop:
         self.store.prepare()
         self.metrics.open()
         self.timings.open()
-        if self.parts.resume_from is None:
-            return self.metrics.cut(0)
-        return self._restore(self.parts.resume_from)
+        if self.parts.resume_from is not None:
+            self._restore(self.parts.resume_from)
+        else:
+            self.metrics.cut(0)
 
     def run(self) -> TrainingResult:
         """Train to the end of the budget, or until every member has stopped; the end is evaluated and saved."""

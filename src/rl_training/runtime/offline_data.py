@@ -207,7 +207,7 @@ def _report_bounds(dataset: TransitionDataset, spaces: Spaces, config: RunConfig
     source = "the recorded range" if dataset.action_low is None else "as stated with the data"
     if config.env_id is not None:
         source = f"those of {config.env_id}"
-    labels = spaces.action_names or tuple(f"action {column}" for column in range(spaces.action_dim))
+    labels = [spaces.action_name(column) for column in range(spaces.action_dim)]
     ranges = list(zip(labels, spaces.action_low, spaces.action_high, strict=True))
     shown = ", ".join(f"{name} {low:.6g} to {high:.6g}" for name, low, high in ranges[:_MOST_BOUNDS] if low < high)
     more = f" and {len(ranges) - _MOST_BOUNDS} more" if len(ranges) > _MOST_BOUNDS else ""

@@ -18,6 +18,7 @@ from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.data.processing import RunData, spread_rows
 from rl_training.data.regression import Regression
 from rl_training.data.returns import compute_returns_to_go
+from rl_training.data.row_blocks import spread_evenly
 from rl_training.data.row_view import RowView
 from rl_training.data.spaces import Spaces
 from rl_training.data.transforms import Transforms
@@ -82,7 +83,7 @@ class LoggedRows:
     @classmethod
     def raw(cls, dataset: TransitionDataset, most: int, spaces: Spaces, transforms: Transforms) -> "LoggedRows":
         """Return rows spread evenly over a dataset; its actions may lie outside the bounds."""
-        rows = np.unique(np.linspace(0, len(dataset) - 1, min(len(dataset), most)).astype(np.int64))
+        rows = spread_evenly(len(dataset), most)
         observations = torch.from_numpy(transforms.observations(dataset.observations[rows]))
         actions = spaces.normalize_actions(dataset.actions[rows]).astype(np.float64)
         return cls(observations, actions, spaces, transforms)

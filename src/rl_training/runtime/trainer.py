@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -74,7 +75,7 @@ def _train(config: RunConfig[Any], run_dir: Path, options: TrainOptions) -> Trai
             spaces = infer_env_spaces(str(config.env_id))
             transforms = Transforms.unfitted(spaces.observation_dim, config.algo_kwargs.reward_transform)
         data = None if found is None else found.train
-        kwargs = config.algo_kwargs if data is None else config.algo_kwargs.fitted(action_variance(data))
+        kwargs = config.algo_kwargs if data is None else config.algo_kwargs.fitted(partial(action_variance, data))
         learner = build_learner(config.algo, spaces, config.member_seeds, device, kwargs, config.member_knobs)
         _note_fitted(config.algo_kwargs, kwargs, reporter)
 
