@@ -17,8 +17,8 @@ from rl_training.errors import ConfigError, did_you_mean
 class AlgorithmSpec:
     """One algorithm: a row of the table."""
 
-    id: str  # in configs and on the command line; the learner is in `algorithms/<id>.py`, the trainer in `<id>_trainer.py`
-    name: str  # of the learner and of the managed class; the settings are `<name>Kwargs` in `config/algorithms.py`
+    id: str  # in configs and on the command line; learner and settings are in modules of this name
+    name: str  # of the learner and of the managed class; the settings are `<name>Kwargs`
     title: str
     summary: str
     model: str  # `module:class` of its networks in `models/`
@@ -44,7 +44,7 @@ class AlgorithmSpec:
     @property
     def config(self) -> Any:
         """The class of its `algo_kwargs`."""
-        return _load("config.algorithms", f"{self.name}Kwargs")
+        return _load(f"config.algorithms.{self.id}", f"{self.name}Kwargs")
 
     @property
     def learner(self) -> Any:

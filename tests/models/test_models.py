@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -6,9 +7,19 @@ import torch
 from rl_training.errors import ConfigError
 from rl_training.models import MLPIQLModel, MLPSACModel, MLPTD3Model
 from rl_training.models.initializers import orthogonal
+from rl_training.models.mlp import operators
+from rl_training.models.mlp.eager import MLPLayout
 from rl_training.models.mlp.network import StackedMLP
-from rl_training.models.parameters import ParameterBank, SegmentValues
+from rl_training.models.parameters import Dropper, ParameterBank, SegmentValues
 from rl_training.models.sac import TanhGaussian
+from rl_training.rng import Draws
+
+ACTIVATIONS = {
+    "relu": torch.relu,
+    "tanh": torch.tanh,
+    "silu": lambda x: x / (1.0 + torch.exp(-x)),
+    "gelu": lambda x: 0.5 * x * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x**3))),
+}
 
 
 def plain_forward(network, columns, inputs):
@@ -20,18 +31,23 @@ def plain_forward(network, columns, inputs):
         name = f"{network.name}/{layer}"
         hidden = hidden @ values[f"{name}/weight"] + values[f"{name}/bias"].unsqueeze(-2)
         if layer < len(network.hidden_sizes):
-            if network.layer_norm:
+            hidden = ACTIVATIONS[network.activation](hidden) if network.norm == "after" else hidden
+            if network.norm != "none":
                 hidden = torch.nn.functional.layer_norm(hidden, hidden.shape[-1:])
                 hidden = hidden * values[f"{name}/scale"].unsqueeze(-2) + values[f"{name}/offset"].unsqueeze(-2)
-            hidden = hidden.relu()
+            hidden = hidden if network.norm == "after" else ACTIVATIONS[network.activation](hidden)
     return hidden
 
 
 @pytest.mark.parametrize("ensemble", [None, 2])
-@pytest.mark.parametrize("layer_norm", [False, True])
+@pytest.mark.parametrize("norm", ["none", "before", "after"])
+@pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("members", [1, 3])
-def test_hand_written_gradients_equal_autograd(ensemble, layer_norm, members):
-    network = StackedMLP("net", "net", 5, (8, 9), 2, ensemble, layer_norm, "uniform")
+@pytest.mark.parametrize("plainly", [False, True])
+def test_hand_written_gradients_equal_autograd(ensemble, norm, activation, members, plainly, monkeypatch):
+    monkeypatch.setattr(operators, "recorded_plainly", lambda _device: plainly)
+    network = StackedMLP("net", "net", 5, (8, 9), 2, ensemble, norm, activation, initialization="uniform")
+    assert MLPLayout.decode(network.layout.encode()) == [network.layout]
     bank = ParameterBank([network.parameters], members, torch.device("cpu"))
     bank.initialize(range(members))
     columns = (bank.flat + 0.01).double().requires_grad_()
@@ -44,6 +60,89 @@ def test_hand_written_gradients_equal_autograd(ensemble, layer_norm, members):
     expected = torch.autograd.grad((plain * weights).sum(), [columns, inputs])
     for left, right in zip(got, expected, strict=True):
         assert torch.allclose(left, right, atol=1e-12)
+
+
+def test_dropout_scales_the_kept_units_and_is_off_outside_a_loss():
+    """With all hidden units at 1 and last weights of 1, the output is the number of kept units times 1 / (1 - p)."""
+    network = StackedMLP("net", "net", 2, (1000,), 1, 2, dropout=0.25, scalar=True)
+    bank = ParameterBank([network.parameters], 1, torch.device("cpu"))
+    views = bank.views(bank.flat)
+    views["net/0/bias"].fill_(1.0)
+    views["net/1/weight"].fill_(1.0)
+    trained = bank.values(bank.flat, trainable=True)["net"]
+    inputs, draws = torch.zeros(1, 3, 2), Draws.of_steps(torch.tensor([0]), 5)
+    dropped = network(replace(trained, dropper=Dropper(draws)), inputs)
+    kept = dropped * 0.75
+    assert torch.allclose(kept, kept.round(), atol=1e-2)
+    assert kept.unique().numel() > 1
+    assert (kept / 1000.0 - 0.75).abs().max() < 0.08
+    again = network(replace(trained, dropper=Dropper(draws)), inputs)
+    assert torch.equal(dropped, again)
+    assert network(trained, inputs).unique().tolist() == [1000.0]
+    with torch.no_grad():
+        assert network(replace(trained, dropper=Dropper(draws)), inputs).unique().tolist() == [1000.0]
+
+
+def test_two_calls_in_a_step_drop_different_units():
+    dropper = Dropper(Draws.of_steps(torch.tensor([0, 1]), 0))
+    first, second = dropper("net", (1, 4, 50), 0.5), dropper("net", (1, 4, 50), 0.5)
+    assert first.unique().tolist() == [0.0, 2.0]
+    assert not torch.equal(first, second)
+    assert not torch.equal(first[0], first[1])
+
+
+def test_policy_and_critics_may_have_their_own_shapes():
+    model = MLPIQLModel(3, 2, hidden_sizes=(8, 8), actor_hidden_sizes=(4,), critic_hidden_sizes=(16, 16, 16))
+    shapes = {name: tuple(value.shape) for name, value in model.tensors().items()}
+    assert shapes["actor/1/weight"] == (1, 4, 2)
+    assert shapes["critic/2/weight"] == (1, 2, 16, 16)
+    assert shapes["value/3/weight"] == (1, 16, 1)
+
+
+def test_edac_initialization_has_small_last_layers():
+    tensors = MLPSACModel(3, 2, hidden_sizes=(64, 64), initialization="edac").tensors()
+    assert tensors["critic/1/bias"].unique().tolist() == [pytest.approx(0.1)]
+    assert 2e-3 < tensors["critic/2/weight"].abs().max() <= 3e-3
+    assert 5e-4 < tensors["actor/2/weight"].abs().max() <= 1e-3
+    assert 0 < tensors["actor/2/bias"].abs().max() <= 1e-3
+    with pytest.raises(ConfigError, match="`last_layer_gain` has no effect with `initialization: edac`"):
+        MLPSACModel(3, 2, initialization="edac", last_layer_gain=0.1)
+
+
+def test_the_gain_of_the_last_layer_leaves_the_others_alone():
+    usual = MLPSACModel(3, 2, hidden_sizes=(8, 8), initialization="orthogonal").tensors()
+    small = MLPSACModel(3, 2, hidden_sizes=(8, 8), initialization="orthogonal", last_layer_gain=1e-2).tensors()
+    for name in usual:
+        factor = 1e-2 / math.sqrt(2.0) if name.endswith("/2/weight") else 1.0
+        assert torch.allclose(small[name], usual[name] * factor, rtol=1e-5), name
+
+
+def test_a_linear_mean_is_clipped_when_it_acts():
+    model = MLPIQLModel(3, 1, hidden_sizes=(8,), policy_mean="linear")
+    tensors = model.tensors()
+    tensors["actor/1/bias"] = torch.tensor([[3.0]])
+    tensors["actor/1/weight"].zero_()
+    model.load_tensors(tensors)
+    assert model.mean_actions(model.frozen, torch.zeros(1, 2, 3)).unique().tolist() == [3.0]
+    assert model.act(torch.zeros(1, 2, 3)).unique().tolist() == [1.0]
+
+
+def test_a_deterministic_policy_has_no_standard_deviation_and_ignores_noise():
+    model = MLPIQLModel(3, 2, hidden_sizes=(8,), policy="deterministic")
+    assert "actor/log_std" not in model.tensors()
+    rows = torch.ones(1, 4, 3)
+    assert torch.equal(model.act(rows), model.act(rows, torch.ones(1, 4, 2)))
+
+
+def test_the_offset_shifts_the_log_std_before_it_is_clipped():
+    plain, shifted = (MLPSACModel(3, 2, hidden_sizes=(8,), log_std_offset=offset) for offset in (0.0, -1.0))
+    rows = torch.ones(1, 4, 3)
+    expected = plain.policy(plain.frozen, rows).log_std - 1.0
+    assert torch.allclose(shifted.policy(shifted.frozen, rows).log_std, expected)
+    narrow = MLPSACModel(3, 2, hidden_sizes=(8,), log_std_offset=-9.0, log_std_range=(-5.0, 2.0))
+    assert narrow.policy(narrow.frozen, rows).log_std.unique().tolist() == [-5.0]
+    with pytest.raises(ConfigError, match=r"`log_std_range` = \(2.0, -5.0\) is not legal: must be \[lowest, highest\]"):
+        MLPSACModel(3, 2, log_std_range=(2.0, -5.0))
 
 
 def test_frozen_parameters_take_no_gradient_but_pass_it_on():

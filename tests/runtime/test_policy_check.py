@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from rl_training.config.algorithms import CQLKnobs, IQLKnobs, TD3BCKnobs
+from rl_training.config.algorithms.cql import CQLKnobs
+from rl_training.config.algorithms.iql import IQLKnobs
+from rl_training.config.algorithms.td3_bc import TD3BCKnobs
 from rl_training.data import TransitionDataset
 from rl_training.data.row_view import RowView
 from rl_training.data.transforms import Transforms

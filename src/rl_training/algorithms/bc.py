@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from rl_training.algorithms.learner import Learner, Metrics, Step
-from rl_training.config.algorithms import BCKnobs
+from rl_training.config.algorithms.bc import BCKnobs
 from rl_training.data.batch import Batch
 from rl_training.models.bc import MLPBCModel
 

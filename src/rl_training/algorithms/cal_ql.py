@@ -12,7 +12,7 @@ from torch import Tensor
 
 from rl_training.algorithms.cql import CQL
 from rl_training.algorithms.learner import Metrics
-from rl_training.config.algorithms import CalQLKnobs
+from rl_training.config.algorithms.cal_ql import CalQLKnobs
 from rl_training.data.batch import Batch
 from rl_training.errors import ConfigError
 from rl_training.models.sac import MLPSACModel

@@ -16,7 +16,7 @@ from rl_training.algorithms.bellman import td_loss
 from rl_training.algorithms.learner import Metrics, Step
 from rl_training.algorithms.per_member import Knob, per_member
 from rl_training.algorithms.sac import SAC
-from rl_training.config.algorithms import CQLKnobs
+from rl_training.config.algorithms.cql import CQLKnobs
 from rl_training.data.batch import Batch
 from rl_training.models.sac import MLPSACModel, TanhGaussian
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from rl_training.algorithms.bellman import td_loss, td_target
 from rl_training.algorithms.learner import Learner, Metrics, Step
 from rl_training.algorithms.per_member import Knob
-from rl_training.config.algorithms import IQLKnobs
+from rl_training.config.algorithms.iql import IQLKnobs
 from rl_training.data.batch import Batch
 from rl_training.models.iql import MLPIQLModel
 
@@ -63,7 +63,7 @@ class IQL(Learner[MLPIQLModel, IQLKnobs]):
 
         advantage = residual.detach()
         weights = advantage_weights(advantage, knobs.beta, knobs.max_advantage_weight)
-        actor = actor_loss(weights, model.log_prob(online, batch.observations, batch.actions))
+        actor = actor_loss(weights, self.log_likelihood(batch))
 
         metrics = {
             "value_loss": value.detach(),
@@ -75,6 +75,14 @@ class IQL(Learner[MLPIQLModel, IQLKnobs]):
             "weight_mean": weights,
         }
         return (value + critic + actor).sum(), metrics
+
+    def log_likelihood(self, batch: Batch) -> Tensor:
+        """Return log pi(a | s), (members, batch); for a deterministic policy minus its squared distance to a, as in CORL."""
+        model = self.model
+        mean = model.mean_actions(model.online, batch.observations)
+        if model.deterministic:
+            return -(mean - batch.actions).square().sum(-1)
+        return model.log_density(model.online, mean, batch.actions)
 
     def value_loss(self, residual: Tensor) -> Tensor:
         """Return the regression of V on the target critics from Q - V, (members,)."""

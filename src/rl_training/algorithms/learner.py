@@ -99,6 +99,11 @@ class Learner(ABC, Generic[ModelT, KnobsT]):
         The loss of a group that is not due is not part of the scalar, and is computed only if the step reports metrics.
         """
 
+    def training_loss(self, batch: Batch, step: Step) -> tuple[Tensor, Metrics]:
+        """Return `loss` with dropout where the networks have any."""
+        with self.model.dropping(step.draws):
+            return self.loss(batch, step)
+
     def due_groups(self, step: int) -> Collection[str]:
         """Return the groups trained at a step; all of them unless an algorithm delays some."""
         del step
@@ -114,7 +119,7 @@ class Learner(ABC, Generic[ModelT, KnobsT]):
     ) -> Metrics:
         """Take one gradient step on a batch with a members axis; return metrics (members, ...)."""
         due = self.due_groups(self.step)
-        loss, metrics = self.loss(batch, Step(draws, due, report))
+        loss, metrics = self.training_loss(batch, Step(draws, due, report))
         self.apply(self.gradients(loss, due), due, rates if rates is not None else dict.fromkeys(due, 1.0))
         return metrics
 
@@ -145,7 +150,7 @@ class Learner(ABC, Generic[ModelT, KnobsT]):
         """Return the loss with every group due, and its metrics, with the random numbers of a step; without side effects."""
         draws = Draws.of_steps(self.model.seed_tensor, step)
         groups = self.model.trained.groups
-        loss, metrics = self.loss(batch.with_members(self.model.members), Step(draws, groups))
+        loss, metrics = self.training_loss(batch.with_members(self.model.members), Step(draws, groups))
         return loss, solo_shapes(metrics)
 
     def act(self, observations: Tensor, *, deterministic: bool = True, step: int = 0) -> Tensor:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from rl_training.algorithms.learner import Metrics, Step
 from rl_training.algorithms.sac import SAC
-from rl_training.config.algorithms import REDQKnobs
+from rl_training.config.algorithms.redq import REDQKnobs
 from rl_training.config.shared_knobs import check_subset
 from rl_training.data.batch import Batch
 from rl_training.errors import ConfigError

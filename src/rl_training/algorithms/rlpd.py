@@ -15,7 +15,7 @@ from torch import Tensor
 
 from rl_training.algorithms.learner import Metrics, Step
 from rl_training.algorithms.redq import REDQ
-from rl_training.config.algorithms import RLPDKnobs
+from rl_training.config.algorithms.rlpd import RLPDKnobs
 from rl_training.data.batch import Batch
 from rl_training.models.sac import MLPSACModel
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from rl_training.algorithms.bellman import td_loss, td_target
 from rl_training.algorithms.learner import Learner, Metrics, Step, gradients_if
 from rl_training.algorithms.per_member import Knob
-from rl_training.config.algorithms import SACKnobs
+from rl_training.config.algorithms.sac import SACKnobs
 from rl_training.data.batch import Batch
 from rl_training.models.sac import MLPSACModel, TanhGaussian
 

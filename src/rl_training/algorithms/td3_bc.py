@@ -14,7 +14,7 @@ from torch import Tensor
 from rl_training.algorithms.bellman import td_loss, td_target
 from rl_training.algorithms.learner import Learner, Metrics, Step, gradients_if
 from rl_training.algorithms.per_member import Knob, per_member
-from rl_training.config.algorithms import TD3BCKnobs
+from rl_training.config.algorithms.td3_bc import TD3BCKnobs
 from rl_training.data.batch import Batch
 from rl_training.models.td3 import MLPTD3Model
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from rl_training.algorithms.iql import IQL, expectile_loss
 from rl_training.algorithms.learner import Metrics
 from rl_training.algorithms.per_member import Knob
-from rl_training.config.algorithms import XQLKnobs
+from rl_training.config.algorithms.xql import XQLKnobs
 from rl_training.data.batch import Batch
 from rl_training.models.iql import MLPIQLModel
 

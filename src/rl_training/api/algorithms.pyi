@@ -45,10 +45,18 @@ class _LearnerKnobs(TypedDict, total=False):
 
 class _NetworkKnobs(TypedDict, total=False):
     hidden_sizes: Sequence[int]
-    initialization: Literal["orthogonal", "xavier", "uniform"]
+    actor_hidden_sizes: Sequence[int] | None
+    activation: Literal["relu", "gelu", "tanh", "silu"]
+    actor_layer_norm: bool
+    layer_norm_position: Literal["before", "after"]
+    actor_dropout: float
+    initialization: Literal["orthogonal", "xavier", "uniform", "edac"]
+    last_layer_gain: float | None
 
-class _BCNetworkKnobs(_NetworkKnobs, total=False):
+class _GaussianNetworkKnobs(_NetworkKnobs, total=False):
     policy: Literal["gaussian", "deterministic"]
+    policy_mean: Literal["tanh", "linear"]
+    log_std_range: Sequence[float]
 
 class _AlgorithmKwargs(TypedDict, total=False):
     batch_size: int
@@ -60,7 +68,7 @@ class _OfflineKwargs(_AlgorithmKwargs, total=False):
 class _PurelyOfflineKwargs(_OfflineKwargs, total=False):
     validation: Mapping[str, Any] | None
 
-class _BCSettings(_LearnerKnobs, _BCNetworkKnobs, _PurelyOfflineKwargs, _RunConfig, total=False): ...
+class _BCSettings(_LearnerKnobs, _GaussianNetworkKnobs, _PurelyOfflineKwargs, _RunConfig, total=False): ...
 
 class _CriticKnobs(_LearnerKnobs, total=False):
     gamma: float
@@ -76,9 +84,11 @@ class _IQLKnobs(_CriticKnobs, total=False):
 
 class _CriticNetworkKnobs(_NetworkKnobs, total=False):
     num_critics: int
+    critic_hidden_sizes: Sequence[int] | None
     critic_layer_norm: bool
+    critic_dropout: float
 
-class _IQLNetworkKnobs(_CriticNetworkKnobs, total=False):
+class _IQLNetworkKnobs(_GaussianNetworkKnobs, _CriticNetworkKnobs, total=False):
     value_layer_norm: bool
 
 class _RewardKwargs(_AlgorithmKwargs, total=False):
@@ -99,6 +109,9 @@ class _TD3BCKnobs(_CriticKnobs, total=False):
     target_noise: float
     target_noise_clip: float
 
+class _TD3NetworkKnobs(_CriticNetworkKnobs, total=False):
+    exploration_noise: float
+
 class _TD3BCKwargs(TypedDict, total=False):
     batch_size: int
     reward: Mapping[str, Any]
@@ -106,9 +119,18 @@ class _TD3BCKwargs(TypedDict, total=False):
     max_dataset_bytes: int | str | None
     validation: Mapping[str, Any] | None
     hidden_sizes: Sequence[int]
-    initialization: Literal["orthogonal", "xavier", "uniform"]
+    actor_hidden_sizes: Sequence[int] | None
+    activation: Literal["relu", "gelu", "tanh", "silu"]
+    actor_layer_norm: bool
+    layer_norm_position: Literal["before", "after"]
+    actor_dropout: float
+    initialization: Literal["orthogonal", "xavier", "uniform", "edac"]
+    last_layer_gain: float | None
     num_critics: int
+    critic_hidden_sizes: Sequence[int] | None
     critic_layer_norm: bool
+    critic_dropout: float
+    exploration_noise: float
     actor_learning_rate: float
     max_grad_norm: float | None
     gamma: float
@@ -137,13 +159,17 @@ class _CQLKnobs(_SACKnobs, total=False):
     cql_clip_diff_min: float | None
     cql_clip_diff_max: float | None
 
-class _CQLSettings(_CQLKnobs, _CriticNetworkKnobs, _PurelyOfflineKwargs, _RewardKwargs, _RunConfig, total=False): ...
+class _SACNetworkKnobs(_CriticNetworkKnobs, total=False):
+    log_std_range: Sequence[float]
+    log_std_offset: float
+
+class _CQLSettings(_CQLKnobs, _SACNetworkKnobs, _PurelyOfflineKwargs, _RewardKwargs, _RunConfig, total=False): ...
 
 class _CalQLKnobs(_CQLKnobs, total=False):
     tail: Literal["last_reward", "zero", "none"]
     failure_reward: float | None
 
-class _CalQLSettings(_CalQLKnobs, _CriticNetworkKnobs, _PurelyOfflineKwargs, _RewardKwargs, _RunConfig, total=False): ...
+class _CalQLSettings(_CalQLKnobs, _SACNetworkKnobs, _PurelyOfflineKwargs, _RewardKwargs, _RunConfig, total=False): ...
 
 class _CollectionConfig(TypedDict, total=False):
     buffer_capacity: int
@@ -151,14 +177,14 @@ class _CollectionConfig(TypedDict, total=False):
     train_frequency: int
     gradient_updates_per_step: int
 
-class _SACSettings(_SACKnobs, _CriticNetworkKnobs, _CollectionConfig, _RewardKwargs, _RunConfig, total=False): ...
+class _SACSettings(_SACKnobs, _SACNetworkKnobs, _CollectionConfig, _RewardKwargs, _RunConfig, total=False): ...
 
 class _REDQKnobs(_SACKnobs, total=False):
     subset_size: int
 
-class _REDQSettings(_REDQKnobs, _CriticNetworkKnobs, _CollectionConfig, _RewardKwargs, _RunConfig, total=False): ...
+class _REDQSettings(_REDQKnobs, _SACNetworkKnobs, _CollectionConfig, _RewardKwargs, _RunConfig, total=False): ...
 
-class _RLPDKwargs(_REDQKnobs, _CriticNetworkKnobs, _CollectionConfig, _RewardKwargs, _OfflineKwargs, total=False):
+class _RLPDKwargs(_REDQKnobs, _SACNetworkKnobs, _CollectionConfig, _RewardKwargs, _OfflineKwargs, total=False):
     offline_pretrain_updates: int
     offline_batch_ratio: float
 

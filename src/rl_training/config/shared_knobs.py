@@ -1,14 +1,24 @@
 """Hyper-parameters: the knobs that learners and networks share, and which of them may differ between members."""
 
 from collections.abc import Iterable
-from typing import ClassVar, Literal, get_args
+from typing import Annotated, ClassVar, Literal, Self, get_args
 
-from pydantic import Field
+from pydantic import Field, field_validator, model_validator
 
 from rl_training.config.base import PositiveRate, Sizes, StrictModel
 from rl_training.errors import ConfigError, did_you_mean
 
-Initialization = Literal["orthogonal", "xavier", "uniform"]
+Activation = Literal["relu", "gelu", "tanh", "silu"]
+Initialization = Literal["orthogonal", "xavier", "uniform", "edac"]
+Dropout = Annotated[float, Field(ge=0.0, lt=1.0)]
+LogStdRange = Annotated[tuple[float, float], Field(strict=False)]
+
+
+def ordered(limits: tuple[float, float]) -> tuple[float, float]:
+    """Return limits, or raise a ValueError unless the first is below the second."""
+    if not limits[0] < limits[1]:
+        raise ValueError("must be [lowest, highest]")
+    return limits
 
 
 class LearnerKnobs(StrictModel):
@@ -59,8 +69,32 @@ class NetworkKnobs(StrictModel):
 
     hidden_sizes: Sizes = (256, 256)
     """Widths of the hidden layers of every network."""
+    actor_hidden_sizes: Sizes | None = None
+    """Widths of the hidden layers of the policy; null is `hidden_sizes`."""
+    activation: Activation = "relu"
+    """Activation of every network; `gelu` is its tanh approximation."""
+    actor_layer_norm: bool = False
+    """LayerNorm in each hidden layer of the policy."""
+    layer_norm_position: Literal["before", "after"] = "before"
+    """Whether LayerNorm comes before or after the activation."""
+    actor_dropout: Dropout = 0.0
+    """Share of the policy's hidden units that are zeroed after the activation, where a loss trains the policy."""
     initialization: Initialization = "orthogonal"
-    """Initial weights: orthogonal (gain sqrt 2), Xavier uniform, or uniform in +-1/sqrt(inputs)."""
+    """Initial weights: `orthogonal` (gain sqrt 2), `xavier` uniform, `uniform` in +-1/sqrt(inputs), or `edac`: uniform, with
+    hidden biases of 0.1 and a last layer in +-0.001 (policy) or +-0.003 (others)."""
+    last_layer_gain: float | None = Field(None, gt=0.0)
+    """Scale of the last layer's initial weights: the gain if orthogonal, otherwise a factor; null is that of the others."""
+
+    @property
+    def actor_widths(self) -> tuple[int, ...]:
+        """Widths of the hidden layers of the policy."""
+        return self.actor_hidden_sizes or self.hidden_sizes
+
+    @model_validator(mode="after")
+    def _one_last_layer(self) -> Self:
+        if self.initialization == "edac" and self.last_layer_gain is not None:
+            raise ValueError("`last_layer_gain` has no effect with `initialization: edac`, which sets the last layer")
+        return self
 
 
 class CriticNetworkKnobs(NetworkKnobs):
@@ -68,8 +102,30 @@ class CriticNetworkKnobs(NetworkKnobs):
 
     num_critics: int = Field(2, ge=1, le=256)
     """Critics in the ensemble."""
+    critic_hidden_sizes: Sizes | None = None
+    """Widths of the hidden layers of critics and value network; null is `hidden_sizes`."""
     critic_layer_norm: bool = False
-    """LayerNorm before each activation of the critics."""
+    """LayerNorm in each hidden layer of the critics."""
+    critic_dropout: Dropout = 0.0
+    """Share of the critics' hidden units that are zeroed after the activation, where a loss trains the critics."""
+
+    @property
+    def critic_widths(self) -> tuple[int, ...]:
+        """Widths of the hidden layers of critics and value network."""
+        return self.critic_hidden_sizes or self.hidden_sizes
+
+
+class GaussianNetworkKnobs(NetworkKnobs):
+    """Shape of a plain Gaussian policy."""
+
+    policy: Literal["gaussian", "deterministic"] = "gaussian"
+    """`gaussian`: maximum likelihood, with a standard deviation per action; `deterministic`: squared error."""
+    policy_mean: Literal["tanh", "linear"] = "tanh"
+    """Whether the policy's mean is squashed into the bounds; a `linear` one is clipped when it acts."""
+    log_std_range: LogStdRange = (-5.0, 2.0)
+    """Lowest and highest log standard deviation of the policy."""
+
+    _ordered = field_validator("log_std_range")(ordered)
 
 
 def check_sweepable(knobs: type[LearnerKnobs], names: Iterable[str], shared: Iterable[str] = ()) -> None:

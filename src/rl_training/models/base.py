@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import torch
@@ -11,7 +12,8 @@ from torch import Tensor
 from rl_training.config.shared_knobs import CriticNetworkKnobs, NetworkKnobs
 from rl_training.errors import ConfigError
 from rl_training.models.mlp.network import StackedMLP
-from rl_training.models.parameters import ParameterBank, Segment, SegmentValues
+from rl_training.models.parameters import Dropper, ParameterBank, Segment, SegmentValues
+from rl_training.rng import Draws
 
 Parameters = Mapping[str, SegmentValues]
 
@@ -60,8 +62,17 @@ class StackedModel(ABC):
     def _make_actor(self, shape: NetworkKnobs, outputs: int) -> StackedMLP:
         """The policy network."""
         return StackedMLP(
-            "actor", "actor", self.observation_dim, shape.hidden_sizes, outputs, initialization=shape.initialization
+            *("actor", "actor", self.observation_dim, shape.actor_widths, outputs),
+            norm=shape.layer_norm_position if shape.actor_layer_norm else "none",
+            dropout=shape.actor_dropout,
+            **self._common(shape),
         )
+
+    @staticmethod
+    def _common(shape: NetworkKnobs) -> dict[str, Any]:
+        """The options that all networks share."""
+        start = {"initialization": shape.initialization, "last_layer_gain": shape.last_layer_gain}
+        return {"activation": shape.activation, **start}
 
     @abstractmethod
     def act(self, observations: Tensor, noise: Tensor | None = None) -> Tensor:
@@ -84,6 +95,16 @@ class StackedModel(ABC):
             yield
         finally:
             self.online, self.frozen, self.target = kept
+
+    @contextmanager
+    def dropping(self, draws: Draws) -> Iterator[None]:
+        """Apply dropout to networks that a loss trains inside the block, with masks drawn from `draws`."""
+        kept, dropper = self.online, Dropper(draws)
+        self.online = {name: replace(values, dropper=dropper) for name, values in kept.items()}
+        try:
+            yield
+        finally:
+            self.online = kept
 
     def update_targets(self, tau: float) -> None:
         """Update each target by polyak averaging: target <- target + tau * (online - target)."""
@@ -111,9 +132,19 @@ class CriticModel(StackedModel):
 
     def _make_critic(self, shape: CriticNetworkKnobs) -> StackedMLP:
         """The ensemble Q(s, a)."""
-        width = self.observation_dim + self.action_dim
-        normalised, start = shape.critic_layer_norm, shape.initialization
-        return StackedMLP("critic", "critic", width, shape.hidden_sizes, 1, shape.num_critics, normalised, start, scalar=True)
+        return self._make_scalar("critic", shape, self.action_dim, shape.critic_layer_norm, shape.num_critics)
+
+    def _make_scalar(
+        self, name: str, shape: CriticNetworkKnobs, actions: int, normalised: bool, ensemble: int | None = None
+    ) -> StackedMLP:
+        """A network with one output, of observations and, if any, actions; its name is also its group."""
+        return StackedMLP(
+            *(name, name, self.observation_dim + actions, shape.critic_widths, 1, ensemble),
+            norm=shape.layer_norm_position if normalised else "none",
+            dropout=shape.critic_dropout if name == "critic" else 0.0,
+            scalar=True,
+            **self._common(shape),
+        )
 
     def q_values(self, parameters: Parameters, observations: Tensor, actions: Tensor) -> Tensor:
         """Return Q of every critic, (members, critics, batch).

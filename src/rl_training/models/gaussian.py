@@ -5,38 +5,40 @@ from math import log, pi
 import torch
 from torch import Tensor
 
-from rl_training.config.shared_knobs import NetworkKnobs
+from rl_training.config.shared_knobs import GaussianNetworkKnobs
 from rl_training.models.base import Parameters, StackedModel
 from rl_training.models.initializers import zeros
 from rl_training.models.mlp.network import StackedMLP
 from rl_training.models.parameters import ParameterSpec, Segment
 
-LOG_STD_RANGE = (-5.0, 2.0)
-
 
 class GaussianPolicyModel(StackedModel):
-    """A model whose policy is a plain Gaussian with mean tanh(net(s)).
+    """A model whose policy is a plain Gaussian around tanh(net(s)) or net(s), or that mean alone.
 
-    The log standard deviation does not depend on the state, starts at 0 and is clipped to [-5, 2]. The distribution is not
-    squashed: a sample is clipped to [-1, 1], the bounds of normalised actions.
+    The log standard deviation does not depend on the state, starts at 0 and is clipped to `log_std_range`. The distribution
+    is not squashed: a sample is clipped to [-1, 1], the bounds of normalised actions, and so is a linear mean.
     """
 
     _actor: StackedMLP  # set by `build_networks`
+    deterministic: bool = False
 
-    def _make_gaussian(self, shape: NetworkKnobs) -> list[Segment]:
-        """The segments of the mean's network and of the log standard deviation."""
+    def _make_gaussian(self, shape: GaussianNetworkKnobs) -> list[Segment]:
+        """The segments of the mean's network and, unless the policy is deterministic, of the log standard deviation."""
+        self.deterministic, self._squashed = shape.policy == "deterministic", shape.policy_mean == "tanh"
+        self._log_std_range = shape.log_std_range
         self._actor = self._make_actor(shape, self.action_dim)
         log_std = ParameterSpec("actor/log_std", (self.action_dim,), zeros)
-        return [self._actor.parameters, Segment("log_std", "actor", (log_std,))]
+        return [self._actor.parameters, *([] if self.deterministic else [Segment("log_std", "actor", (log_std,))])]
 
     def mean_actions(self, parameters: Parameters, observations: Tensor) -> Tensor:
-        """Return the mean of the policy, (members, batch, actions), inside (-1, 1)."""
-        return self._actor(parameters["actor"], observations).tanh()
+        """Return the mean of the policy, (members, batch, actions), inside (-1, 1) unless it is linear."""
+        mean = self._actor(parameters["actor"], observations)
+        return mean.tanh() if self._squashed else mean
 
     def log_std(self, parameters: Parameters) -> Tensor:
         """Return the clipped log standard deviation, (members, 1, actions)."""
         columns = parameters["log_std"].columns[:, : self.action_dim]
-        return columns.clamp(*LOG_STD_RANGE).unsqueeze(1)
+        return columns.clamp(*self._log_std_range).unsqueeze(1)
 
     def log_prob(self, parameters: Parameters, observations: Tensor, actions: Tensor) -> Tensor:
         """Return log pi(a | s) of the plain Gaussian, (members, batch)."""
@@ -52,4 +54,6 @@ class GaussianPolicyModel(StackedModel):
         """Return actions in [-1, 1]: the mean, or a sample clipped to the bounds."""
         with torch.no_grad():
             mean = self.mean_actions(self.frozen, observations)
-            return mean if noise is None else (mean + self.log_std(self.frozen).exp() * noise).clamp(-1.0, 1.0)
+            if noise is not None and not self.deterministic:
+                mean = mean + self.log_std(self.frozen).exp() * noise
+            return mean.clamp(-1.0, 1.0)

@@ -1,15 +1,13 @@
 """Initial values of parameters, drawn on the CPU from a member's seed so that every device and population starts equal."""
 
 from math import prod, sqrt
-from typing import Literal
 
 import torch
 from torch import Tensor
 
 from rl_training import rng
+from rl_training.config.shared_knobs import Initialization
 from rl_training.models.parameters import Initializer
-
-Initialization = Literal["orthogonal", "xavier", "uniform"]
 
 _CPU = torch.device("cpu")
 
@@ -17,6 +15,15 @@ _CPU = torch.device("cpu")
 def zeros(shape: tuple[int, ...], _seed: int, _stream: str) -> Tensor:
     """Return zeros, for biases and other parameters that start at 0."""
     return torch.zeros(shape)
+
+
+def constant(value: float) -> Initializer:
+    """Return an initializer that fills with one value."""
+
+    def draw(shape: tuple[int, ...], _seed: int, _stream: str) -> Tensor:
+        return torch.full(shape, value)
+
+    return draw
 
 
 def ones(shape: tuple[int, ...], _seed: int, _stream: str) -> Tensor:
@@ -50,10 +57,20 @@ def orthogonal(gain: float) -> Initializer:
     return draw
 
 
-def weight_initializer(kind: Initialization, fan_in: int, fan_out: int) -> Initializer:
-    """Return the initializer of a weight matrix (in, out)."""
+def layer_initializers(
+    kind: Initialization, fan_in: int, fan_out: int, gain: float | None = None, last_bound: float | None = None
+) -> tuple[Initializer, Initializer]:
+    """Return the initializers of a layer's weight (in, out) and of its bias.
+
+    `gain` replaces the orthogonal gain of sqrt 2, and is a factor of the other kinds. `last_bound` is given for a last layer:
+    the bound of its weights and biases in EDAC's rule.
+    """
     if kind == "orthogonal":
-        return orthogonal(sqrt(2.0))
+        return orthogonal(sqrt(2.0) if gain is None else gain), zeros
+    factor = 1.0 if gain is None else gain
     if kind == "xavier":
-        return uniform(sqrt(6.0 / (fan_in + fan_out)))
-    return uniform(1.0 / sqrt(fan_in))
+        return uniform(factor * sqrt(6.0 / (fan_in + fan_out))), zeros
+    bound = uniform(factor / sqrt(fan_in))
+    if kind == "uniform":
+        return bound, bound
+    return (bound, constant(0.1)) if last_bound is None else (uniform(last_bound), uniform(last_bound))

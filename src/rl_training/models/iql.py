@@ -2,10 +2,9 @@
 
 from torch import Tensor
 
-from rl_training.config.algorithms import IQLNetworkKnobs
+from rl_training.config.algorithms.iql import IQLNetworkKnobs
 from rl_training.models.base import CriticModel, Parameters
 from rl_training.models.gaussian import GaussianPolicyModel
-from rl_training.models.mlp.network import StackedMLP
 from rl_training.models.parameters import Segment
 
 
@@ -18,10 +17,7 @@ class MLPIQLModel(GaussianPolicyModel, CriticModel):
     def build_networks(self, shape: IQLNetworkKnobs) -> list[Segment]:
         """Make critics, value network and policy."""
         self._critic, policy = self._make_critic(shape), self._make_gaussian(shape)
-        normalised, start = shape.value_layer_norm, shape.initialization
-        self._value = StackedMLP(
-            "value", "value", self.observation_dim, shape.hidden_sizes, 1, None, normalised, start, scalar=True
-        )
+        self._value = self._make_scalar("value", shape, 0, shape.value_layer_norm)
         return [self._critic.parameters, self._value.parameters, *policy]
 
     def values(self, parameters: Parameters, observations: Tensor) -> Tensor:

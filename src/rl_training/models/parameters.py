@@ -6,6 +6,7 @@ and nothing is joined or copied afterwards. Each parameter is padded to 16 eleme
 never saved: files hold names and plain shapes.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,6 +15,8 @@ from math import prod
 
 import torch
 from torch import Tensor
+
+from rl_training.rng import Draws
 
 ALIGNMENT = 16
 
@@ -78,6 +81,21 @@ class SegmentValues:
 
     columns: Tensor  # (members, size): a leaf that carries the gradient, or a tensor without one
     stacks: list[Tensor] = field(default_factory=list)  # parameters as a network multiplies them, cached if they are views
+    dropper: "Dropper | None" = None  # draws the masks of dropout, where a loss trains the segment
+
+
+class Dropper:
+    """Draws masks of dropout; each call of a network in a step gets its own."""
+
+    def __init__(self, draws: Draws) -> None:
+        self._draws, self._calls = draws, Counter[str]()
+
+    def __call__(self, name: str, shape: tuple[int, ...], share: float) -> Tensor:
+        """Return factors (members, *shape): 0 for this share of the units, 1 / (1 - share) for the others."""
+        number = self._calls[name]
+        self._calls[name] += 1
+        kept = self._draws.uniforms(f"dropout/{name}/{number}", shape) >= share
+        return kept.to(torch.float32) / (1.0 - share)
 
 
 class ParameterBank:

@@ -8,12 +8,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from rl_training.config.algorithms import SACNetworkKnobs
+from rl_training.config.algorithms.sac import SACNetworkKnobs
 from rl_training.models.base import CriticModel, Parameters
 from rl_training.models.initializers import ones, zeros
 from rl_training.models.parameters import ParameterSpec, Segment
 
-LOG_STD_RANGE = (-20.0, 2.0)
 _HALF_LOG_TWO_PI = 0.5 * log(2.0 * pi)
 
 
@@ -67,7 +66,7 @@ class MLPSACModel(CriticModel):
 
     `temperature/log_alpha` is the log of SAC's temperature and starts at 0; `temperature/log_multiplier` is the log of CQL's
     Lagrange multiplier and starts at 1. One that an algorithm does not train never changes. The log standard deviation is a
-    function of the state, clipped to [-20, 2].
+    function of the state plus `log_std_offset`, clipped to `log_std_range`.
     """
 
     knobs_type = SACNetworkKnobs
@@ -76,6 +75,7 @@ class MLPSACModel(CriticModel):
     def build_networks(self, shape: SACNetworkKnobs) -> list[Segment]:
         """Make critics, policy (means and log standard deviations) and dual variables."""
         self.num_critics = shape.num_critics
+        self._log_std_range, self._log_std_offset = shape.log_std_range, shape.log_std_offset
         self._critic, self._actor = self._make_critic(shape), self._make_actor(shape, 2 * self.action_dim)
         log_alpha = ParameterSpec("temperature/log_alpha", (1,), zeros)
         log_multiplier = ParameterSpec("temperature/log_multiplier", (1,), ones)
@@ -86,7 +86,9 @@ class MLPSACModel(CriticModel):
     def policy(self, parameters: Parameters, observations: Tensor) -> TanhGaussian:
         """Return the policy at observations (members, batch, dim)."""
         mean, log_std = self._actor(parameters["actor"], observations).chunk(2, dim=-1)
-        return TanhGaussian(mean, log_std.clamp(*LOG_STD_RANGE))
+        if self._log_std_offset:
+            log_std = log_std + self._log_std_offset
+        return TanhGaussian(mean, log_std.clamp(*self._log_std_range))
 
     def log_alpha(self, parameters: Parameters) -> Tensor:
         """Return the log temperature, (members,)."""

@@ -3,11 +3,9 @@
 import torch
 from torch import Tensor
 
-from rl_training.config.algorithms import TD3NetworkKnobs
+from rl_training.config.algorithms.td3_bc import TD3NetworkKnobs
 from rl_training.models.base import CriticModel, Parameters
 from rl_training.models.parameters import Segment
-
-EXPLORATION_STD = 0.1  # TD3's exploration noise, added to a sampled action
 
 
 class MLPTD3Model(CriticModel):
@@ -18,6 +16,7 @@ class MLPTD3Model(CriticModel):
 
     def build_networks(self, shape: TD3NetworkKnobs) -> list[Segment]:
         """Make critics and policy."""
+        self.exploration_noise = shape.exploration_noise
         self._critic, self._actor = self._make_critic(shape), self._make_actor(shape, self.action_dim)
         return [self._critic.parameters, self._actor.parameters]
 
@@ -33,4 +32,4 @@ class MLPTD3Model(CriticModel):
         """Return actions in [-1, 1]: the policy's, or those plus exploration noise, clipped to the bounds."""
         with torch.no_grad():
             actions = self.actions(self.frozen, observations)
-            return actions if noise is None else (actions + EXPLORATION_STD * noise).clamp(-1.0, 1.0)
+            return actions if noise is None else (actions + self.exploration_noise * noise).clamp(-1.0, 1.0)

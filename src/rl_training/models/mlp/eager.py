@@ -10,10 +10,16 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import accumulate, pairwise
 from math import prod
-from typing import Any, Self
+from typing import Any, Literal, Self, get_args
 
 import torch
 from torch import Tensor
+
+from rl_training.config.shared_knobs import Activation
+from rl_training.models.mlp import activations
+
+Norm = Literal["none", "before", "after"]
+"""Where LayerNorm stands in a hidden layer: nowhere, or before or after the activation."""
 
 LAYER_NORM_EPS = 1e-5
 ROWS_AT_ONCE = 512
@@ -39,7 +45,8 @@ class MLPLayout:
 
     widths: tuple[int, ...]  # inputs, hidden layers, outputs
     ensemble: int  # critics per member
-    layer_norm: bool
+    norm: Norm
+    activation: Activation
     locations: tuple[tuple[int, int], ...]  # first column of each parameter, and the stride from one critic to the next
     size: int  # columns of a member
 
@@ -49,13 +56,19 @@ class MLPLayout:
         return self.widths[1:-1]
 
     @property
+    def layer_norm(self) -> bool:
+        """Whether hidden layers are normalised."""
+        return self.norm != "none"
+
+    @property
     def parameters_per_layer(self) -> int:
         """Parameters of a hidden layer: weight and bias, with LayerNorm also scale and offset."""
         return 4 if self.layer_norm else 2
 
     def encode(self) -> list[int]:
         """Return the layout as plain integers, preceded by their count."""
-        values = [self.ensemble, int(self.layer_norm), self.size, len(self.widths), *self.widths]
+        kinds = [get_args(Norm).index(self.norm), get_args(Activation).index(self.activation)]
+        values = [self.ensemble, *kinds, self.size, len(self.widths), *self.widths]
         values += [number for location in self.locations for number in location]
         return [len(values), *values]
 
@@ -65,10 +78,11 @@ class MLPLayout:
         layouts, rest = [], list(values)
         while rest:
             own, rest = rest[1 : rest[0] + 1], rest[rest[0] + 1 :]
-            ensemble, layer_norm, size, count = own[:4]
-            widths, numbers = own[4 : 4 + count], own[4 + count :]
+            ensemble, norm, activation, size, count = own[:5]
+            widths, numbers = own[5 : 5 + count], own[5 + count :]
             pairs = tuple(zip(numbers[::2], numbers[1::2], strict=True))
-            layouts.append(cls(tuple(widths), ensemble, bool(layer_norm), pairs, size))
+            kinds = (get_args(Norm)[norm], get_args(Activation)[activation])
+            layouts.append(cls(tuple(widths), ensemble, *kinds, pairs, size))
         return layouts
 
     def stacks(self, columns: Tensor) -> list[Tensor]:
@@ -167,53 +181,73 @@ def forward(
 ) -> Tensor:
     """Return the outputs (stack, rows, out); append to `kept` what the backward pass needs of each hidden layer.
 
-    That is its activation; with LayerNorm also the norm and 1 / std.
+    That is the layer's result; with LayerNorm also the norm and 1 / std; and where the result does not give the derivative
+    of the activation, what does.
     """
     hidden, count, last = inputs, layout.parameters_per_layer, len(layout.hidden)
     for layer in range(last):
         weight, bias = stacks[layer * count : layer * count + 2]
         # the bias is added separately, because on the CPU baddbmm would first copy it to every row
         hidden = product(hidden, weight)
-        saved = [hidden]
-        if layout.layer_norm:
-            norm, _, rstd = torch.native_layer_norm(hidden.add_(bias), hidden.shape[-1:], None, None, LAYER_NORM_EPS)
-            scale, offset = stacks[layer * count + 2 : layer * count + 4]
-            hidden = torch.addcmul(offset, norm, scale).relu_()
-            saved = [hidden, norm, rstd]
-        elif hidden.is_cpu:
-            torch._add_relu_(hidden, bias)  # one pass over memory for both
+        saved: list[Tensor] = []
+        if layout.norm == "none":
+            hidden, slope = activations.biased(layout.activation, hidden, bias)
+        elif layout.norm == "before":
+            normed, saved = _normalised(hidden.add_(bias), stacks[layer * count + 2 : layer * count + 4])
+            hidden, slope = activations.apply(layout.activation, normed)
         else:
-            hidden.add_(bias).relu_()
+            active, slope = activations.biased(layout.activation, hidden, bias)
+            hidden, saved = _normalised(active, stacks[layer * count + 2 : layer * count + 4])
         if kept is not None:
-            kept.append(saved)
+            kept.append([hidden, *saved, *([] if slope is hidden else [slope])])
     return product(hidden, stacks[last * count]).add_(stacks[last * count + 1])
 
 
-def plain_forward(layout: MLPLayout, columns: Tensor, parts: Sequence[Tensor]) -> Tensor:
+def _normalised(values: Tensor, parameters: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
+    """LayerNorm with a scale and an offset, and what its backward pass needs: the norm and 1 / std."""
+    scale, offset = parameters
+    norm, _, rstd = torch.native_layer_norm(values, values.shape[-1:], None, None, LAYER_NORM_EPS)
+    return torch.addcmul(offset, norm, scale), [norm, rstd]
+
+
+def plain_forward(
+    layout: MLPLayout, columns: Tensor, parts: Sequence[Tensor], masks: Sequence[Tensor] | None = None
+) -> Tensor:
     """Return the outputs (members, critics, rows, out) through plain operations that autograd and a compiler understand.
 
     Nothing is written in place, so that a compiler can fuse the operations between two products, forward and backward. With
     several members, a few critics are run one after the other, because stacking them would copy their weights; many critics
-    are stacked, because running them in sequence takes minutes to compile.
+    are stacked, because running them in sequence takes minutes to compile. `masks` (members, critics, rows, width) are the
+    factors of dropout for each hidden layer.
     """
     members = columns.shape[0]
     turns = layout.ensemble if members > 1 and layout.ensemble <= _MAX_TURNS else 1
     inputs, count = joined_inputs(parts, layout.ensemble // turns), len(layout.slices)
     parameters: tuple[Tensor, ...] = _Parameters.apply(columns, layout, turns)  # type: ignore[no-untyped-call]
-    outputs = [_plain_outputs(layout, parameters[turn * count : (turn + 1) * count], inputs) for turn in range(turns)]
+    outputs = []
+    for turn in range(turns):
+        own = None if masks is None else [(mask[:, turn] if turns > 1 else mask.flatten(0, 1)) for mask in masks]
+        outputs.append(_plain_outputs(layout, parameters[turn * count : (turn + 1) * count], inputs, own))
     return torch.stack(outputs, dim=1) if turns > 1 else outputs[0].view(members, -1, *outputs[0].shape[1:])
 
 
-def _plain_outputs(layout: MLPLayout, stacks: Sequence[Tensor], hidden: Tensor) -> Tensor:
+def _plain_outputs(
+    layout: MLPLayout, stacks: Sequence[Tensor], hidden: Tensor, masks: Sequence[Tensor] | None = None
+) -> Tensor:
     count, last = layout.parameters_per_layer, len(layout.hidden)
     for layer in range(last):
         weight, bias = stacks[layer * count : layer * count + 2]
         hidden = torch.bmm(hidden, weight) + bias
+        if layout.norm == "after":
+            hidden = activations.plain(layout.activation, hidden)
         if layout.layer_norm:
             scale, offset = stacks[layer * count + 2 : layer * count + 4]
             norm = torch.nn.functional.layer_norm(hidden, hidden.shape[-1:], None, None, LAYER_NORM_EPS)
             hidden = norm * scale + offset
-        hidden = hidden.relu()
+        if layout.norm != "after":
+            hidden = activations.plain(layout.activation, hidden)
+        if masks is not None:
+            hidden = hidden * masks[layer]
     return torch.bmm(hidden, stacks[last * count]) + stacks[last * count + 1]
 
 
@@ -263,13 +297,21 @@ def hidden_gradients(
     """Return the gradient at a hidden layer's product, given that of the layer above; with LayerNorm also after the norm."""
     weight = stacks[(layer + 1) * layout.parameters_per_layer]
     gradient = product(above, weight.transpose(1, 2))
-    torch.ops.aten.threshold_backward.grad_input(gradient, kept[0], 0.0, grad_input=gradient)
+    slope = kept[-1] if len(kept) in (2, 4) else kept[0]
     if not layout.layer_norm:
-        return [gradient]
-    _, norm, rstd = kept
-    scaled = gradient * stacks[layer * layout.parameters_per_layer + 2]
+        return [activations.backward(layout.activation, gradient, slope)]
+    scale, (norm, rstd) = stacks[layer * layout.parameters_per_layer + 2], kept[1:3]
+    if layout.norm == "after":
+        return [activations.backward(layout.activation, _norm_gradient(gradient, scale, norm, rstd), slope), gradient]
+    gradient = activations.backward(layout.activation, gradient, slope)
+    return [_norm_gradient(gradient, scale, norm, rstd), gradient]
+
+
+def _norm_gradient(gradient: Tensor, scale: Tensor, norm: Tensor, rstd: Tensor) -> Tensor:
+    """The gradient before a LayerNorm, given the one after its scale and offset."""
+    scaled = gradient * scale
     centred = scaled - scaled.mean(-1, keepdim=True) - norm * (scaled * norm).mean(-1, keepdim=True)
-    return [centred.mul_(rstd), gradient]
+    return centred.mul_(rstd)
 
 
 def layer_gradients(

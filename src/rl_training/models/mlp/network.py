@@ -6,29 +6,29 @@ operators of `mlp_ops`, which tracing can merge and the GPU runs as single kerne
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from math import sqrt
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from rl_training.models.initializers import Initialization, ones, uniform, weight_initializer, zeros
+from rl_training.config.shared_knobs import Activation, Initialization
+from rl_training.models.initializers import layer_initializers, ones, zeros
 from rl_training.models.mlp import eager as mlp_math
 from rl_training.models.mlp import operators as mlp_ops
-from rl_training.models.mlp.eager import MLPLayout
+from rl_training.models.mlp.eager import MLPLayout, Norm
 from rl_training.models.parameters import ParameterSpec, Segment, SegmentValues
 
 
 @dataclass(frozen=True)
 class StackedMLP:
-    """A ReLU perceptron for every member, or for every member and critic of an ensemble.
+    """A perceptron for every member, or for every member and critic of an ensemble.
 
     With `ensemble` = E the parameters are (members, E, in, out) and the output (members, E, batch, out); without it the
-    ensemble axis is absent, and so is the last axis of a `scalar` network. With `layer_norm` a LayerNorm is applied between
-    each hidden product and its activation.
+    ensemble axis is absent, and so is the last axis of a `scalar` network. `norm` is the place of LayerNorm in each hidden
+    layer. `dropout` zeroes hidden units where a loss trains the network inside `StackedModel.dropping`.
     """
 
     name: str
@@ -37,8 +37,11 @@ class StackedMLP:
     hidden_sizes: tuple[int, ...]
     output_size: int
     ensemble: int | None = None
-    layer_norm: bool = False
+    norm: Norm = "none"
+    activation: Activation = "relu"
+    dropout: float = 0.0
     initialization: Initialization = "orthogonal"
+    last_layer_gain: float | None = None
     scalar: bool = False  # a single output, without an axis of its own
 
     @property
@@ -53,10 +56,11 @@ class StackedMLP:
         sizes = (self.input_size, *self.hidden_sizes, self.output_size)
         specs: list[ParameterSpec] = []
         for layer, (fan_in, fan_out) in enumerate(pairwise(sizes)):
-            weight = weight_initializer(self.initialization, fan_in, fan_out)
-            bias = uniform(1.0 / sqrt(fan_in)) if self.initialization == "uniform" else zeros
+            last = layer == self.hidden_layers
+            gain, bound = (self.last_layer_gain, 1e-3 if self.group == "actor" else 3e-3) if last else (None, None)
+            weight, bias = layer_initializers(self.initialization, fan_in, fan_out, gain, bound)
             entries = [("weight", (fan_in, fan_out), weight), ("bias", (fan_out,), bias)]
-            if self.layer_norm and layer < self.hidden_layers:
+            if self.norm != "none" and not last:
                 entries += [("scale", (fan_out,), ones), ("offset", (fan_out,), zeros)]
             specs += [ParameterSpec(f"{self.name}/{layer}/{n}", (*lead, *shape), init) for n, shape, init in entries]
         return Segment(self.name, self.group, tuple(specs))
@@ -68,20 +72,23 @@ class StackedMLP:
         steps = [0 if alone else spec.strides[0] for spec in segment.specs]
         widths = (self.input_size, *self.hidden_sizes, self.output_size)
         locations = tuple(zip(segment.offsets, steps, strict=True))
-        return MLPLayout(widths, self.ensemble or 1, self.layer_norm, locations, segment.size)
+        return MLPLayout(widths, self.ensemble or 1, self.norm, self.activation, locations, segment.size)
 
     @cached_property
     def first_layout(self) -> MLPLayout:
         """The layout of the first critic only."""
-        whole = self.layout
-        return MLPLayout(whole.widths, 1, whole.layer_norm, whole.locations, whole.size)
+        return replace(self.layout, ensemble=1)
 
     def __call__(self, values: SegmentValues, *parts: Tensor) -> Tensor:
         """Return outputs (members[, ensemble], batch[, out]) for inputs (members, batch, in), given whole or in two parts.
 
         A first part with fewer rows than the second is repeated.
         """
-        outputs = self._outputs(self.layout, values, parts)
+        masks = self._masks(values, parts)
+        if masks is None:
+            outputs = self._outputs(self.layout, values, parts)
+        else:
+            outputs = mlp_math.plain_forward(self.layout, values.columns, parts, masks)
         if self.scalar:
             outputs = outputs.squeeze(-1)
         return outputs.squeeze(1) if self.ensemble is None else outputs
@@ -90,6 +97,14 @@ class StackedMLP:
         """Return the outputs of the first critic only, (members, batch[, out]); its parameters get no gradient."""
         outputs = self._outputs(self.first_layout, SegmentValues(values.columns.detach()), parts).squeeze(1)
         return outputs.squeeze(-1) if self.scalar else outputs
+
+    def _masks(self, values: SegmentValues, parts: Sequence[Tensor]) -> list[Tensor] | None:
+        """The factors of dropout in each hidden layer, (members, critics, rows, width); None if nothing is dropped."""
+        if not self.dropout or values.dropper is None or not torch.is_grad_enabled():
+            return None
+        rows = max(part.shape[1] for part in parts)
+        shapes = [(self.layout.ensemble, rows, width) for width in self.hidden_sizes]
+        return [values.dropper(self.name, shape, self.dropout) for shape in shapes]
 
     @staticmethod
     def _outputs(layout: MLPLayout, values: SegmentValues, parts: Sequence[Tensor]) -> Tensor:

@@ -43,9 +43,15 @@ def fused_precision(layout: MLPLayout, device: torch.device) -> str | None:
 
 
 def has_kernels(layout: MLPLayout) -> bool:
-    """Return whether the kernels support a shape: hidden widths that are powers of two, no LayerNorm."""
+    """Return whether the kernels support a shape: ReLU layers of widths that are powers of two, no LayerNorm."""
     powers = all(16 <= width <= LARGEST_WIDTH and width & (width - 1) == 0 for width in layout.hidden)
-    return powers and not layout.layer_norm and layout.widths[-1] <= LARGEST_WIDTH and triton_available()
+    return (
+        powers
+        and not layout.layer_norm
+        and layout.activation == "relu"
+        and layout.widths[-1] <= LARGEST_WIDTH
+        and triton_available()
+    )
 
 
 @lru_cache(maxsize=1)

@@ -69,13 +69,15 @@ def trace_step(
     learner.buffers()  # creates the optimizer now, not while tracing
     draws = Draws.of_steps(model.seed_tensor, 0)
     with mlp_ops.fused_networks(precision):
-        learner.loss(make_batch(rows, prior), Step(draws, wanted.due, wanted.metrics))  # records the streams it draws
+        learner.training_loss(
+            make_batch(rows, prior), Step(draws, wanted.due, wanted.metrics)
+        )  # records the streams it draws
         streams, segments, names = draws.streams, list[str](), list[str]()
 
         def step(trained: Tensor, targets: Tensor, rows: Tensor, prior: Tensor | None, *drawn: Tensor) -> list[Tensor]:
             with model.on_buffers(trained, targets):
                 given = Step(Draws.given(model.seed_tensor, streams, drawn), wanted.due, wanted.metrics)
-                loss, metrics = learner.loss(make_batch(rows, prior), given)
+                loss, metrics = learner.training_loss(make_batch(rows, prior), given)
                 gradients = learner.gradients(loss, wanted.due) if wanted.gradients else {}
                 reported = summarize(metrics) if wanted.metrics else {}
             segments[:], names[:] = gradients, reported
@@ -107,7 +109,9 @@ def merge_networks(module: fx.GraphModule) -> None:
         if node.target in _RESULTS:
             layouts = MLPLayout.decode(_encoded(node))
             level = -1 if node.target is _GRADIENTS else depth
-            groups.setdefault((node.target, level, layouts[0].hidden, layouts[0].layer_norm), []).append(node)
+            groups.setdefault((node.target, level, layouts[0].hidden, layouts[0].norm, layouts[0].activation), []).append(
+                node
+            )
     for nodes in groups.values():
         if len(nodes) > 1:
             _merge(graph, nodes)

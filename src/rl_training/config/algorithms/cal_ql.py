@@ -1,0 +1,22 @@
+"""The settings of Cal-QL."""
+
+from typing import ClassVar, Literal
+
+from rl_training.config.algorithms.cql import CQLKnobs
+from rl_training.config.algorithms.sac import SACNetworkKnobs
+from rl_training.config.blocks import PurelyOfflineKwargs, RewardKwargs
+
+
+class CalQLKnobs(CQLKnobs):
+    """Calibrated Q-learning (Nakamoto and others, 2023)."""
+
+    tail: Literal["last_reward", "zero", "none"] = "last_reward"
+    """How the return of an episode cut by a time limit continues: its last reward forever, nothing, or no floor at all."""
+    failure_reward: float | None = None
+    """Sparse rewards: an episode whose processed rewards all equal this counts as failed, with return r / (1 - gamma)."""
+
+    data_knobs: ClassVar[tuple[str, ...]] = ("gamma", "failure_reward")
+
+
+class CalQLKwargs(CalQLKnobs, SACNetworkKnobs, PurelyOfflineKwargs, RewardKwargs):
+    """Everything under `algo_kwargs` of Cal-QL."""

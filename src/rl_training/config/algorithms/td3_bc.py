@@ -1,0 +1,54 @@
+"""The settings of TD3+BC."""
+
+from collections.abc import Callable
+from typing import ClassVar, Self
+
+from pydantic import Field
+
+from rl_training.config.base import Alpha
+from rl_training.config.blocks import PurelyOfflineKwargs, RewardKwargs
+from rl_training.config.shared_knobs import CriticKnobs, CriticNetworkKnobs, Initialization
+
+PUBLISHED_ALPHA = 2.5
+
+
+class TD3BCKnobs(CriticKnobs):
+    """TD3 with behaviour cloning (Fujimoto and Gu, 2021)."""
+
+    more_cloning: ClassVar[str] = "Lower algo_kwargs.alpha"
+
+    alpha: float = Field(PUBLISHED_ALPHA, ge=0.0)
+    """Weight of the normalised Q value against cloning the data; larger trusts the critics more."""
+    actor_interval: int = Field(2, ge=1)
+    """Gradient steps per update of policy and targets."""
+    target_noise: float = Field(0.2, ge=0.0)
+    """Standard deviation of the noise on the target's action."""
+    target_noise_clip: float = Field(0.5, ge=0.0)
+    """Largest noise on the target's action."""
+
+
+class TD3NetworkKnobs(CriticNetworkKnobs):
+    """Shapes of the networks of TD3+BC."""
+
+    initialization: Initialization = "uniform"
+    """Initial weights: orthogonal (gain sqrt 2), Xavier uniform, uniform in +-1/sqrt(inputs), or EDAC's."""
+    exploration_noise: float = Field(0.1, ge=0.0)
+    """Standard deviation of the noise on the actions that collect data."""
+
+
+class TD3BCKwargs(TD3BCKnobs, TD3NetworkKnobs, PurelyOfflineKwargs, RewardKwargs):
+    """Everything under `algo_kwargs` of TD3+BC."""
+
+    alpha: Alpha = "auto"  # type: ignore[assignment]
+    """Weight of the normalised Q value against cloning the data; larger trusts the critics more. `auto`: the published 2.5,
+    and less in proportion where the logged actions vary less than if they filled their range evenly."""
+
+    def fitted(self, action_variance: Callable[[], float]) -> Self:
+        """Return the settings with `alpha` as a number.
+
+        Cloning errors shrink with the variance of the actions, and the Q value does not: a fixed weight would leave data in
+        the middle of a wide range for the sake of the critics.
+        """
+        if not isinstance(self.alpha, str):
+            return self
+        return self.model_copy(update={"alpha": PUBLISHED_ALPHA * min(1.0, 3.0 * action_variance())})
