@@ -5,7 +5,9 @@ here, by the test and not by an option of the package:
 
 * `order`: the groups in the order in which the other code updates them, a list of lists. The losses are computed anew before
   each list; the targets follow last. Ours, the default, updates all groups at once.
-* `scale`: a factor per group for its loss and gradient; 0.5 where the other code takes the mean over two critics.
+* `targets`: `early` where the targets follow the networks as they are before the last of these lists is applied.
+* `scale`: a factor per group for its loss and gradient; 0.5 where the other code takes the mean over two critics, `alpha`
+  where it differentiates the loss of the temperature with alpha for log(alpha).
 * `squash_epsilon`: e in log(1 - tanh(u)^2 + e), which some codes add to the density of a squashed action.
 * `layer_norm_epsilon`, `adam_epsilon`: where they are not 1e-5 and 1e-8.
 """
@@ -134,17 +136,30 @@ def _updates(learner, reference):
 
 def _update(learner, batch, draws, alignment, outcome):
     """One update in the order of the other code."""
-    model, due, scale = learner.model, learner.due_groups(learner.step), alignment.get("scale", {})
-    order = alignment.get("order", [list(model.trained.groups)])
-    for now in filter(None, ([group for group in groups if group in due] for groups in order)):
+    model, due = learner.model, learner.due_groups(learner.step)
+    order = [[g for g in groups if g in due] for groups in alignment.get("order", [list(model.trained.groups)])]
+    order = [*filter(None, order)]
+    for now in order:
         loss, metrics = learner.loss(batch, Step(draws, due))
+        scale = {group: _factor(learner, factor) for group, factor in alignment.get("scale", {}).items()}
         gradients = learner.gradients(loss, now)
         gradients = {s.name: gradients[s.name] * scale.get(s.group, 1.0) for s in model.trained.segments if s.group in now}
         _keep_first_gradients(model, gradients, outcome)
         _keep_losses(summarize(metrics), now, scale, learner.step, outcome)
+        if alignment.get("targets") == "early" and now is order[-1]:
+            _move_targets(learner)
         learner.move(gradients, now, dict.fromkeys(now, 1.0), targets=False)
-    learner.move({}, (), {}, targets=learner.targets_due(learner.step))
+    if alignment.get("targets") != "early":
+        _move_targets(learner)
     learner.step += 1
+
+
+def _factor(learner, factor):
+    return learner.alpha() if factor == "alpha" else factor
+
+
+def _move_targets(learner):
+    learner.move({}, (), {}, targets=learner.targets_due(learner.step))
 
 
 def _keep_first_gradients(model, gradients, outcome):
