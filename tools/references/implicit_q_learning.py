@@ -44,7 +44,7 @@ def batch_of(code: Any, fields: Mapping[str, Array]) -> Any:
 
 
 def new_learner(code: Any, **settings: Any) -> Any:
-    """Return a learner with small networks; its dictionaries of parameters are frozen, as in the versions it was written for."""
+    """Return a learner with small networks; it expects frozen dictionaries of parameters, as older versions of Flax have."""
     flax.config.update("flax_return_frozendict", True)
     shapes = (np.zeros((ROWS, OBSERVATION_DIM)), np.zeros((ROWS, ACTION_DIM)))
     return code.Learner(0, *shapes, hidden_dims=(WIDTH, WIDTH), opt_decay_schedule="none", **SETTINGS, **settings)

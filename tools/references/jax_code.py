@@ -1,7 +1,7 @@
 """Running a project written in JAX: in float64, without compilation, with given noise, and its losses and gradients seen."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from importlib.metadata import version
 from typing import Any, TypeVar
 from unittest.mock import patch
@@ -123,8 +123,10 @@ class Noise:
     @contextmanager
     def replacing_samplers(self) -> Iterator[None]:
         """Replace JAX's samplers inside the block; every number given must be used."""
-        given = {"normal": self._normal, "uniform": self._uniform, "choice": self._choice}
-        with patch.multiple(jax.random, **{name: _replaced(getattr(jax.random, name), sampler) for name, sampler in given.items()}):
+        given: dict[str, Callable[..., Any]] = {"normal": self._normal, "uniform": self._uniform, "choice": self._choice}
+        with ExitStack() as stack:
+            for name, sampler in given.items():
+                stack.enter_context(patch.object(jax.random, name, _replaced(getattr(jax.random, name), sampler)))
             yield
         if self._waiting:
             raise ValueError(f"the code left {len(self._waiting)} prepared arrays unused")
