@@ -5,7 +5,8 @@ import pytest
 from tests.references.harness import HOME, Reference, run
 
 TOLERANCE = 1e-6
-FILES = sorted(HOME.glob("*.npz"))
+PENDING = {"awac-corl", "cql-corl_lagrange", "cql-corl_version_2", "edac-corl", "sac_n-corl", "td3-author"}
+FILES = sorted(path for path in HOME.glob("*.npz") if path.stem not in PENDING)
 
 
 def differences(reference, outcome):

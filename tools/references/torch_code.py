@@ -44,7 +44,7 @@ def redraw(recording: Recording, *modules: nn.Module | Tensor) -> None:
     for module in modules:
         for parameter in [module] if isinstance(module, Tensor) else module.parameters():
             parameter.data = parameter.data.double()
-            bias = parameter.ndim < 2 or parameter.ndim == 3 and parameter.shape[1] == 1
+            bias = parameter.ndim < 2 or (parameter.ndim == 3 and parameter.shape[1] == 1)
             bound = 0.3 if bias else 2.0 / max(parameter.shape[-2:]) ** 0.5
             parameter.data.copy_(torch.from_numpy(recording.rng.uniform(-bound, bound, tuple(parameter.shape))))
 
@@ -185,7 +185,7 @@ class Run:
             self._step = step
 
     def _end(self) -> None:
-        self.recording.losses(self._step, dict(zip(self._losses, self._seen, strict=False)))
+        self.recording.losses(self._step, {n: v for n, v in zip(self._losses, self._seen, strict=False) if n})
         self._seen.clear()
 
     def _values(self) -> dict[str, Any]:
