@@ -25,7 +25,7 @@ def redq(source: Source) -> Recording:
     rates = {f"{group}_learning_rate": RATE for group in ("actor", "critic", "temperature")}
     knobs = {"gamma": GAMMA, "tau": TAU, "subset_size": SUBSET, "actor_interval": ROUND, **rates}
     recording = Recording(
-        *("redq", "authors", source, file, knobs, {"hidden_sizes": [WIDTH, WIDTH], "num_critics": CRITICS}),
+        *("redq", "official", source, file, knobs, {"hidden_sizes": [WIDTH, WIDTH], "num_critics": CRITICS}),
         alignment={"squash_epsilon": 1e-6},
         notes="its temperature before the first policy update, an argument, is set to that of its log temperature",
     )

@@ -24,7 +24,7 @@ def record(source: Source, algorithm: str, file: str, knobs: dict[str, Any]) -> 
     """
     rates = {"actor_learning_rate": RATE, "critic_learning_rate": RATE}
     recording = Recording(
-        *(algorithm, "author", source, file, knobs | rates, {"hidden_sizes": [WIDTH, WIDTH]}),
+        *(algorithm, "official", source, file, knobs | rates, {"hidden_sizes": [WIDTH, WIDTH]}),
         alignment={"order": [["critic"], ["actor"]]},
     )
     module = source.module(file)

@@ -75,7 +75,7 @@ def cql(source: Source) -> Recording:
 
 def cql_lagrange(source: Source) -> Recording:
     """CQL with a learned weight, entropy in the target and a clipped difference."""
-    more = {"lagrange_gap": 0.6, "backup_entropy": True, "cql_clip_diff_min": 1.6, "cql_clip_diff_max": 4.5}
+    more = {"lagrange_gap": 0.6, "backup_entropy": True, "cql_clip_diff_min": 3.6, "cql_clip_diff_max": 4.5}
     return _cql(source, "cql", "corl_lagrange", more)
 
 
