@@ -26,6 +26,11 @@ Values = Mapping[str, Any]
 """Arrays by name."""
 
 
+def coarse(values: Any) -> Array:
+    """Return the values as multiples of 2^-16, which a compressed file stores in half the space."""
+    return np.asarray(np.round(values * 2.0**16) / 2.0**16, dtype=np.float64)
+
+
 @dataclass(frozen=True)
 class Source:
     """A checkout of another project."""
@@ -75,7 +80,7 @@ class Recording:
         self.rng = np.random.default_rng([*self.name.encode()])
         required = ("observations", "actions", "rewards", "next_observations", "terminals")
         values = self._batch_fields()
-        self.arrays |= {f"batch/{name}": values[name] for name in (*required, *self.fields)}
+        self.arrays |= {f"batch/{name}": coarse(values[name]) for name in (*required, *self.fields)}
 
     @property
     def name(self) -> str:
@@ -109,7 +114,8 @@ class Recording:
         """Draw and record a step's uniforms in [0, 1) of one of our streams."""
         return self._noise(step, stream, self.rng.random(shape))
 
-    def _noise(self, step: int, stream: str, values: Array) -> Array:
+    def _noise(self, step: int, stream: str, drawn: Array) -> Array:
+        values = coarse(drawn)
         whole = self.arrays.setdefault(f"noise/{stream}", np.full((STEPS, 1, *values.shape), np.nan))
         whole[step, 0] = values
         return values

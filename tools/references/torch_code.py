@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tools.references.common import STEPS, WIDTH, Array, Recording
+from tools.references.common import STEPS, WIDTH, Array, Recording, coarse
 
 View = Callable[[Tensor], Tensor]
 """What to read of a parameter: its value, or its gradient."""
@@ -44,9 +44,9 @@ def redraw(recording: Recording, *modules: nn.Module | Tensor) -> None:
     for module in modules:
         for parameter in [module] if isinstance(module, Tensor) else module.parameters():
             parameter.data = parameter.data.double()
-            bias = parameter.ndim < 2 or parameter.ndim == 3 and parameter.shape[1] == 1
+            bias = parameter.ndim < 2 or (parameter.ndim == 3 and parameter.shape[1] == 1)
             bound = 0.3 if bias else 2.0 / max(parameter.shape[-2:]) ** 0.5
-            parameter.data.copy_(torch.from_numpy(recording.rng.uniform(-bound, bound, tuple(parameter.shape))))
+            parameter.data.copy_(torch.from_numpy(coarse(recording.rng.uniform(-bound, bound, tuple(parameter.shape)))))
 
 
 def linears(network: nn.Module) -> list[nn.Linear]:
@@ -101,7 +101,7 @@ class Noise:
 
     @contextmanager
     def replacing_samplers(self) -> Iterator[None]:
-        """Replace torch's samplers: reparametrised normals, `randn_like`, and `uniform_`, given as uniforms in [0, 1)."""
+        """Replace torch's samplers: normals by name or distribution, and `uniform_`, which is given uniforms in [0, 1)."""
 
         def uniform_(tensor: Tensor, low: float = 0.0, high: float = 1.0) -> Tensor:
             return tensor.copy_(low + (high - low) * self.take(tensor.shape))
@@ -109,6 +109,7 @@ class Noise:
         with ExitStack() as stack:
             stack.enter_context(patch("torch.distributions.normal._standard_normal", self.take))
             stack.enter_context(patch("torch.randn_like", lambda like: self.take(like.shape)))
+            stack.enter_context(patch("torch.normal", lambda mean, std: mean + std * self.take(mean.shape)))
             stack.enter_context(patch.object(Tensor, "uniform_", uniform_))
             yield
 
@@ -131,7 +132,11 @@ class _FirstGradients:
 
 
 class Run:
-    """Ten updates of the other code, recorded: `losses` names the values that it differentiates in a step, in order."""
+    """Ten updates of the other code, recorded.
+
+    `losses` names the values that it differentiates in a step, in order; those of one name are added, those without a name
+    are not recorded.
+    """
 
     def __init__(
         self,
@@ -185,7 +190,11 @@ class Run:
             self._step = step
 
     def _end(self) -> None:
-        self.recording.losses(self._step, dict(zip(self._losses, self._seen, strict=False)))
+        losses: dict[str, float] = {}
+        for name, value in zip(self._losses, self._seen, strict=False):
+            losses[name] = losses.get(name, 0.0) + value
+        losses.pop("", None)
+        self.recording.losses(self._step, losses)
         self._seen.clear()
 
     def _values(self) -> dict[str, Any]:
