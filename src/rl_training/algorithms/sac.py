@@ -47,7 +47,7 @@ class SAC(Learner[MLPSACModel, SACKnobs]):
         """Return the critics always, policy and temperature every `actor_interval` steps."""
         if (step + 1) % self.knobs.actor_interval != 0:
             return ("critic",)
-        return ("critic", "actor", "temperature") if self.knobs.trains_temperature else ("critic", "actor")
+        return ("critic", "actor", "temperature") if self.knobs.trains_alpha else ("critic", "actor")
 
     def loss(self, batch: Batch, step: Step) -> tuple[Tensor, Metrics]:
         """Return the sum of critic, actor and temperature losses over members, and metrics (members, ...)."""
@@ -63,6 +63,12 @@ class SAC(Learner[MLPSACModel, SACKnobs]):
             loss = loss + actor if train_actor else loss
             metrics |= actor_metrics
         return loss.sum(), metrics
+
+    @property
+    def target_entropy(self) -> Knob:
+        """The entropy at which a learned temperature holds the policy."""
+        entropy = self.knobs.target_entropy
+        return -self.knobs.target_entropy_multiplier * self.model.action_dim if entropy is None else entropy
 
     def alpha(self) -> Tensor:
         """Return the temperature without gradient, (members, 1)."""
@@ -97,13 +103,10 @@ class SAC(Learner[MLPSACModel, SACKnobs]):
         model = self.model
         policy = model.policy(model.online, batch.observations)
         actions, log_prob = policy.sample(step.draws.normals("actions", policy.mean.shape[1:]))
-        q = self.aggregate(model.q_values(model.frozen, batch.observations, actions), purpose="actor", step=step)
-        actor = actor_loss(alpha, log_prob, q)
+        actor = actor_loss(alpha, log_prob, self.policy_goal(batch, policy, actions, step))
         temperature = torch.zeros_like(actor)
         if self.knobs.trains_alpha:
-            entropy = self.knobs.target_entropy
-            wanted = float(-model.action_dim) if entropy is None else entropy
-            temperature = temperature_loss(model.log_alpha(model.online), log_prob, wanted)
+            temperature = temperature_loss(model.log_alpha(model.online), log_prob, self.target_entropy)
         metrics = {
             "actor_loss": actor.detach(),
             "alpha": alpha.squeeze(1),
@@ -111,3 +114,9 @@ class SAC(Learner[MLPSACModel, SACKnobs]):
             "entropy": -log_prob.detach(),
         }
         return actor + temperature, metrics
+
+    def policy_goal(self, batch: Batch, policy: TanhGaussian, actions: Tensor, step: Step) -> Tensor:
+        """Return what the policy raises besides its entropy: the critics' value of its actions, (members, batch)."""
+        del policy
+        q = self.model.q_values(self.model.frozen, batch.observations, actions)
+        return self.aggregate(q, purpose="actor", step=step)

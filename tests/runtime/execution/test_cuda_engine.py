@@ -96,7 +96,7 @@ def parameters(algo, mode, steps, data, nudge=0.0, **changes):
     [*((algo, "float32") for algo in registry.names()), ("iql", "tf32"), ("iql", "bf16"), ("cql", "tf32"), ("redq", "bf16")],
 )
 def test_a_graph_is_its_function_bit_for_bit(algo, precision):
-    data = synthetic(20_000, 11, 3)
+    data = synthetic(20_000, 11, 3, registry.get_spec(algo).needs)
     plain, graph = (parameters(algo, mode, 1000, data, precision=precision) for mode in ("compile", "graph"))
     assert torch.isfinite(graph).all()
     assert torch.equal(plain, graph)

@@ -139,13 +139,13 @@ class CompiledSteps:
 
         On the CPU they are always traced with the gradients when every group is due: then they need no extra forward pass.
         """
-        due, on_cpu = variant.due, self.device.type == "cpu"
+        due, stage, on_cpu = variant.due, variant.stage, self.device.type == "cpu"
         if not on_cpu and variant.targets and not set(self.learner.model.target_groups) <= set(due):
             raise NotImplementedError("targets are due at a step that does not train their networks")
         if on_cpu and len(due) == self._most_due:
-            return [Wanted(due, metrics=True)]
-        reported = [Wanted(due, gradients=False, metrics=True)] if variant.report else []
-        return [*reported, Wanted(due)]
+            return [Wanted(due, metrics=True, stage=stage)]
+        reported = [Wanted(due, gradients=False, metrics=True, stage=stage)] if variant.report else []
+        return [*reported, Wanted(due, stage=stage)]
 
     def _wanted_by(self, pattern: Pattern) -> list[Wanted]:
         return list(dict.fromkeys(wanted for variant in pattern for wanted in self._wanted(variant)))
