@@ -85,7 +85,7 @@ def _policy_alone(shapes: Shapes) -> list[Update]:
 
 
 PASSES: Final[Mapping[str, Callable[[Shapes], list[Update]]]] = MappingProxyType(
-    {"iql": _iql, "xql": _iql, "td3_bc": _td3} | dict.fromkeys(("sac", "redq", "rlpd", "cql", "cal_ql"), _sac)
+    {"iql": _iql, "xql": _iql, "td3": _td3, "td3_bc": _td3} | dict.fromkeys(("sac", "redq", "rlpd", "cql", "cal_ql"), _sac)
 )
 
 
