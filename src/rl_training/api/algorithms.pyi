@@ -148,7 +148,7 @@ class _SACKnobs(_CriticKnobs, total=False):
     alpha: float | Literal["auto"]
     target_entropy: float | None
     backup_entropy: bool
-    actor_interval: int
+    actor_interval: int | None
 
 class _CQLKnobs(_SACKnobs, total=False):
     cql_alpha: float
