@@ -10,7 +10,6 @@ learned to hold a gap (`lagrange_form`), the best of several next actions (`max_
 the log-sum-exp without importance sampling, and `bc_steps` clones the data first.
 """
 
-from collections.abc import Collection
 from math import log
 from typing import Any, ClassVar, Literal
 
@@ -55,10 +54,10 @@ class CQL(SAC):
     knobs: CQLKnobs
     metric_names: ClassVar[tuple[str, ...]] = (*SAC.metric_names, "conservative_loss")
 
-    def due_groups(self, step: int) -> Collection[str]:
-        """Return SAC's groups, and the multiplier together with the critics."""
-        due = super().due_groups(step)
-        return (*due, "multiplier") if self.knobs.trains_multiplier else due
+    @property
+    def critic_groups(self) -> tuple[str, ...]:
+        """The groups that every step trains: the critics, and a learned weight of their penalty."""
+        return ("critic", "multiplier") if self.knobs.trains_multiplier else ("critic",)
 
     def stage(self, step: int) -> str:
         """Return `cloning` for the first `bc_steps` steps."""

@@ -42,6 +42,18 @@ class Step:
     stage: str = ""  # which of its losses an algorithm uses; see `Learner.stage`
 
 
+@dataclass(frozen=True, slots=True)
+class Rounds:
+    """How gradient steps are grouped: rounds of `length` of them from step `first` on; by default each step is a round."""
+
+    first: int = 0
+    length: int = 1
+
+    def ends(self, step: int) -> bool:
+        """Return whether a step is the last of its round."""
+        return (step - self.first + 1) % self.length == 0
+
+
 def gradients_if(wanted: bool) -> AbstractContextManager[object]:
     """Return a context that disables gradients unless they are wanted; inside `no_grad` they stay disabled either way."""
     return nullcontext() if wanted else torch.no_grad()
@@ -78,6 +90,7 @@ class Learner(ABC, Generic[ModelT, KnobsT]):
         self.member_knobs = [dict(own) for own in member_knobs] or [{} for _ in model.seeds]
         self.knobs: KnobsT = swept_knobs(self.knobs_type, knobs, self.member_knobs, model.members, model.device)
         self.step = 0
+        self.rounds = Rounds()  # set by what takes the steps, since only it knows how they are grouped
 
     @cached_property
     def optimizer(self) -> GroupedAdam:
@@ -110,15 +123,20 @@ class Learner(ABC, Generic[ModelT, KnobsT]):
         with self.model.dropping(step.draws):
             return self.loss(batch, step)
 
-    def due_groups(self, step: int) -> Collection[str]:
-        """Return the groups trained at a step; all of them unless an algorithm delays some."""
-        del step
+    @property
+    def learned_groups(self) -> Collection[str]:
+        """The groups that are trained at all."""
         return self.model.trained.groups
 
     def stage(self, step: int) -> str:
         """Return the stage of a step, for an algorithm whose losses change during a run; a compiled step has only one."""
         del step
         return ""
+
+    def due_groups(self, step: int) -> Collection[str]:
+        """Return the groups trained at a step; all that are trained at all unless an algorithm delays some."""
+        del step
+        return self.learned_groups
 
     def targets_due(self, step: int) -> bool:
         """Return whether the targets are updated at a step; always, if there are any, unless an algorithm delays them."""

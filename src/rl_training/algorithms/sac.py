@@ -43,11 +43,22 @@ class SAC(Learner[MLPSACModel, SACKnobs]):
     knobs_type: ClassVar[type[SACKnobs]] = SACKnobs
     metric_names: ClassVar[tuple[str, ...]] = ("critic_loss", "actor_loss", "alpha", "alpha_loss", "entropy", "q_mean")
 
+    @property
+    def critic_groups(self) -> tuple[str, ...]:
+        """The groups that every step trains."""
+        return ("critic",)
+
+    @property
+    def learned_groups(self) -> Collection[str]:
+        """Critics, policy, and a learned temperature."""
+        policy = ("actor", "temperature") if self.knobs.trains_alpha else ("actor",)
+        return (*self.critic_groups, *policy)
+
     def due_groups(self, step: int) -> Collection[str]:
-        """Return the critics always, policy and temperature every `actor_interval` steps."""
-        if (step + 1) % self.knobs.actor_interval != 0:
-            return ("critic",)
-        return ("critic", "actor", "temperature") if self.knobs.trains_alpha else ("critic", "actor")
+        """Return the critics always, the others every `actor_interval` steps, or with the last update of each round."""
+        interval = self.knobs.actor_interval
+        due = self.rounds.ends(step) if interval is None else (step + 1) % interval == 0
+        return self.learned_groups if due else self.critic_groups
 
     def loss(self, batch: Batch, step: Step) -> tuple[Tensor, Metrics]:
         """Return the sum of critic, actor and temperature losses over members, and metrics (members, ...)."""

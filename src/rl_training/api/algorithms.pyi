@@ -152,7 +152,7 @@ class _SACKnobs(_CriticKnobs, total=False):
     target_entropy: float | None
     target_entropy_multiplier: float
     backup_entropy: bool
-    actor_interval: int
+    actor_interval: int | None
 
 class _CQLKnobs(_SACKnobs, total=False):
     multiplier_learning_rate: float | None
@@ -188,7 +188,6 @@ class _CollectionConfig(TypedDict, total=False):
     gradient_updates_per_step: int
 
 class _TD3Settings(_TD3Knobs, _TD3NetworkKnobs, _CollectionConfig, _RewardKwargs, _RunConfig, total=False): ...
-
 class _SACSettings(_SACKnobs, _SACNetworkKnobs, _CollectionConfig, _RewardKwargs, _RunConfig, total=False): ...
 
 class _REDQKnobs(_SACKnobs, total=False):

@@ -20,8 +20,9 @@ class SACKnobs(CriticKnobs):
     """An automatic temperature aims at minus this times the number of action dimensions."""
     backup_entropy: bool = True
     """Whether the critics' target includes the entropy of the next action."""
-    actor_interval: int = Field(1, ge=1)
-    """Gradient steps per update of policy and temperature."""
+    actor_interval: int | None = Field(1, ge=1)
+    """Gradient steps per update of policy and temperature; null: one update per round, with its last gradient step, and
+    offline, where there are no rounds, one per gradient step."""
 
     @property
     def backup_actions(self) -> int:
