@@ -17,16 +17,17 @@ import torch
 from benchmarks.timing import best_times
 from rl_training.bench.measure import BenchSettings, bench_steps, measure_algorithm, synthetic, take_steps
 from rl_training.data.processing import ProcessedDataset
-from rl_training.experiment.registry import names
+from rl_training.experiment.registry import get_spec, names
 from rl_training.runtime.execution.mode import keep_freed_memory
 
 CPU = torch.device("cpu")
 
 
-def shares(data: ProcessedDataset, algo: str, seconds: float) -> dict[str, float]:
+def shares(algo: str, seconds: float) -> dict[str, float]:
     """Return an algorithm's shares of its ceilings, with one thread and with two."""
     results: dict[str, float] = {}
     config = BenchSettings.checked({"algo": algo, "device": "cpu"}).configs()[0]
+    data = synthetic(1_000_000, 11, 3, get_spec(algo).needs)
     for threads in (1, 2):
         torch.set_num_threads(threads)
         figures = measure_algorithm(config, data, CPU, seconds)
@@ -68,11 +69,10 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     keep_freed_memory()
-    data = synthetic(1_000_000, 11, 3)
     results: dict[str, float] = {}
     for algo in arguments.algo or names():
-        results |= shares(data, algo, arguments.seconds)
-    results |= populations(data, arguments.rounds)
+        results |= shares(algo, arguments.seconds)
+    results |= populations(synthetic(1_000_000, 11, 3), arguments.rounds)
     if arguments.json:
         print(json.dumps({name: round(value, 3) for name, value in results.items()}))
         return

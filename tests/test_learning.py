@@ -21,6 +21,7 @@ BARS = {
     "cql/pendulum-mixture": -180.0,
     "cal_ql/pendulum": -200.0,
     "cal_ql/pendulum-mixture": -180.0,
+    "td3/pendulum": -180.0,
     "sac/pendulum": -180.0,
     "redq/pendulum": -180.0,
     "rlpd/pendulum": -180.0,

@@ -81,6 +81,10 @@ _ROWS = (
         needs=("returns_to_go",),
     ),
     AlgorithmSpec(
+        *("td3", "TD3", "Twin delayed DDPG", "deterministic policy, smoothed and delayed targets", "td3:MLPTD3Model"),
+        kind="online",
+    ),
+    AlgorithmSpec(
         *("sac", "SAC", "Soft actor-critic", "maximum-entropy policy, learned temperature", "sac:MLPSACModel"), kind="online"
     ),
     AlgorithmSpec(

@@ -121,10 +121,10 @@ def test_the_table_has_a_line_per_algorithm(capsys):
     assert run(["bench", *TINY, "--algo", "td3_bc"]) == 0
     out, err = capsys.readouterr()
     head, *_, names, values, end = out.splitlines()
-    assert "hidden [16, 16]" in head
+    assert "obs 11, act 3" in head
     assert "engine eager, float32, threads" in out
     assert "share of products" in names
-    assert values.split()[0] == "td3_bc"
+    assert values.split()[:3] == ["td3_bc", "16x16", "32"]
     assert "best round" in end
     assert "td3_bc: getting ready" in err
 
@@ -168,16 +168,18 @@ def test_every_algorithm_has_its_passes():
 
 def test_passes_of_td3_bc_and_cql_by_hand():
     shapes = Shapes(3, 2, settings_of("td3_bc").algo_kwargs)
-    critic = (Pass(1, 3, 2, 8), Pass(2, 5, 1, 8), Pass(2, 5, 1, 8, "weights"))
-    assert updates_of("td3_bc", shapes) == [critic, (*critic, Pass(1, 3, 2, 8, "weights"), Pass(1, 5, 1, 8, "inputs", 2))]
+    policy, scores = (3, 16, 16, 2), (5, 16, 16, 1)
+    critic = (Pass(1, policy, 8), Pass(2, scores, 8), Pass(2, scores, 8, "weights"))
+    actor = (Pass(1, policy, 8, "weights"), Pass(1, scores, 8, "inputs", 2))
+    assert updates_of("td3_bc", shapes) == [critic, (*critic, *actor)]
     shapes = Shapes(3, 2, settings_of("cql", num_cql_samples=4).algo_kwargs)
     (update,) = updates_of("cql", shapes, members=3)
     assert update == (
-        Pass(3, 3, 4, 8),
-        Pass(6, 5, 1, 8),
-        Pass(6, 5, 1, 8 * 13, "weights"),
-        Pass(3, 3, 4, 8, "weights"),
-        Pass(6, 5, 1, 8, "inputs", 2),
+        Pass(3, (3, 16, 16, 4), 8),
+        Pass(6, scores, 8),
+        Pass(6, scores, 8 * 13, "weights"),
+        Pass(3, (3, 16, 16, 4), 8, "weights"),
+        Pass(6, scores, 8, "inputs", 2),
     )
 
 
@@ -199,9 +201,9 @@ class Products(TorchDispatchMode):
 @pytest.mark.parametrize("algo", registry.names())
 def test_the_ceiling_multiplies_what_an_update_multiplies(algo):
     config = settings_of(algo)
-    taken, _ = measure.bench_steps(config, measure.synthetic(100, 3, 2), CPU)
+    taken, _ = measure.bench_steps(config, measure.synthetic(100, 3, 2, registry.get_spec(algo).needs), CPU)
     updates = updates_of(algo, Shapes(3, 2, config.algo_kwargs))
-    multiply, steps = products(updates, (16, 16), CPU, "float32")
+    multiply, steps = products(updates, CPU, "float32")
     assert steps == len(updates)
     with Products() as ceiling:
         multiply()

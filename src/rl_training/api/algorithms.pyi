@@ -11,15 +11,16 @@ from rl_training.algorithms import (
     REDQAlgorithm,
     RLPDAlgorithm,
     SACAlgorithm,
+    TD3Algorithm,
     TD3BCAlgorithm,
     XQLAlgorithm,
 )
 from rl_training.api.managed import DatasetLike, ManagedAlgorithm
 from rl_training.runtime.progress import Reporter
 
-__all__ = ["BC", "CQL", "IQL", "REDQ", "RLPD", "SAC", "TD3BC", "XQL", "BCAlgorithm", "CQLAlgorithm", "CalQL"]
-__all__ += ["CalQLAlgorithm", "IQLAlgorithm", "REDQAlgorithm", "RLPDAlgorithm", "SACAlgorithm", "TD3BCAlgorithm"]
-__all__ += ["XQLAlgorithm"]
+__all__ = ["BC", "CQL", "IQL", "REDQ", "RLPD", "SAC", "TD3", "TD3BC", "XQL", "BCAlgorithm", "CQLAlgorithm", "CalQL"]
+__all__ += ["CalQLAlgorithm", "IQLAlgorithm", "REDQAlgorithm", "RLPDAlgorithm", "SACAlgorithm", "TD3Algorithm"]
+__all__ += ["TD3BCAlgorithm", "XQLAlgorithm"]
 
 class _RunConfig(TypedDict, total=False):
     engine: Literal["auto", "eager", "compile", "graph"]
@@ -103,11 +104,13 @@ class _XQLKnobs(_IQLKnobs, total=False):
 
 class _XQLSettings(_XQLKnobs, _IQLNetworkKnobs, _PurelyOfflineKwargs, _RewardKwargs, _RunConfig, total=False): ...
 
-class _TD3BCKnobs(_CriticKnobs, total=False):
-    alpha: float
+class _TD3Knobs(_CriticKnobs, total=False):
     actor_interval: int
     target_noise: float
     target_noise_clip: float
+
+class _TD3BCKnobs(_TD3Knobs, total=False):
+    alpha: float
 
 class _TD3NetworkKnobs(_CriticNetworkKnobs, total=False):
     exploration_noise: float
@@ -136,10 +139,10 @@ class _TD3BCKwargs(TypedDict, total=False):
     gamma: float
     tau: float
     critic_learning_rate: float
-    alpha: float | Literal["auto"]
     actor_interval: int
     target_noise: float
     target_noise_clip: float
+    alpha: float | Literal["auto"]
 
 class _TD3BCSettings(_TD3BCKwargs, _RunConfig, total=False): ...
 
@@ -147,19 +150,26 @@ class _SACKnobs(_CriticKnobs, total=False):
     temperature_learning_rate: float
     alpha: float | Literal["auto"]
     target_entropy: float | None
+    target_entropy_multiplier: float
     backup_entropy: bool
-    actor_interval: int
+    actor_interval: int | None
 
 class _CQLKnobs(_SACKnobs, total=False):
+    multiplier_learning_rate: float | None
     cql_alpha: float
     num_cql_samples: int
     cql_temperature: float
     lagrange_gap: float | None
+    lagrange_form: Literal["jaxcql", "authors"]
     max_target_backup: bool
+    max_backup_form: Literal["max_of_min", "min_of_max"]
+    min_q_version: Literal[2, 3]
+    bc_steps: int
     cql_clip_diff_min: float | None
     cql_clip_diff_max: float | None
 
 class _SACNetworkKnobs(_CriticNetworkKnobs, total=False):
+    initial_alpha: float
     log_std_range: Sequence[float]
     log_std_offset: float
 
@@ -177,6 +187,7 @@ class _CollectionConfig(TypedDict, total=False):
     train_frequency: int
     gradient_updates_per_step: int
 
+class _TD3Settings(_TD3Knobs, _TD3NetworkKnobs, _CollectionConfig, _RewardKwargs, _RunConfig, total=False): ...
 class _SACSettings(_SACKnobs, _SACNetworkKnobs, _CollectionConfig, _RewardKwargs, _RunConfig, total=False): ...
 
 class _REDQKnobs(_SACKnobs, total=False):
@@ -226,6 +237,12 @@ class CalQL(ManagedAlgorithm):
         self, env_id: str | None = None, *, dataset: DatasetLike | None = None, columns: Mapping[str, Any] | None = None,
         seed: int = 0, seeds: Sequence[int] | None = None, device: str = "auto", run_dir: str | Path | None = None,
         reporter: Reporter | None = None, **settings: Unpack[_CalQLSettings]
+    ) -> None: ...
+class TD3(ManagedAlgorithm):
+    def __init__(
+        self, env_id: str | None = None, *, columns: Mapping[str, Any] | None = None, seed: int = 0,
+        seeds: Sequence[int] | None = None, device: str = "auto", run_dir: str | Path | None = None,
+        reporter: Reporter | None = None, **settings: Unpack[_TD3Settings]
     ) -> None: ...
 class SAC(ManagedAlgorithm):
     def __init__(

@@ -20,16 +20,14 @@ _ADAM_MOVES = 7  # reads parameter, gradient and both moments; writes parameter 
 _POLYAK_MOVES = 2  # reads and writes the target; Adam has already read the parameter
 
 
-def products(
-    updates: Sequence[Update], hidden: Sequence[int], device: torch.device, precision: str
-) -> tuple[Callable[[], None], int]:
+def products(updates: Sequence[Update], device: torch.device, precision: str) -> tuple[Callable[[], None], int]:
     """Return a function that runs only the matrix products of one or more whole patterns of updates, and its steps.
 
     They have the shapes and the order of the updates, with preallocated outputs. On CUDA they are a single graph.
     """
     draw = torch.Generator(device).manual_seed(0)
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
-    known = {update: _work(update, hidden, draw, dtype) for update in set(updates)}
+    known = {update: _work(update, draw, dtype) for update in set(updates)}
     repeats = max(1, _GRAPH_STEPS // len(updates)) if device.type == "cuda" else 1
     work = [product for update in updates for product in known[update]] * repeats
 
@@ -41,25 +39,22 @@ def products(
         return (run if device.type == "cpu" else _captured(run, device)), repeats * len(updates)
 
 
-def _work(update: Update, hidden: Sequence[int], draw: torch.Generator, dtype: torch.dtype) -> list[Product]:
-    parts = [_pass_products(one, hidden, draw, dtype) for one in update]
+def _work(update: Update, draw: torch.Generator, dtype: torch.dtype) -> list[Product]:
+    parts = [_pass_products(one, draw, dtype) for one in update]
     forward_products = [product for forward, _ in parts for product in forward]
     return forward_products + [product for _, backward in reversed(parts) for product in backward]
 
 
-def _pass_products(
-    network: Pass, hidden: Sequence[int], draw: torch.Generator, dtype: torch.dtype
-) -> tuple[list[Product], list[Product]]:
+def _pass_products(network: Pass, draw: torch.Generator, dtype: torch.dtype) -> tuple[list[Product], list[Product]]:
     """The forward and the backward products of a pass, each in order."""
 
     def values(*shape: int) -> Tensor:
         return torch.randn(network.stack, *shape, generator=draw, device=draw.device, dtype=dtype)
 
-    sizes = (network.inputs, *hidden, network.outputs)
-    activations = [values(network.rows, size) for size in sizes]
+    activations = [values(network.rows, width) for width in network.widths]
     forward: list[Product] = []
     backward: list[Product] = []
-    for layer, (fan_in, fan_out) in enumerate(pairwise(sizes)):
+    for layer, (fan_in, fan_out) in enumerate(pairwise(network.widths)):
         x, y = activations[layer : layer + 2]
         w = values(fan_in, fan_out) * 0.05
         forward.append((x, w, y))

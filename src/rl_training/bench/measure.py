@@ -12,6 +12,7 @@ import torch
 from pydantic import Field
 
 import rl_training
+from rl_training.algorithms.learner import Rounds
 from rl_training.bench.against import TWINS, Rival, check_comparable
 from rl_training.bench.ceilings import copying, products, traffic_bytes
 from rl_training.bench.kernels import kernels_per_step
@@ -20,7 +21,7 @@ from rl_training.bench.rounds import Clocked, Timing, alternate, clocked
 from rl_training.config.base import Sizes, StrictModel
 from rl_training.config.loading import make_config
 from rl_training.config.run import RunConfig
-from rl_training.data.packing import RowLayout
+from rl_training.data.packing import row_layout
 from rl_training.data.processing import ProcessedDataset
 from rl_training.data.spaces import Spaces
 from rl_training.data.transforms import Transforms
@@ -46,10 +47,10 @@ class BenchSettings(StrictModel):
     """An algorithm, or `all`."""
     members: int = Field(1, ge=1, le=4096)
     """Members trained side by side."""
-    hidden: Sizes = (256, 256)
-    """Widths of the hidden layers."""
-    batch_size: int = Field(256, ge=1, le=1_000_000)
-    """Transitions per gradient step and member."""
+    hidden: Sizes | None = None
+    """Widths of the hidden layers; null is the algorithm's default."""
+    batch_size: int | None = Field(None, ge=1, le=1_000_000)
+    """Transitions per gradient step and member; null is the algorithm's default."""
     obs: int = Field(11, ge=1, le=100_000)
     """Size of an observation."""
     act: int = Field(3, ge=1, le=10_000)
@@ -75,22 +76,23 @@ class BenchSettings(StrictModel):
         return [self._config(algo) for algo in (REGISTRY if self.algo == "all" else [get_spec(self.algo).id])]
 
     def _config(self, algo: str) -> RunConfig[Any]:
-        shape = {"hidden_sizes": self.hidden, "batch_size": self.batch_size}
+        chosen = {"hidden_sizes": self.hidden, "batch_size": self.batch_size}
+        shape = {name: value for name, value in chosen.items() if value is not None}
         values = {"algo": algo, "env_id": "Pendulum-v1", "seeds": list(range(self.members))}
         values |= {"device": self.device, "engine": self.engine, "precision": self.precision}
         return make_config({**values, "algo_kwargs": {**shape, **self.algo_kwargs}}, "bench")
 
 
-def synthetic(rows: int, observations: int, actions: int) -> ProcessedDataset:
-    """Return random rows of the given shape, as if they had been processed for a run."""
-    wide = {"observations": observations, "actions": actions, "next_observations": observations}
-    names = ("observations", "actions", "rewards", "next_observations", "terminals", "returns_to_go")
-    layout = RowLayout(tuple((name, wide.get(name, 1)) for name in names))
+def synthetic(rows: int, observations: int, actions: int, needs: Sequence[str] = ()) -> ProcessedDataset:
+    """Return random rows of the given shape, with the optional fields in `needs`, as if processed for a run."""
+    layout = row_layout(observations, actions, needs)
     draw = np.random.Generator(np.random.Philox(0))
     packed = draw.standard_normal((rows, layout.width), dtype=np.float32)
-    acting = packed[:, observations : observations + actions]
-    acting.clip(-1.0, 1.0, out=acting)
-    packed[:, -2] = 0.0
+    columns = layout.columns(torch.from_numpy(packed))
+    for name in ("actions", "next_actions"):
+        if name in columns:
+            columns[name].clamp_(-1.0, 1.0)
+    columns["terminals"].zero_()
     bound = np.ones(actions, dtype=np.float32)
     spaces = Spaces(observations, actions, -bound, bound)
     return ProcessedDataset(packed, layout, spaces, Transforms.identity(observations), "", np.zeros(rows, dtype=bool))
@@ -104,7 +106,7 @@ def bench_steps(
     learner = build_learner(config.algo, data.spaces, config.member_seeds, device, config.algo_kwargs)
     prior = spec.online and spec.takes_data
     batches = DatasetBatches(data, learner.model.seed_tensor, config.algo_kwargs.batch_size, device, prior=prior)
-    steps = GradientSteps(learner, batches)
+    steps = GradientSteps(learner, batches, Rounds(length=config.algo_kwargs.round_length))
     executor = Executor(resolve_execution(config, learner, None, _MANY_STEPS), warn)
     steps.execute_with(executor)
     return steps, executor
@@ -127,11 +129,11 @@ def measure(settings: BenchSettings, rival: Rival | None = None, say: Say = lamb
     for config in configs:
         check_execution(config, device)
     say(f"{settings.rows:,} synthetic rows, {device_name(device)}")
-    data = synthetic(settings.rows, settings.obs, settings.act)
     results = []
     try:
         for config in configs:
             opposed = rival if config.algo in matched else None
+            data = synthetic(settings.rows, settings.obs, settings.act, get_spec(config.algo).needs)
             results.append(measure_algorithm(config, data, device, settings.seconds, opposed, say))
     except torch.OutOfMemoryError as error:
         raise StorageError("the device ran out of memory; lower --members, --batch-size, --hidden or --rows") from error
@@ -181,8 +183,7 @@ class _Subject:
         self._device, self._members = steps.learner.model.device, steps.learner.model.members
         shapes = Shapes(data.spaces.observation_dim, data.spaces.action_dim, config.algo_kwargs)
         self._updates = updates_of(config.algo, shapes, self._members)
-        hidden = config.algo_kwargs.hidden_sizes
-        self._products, self._block = products(self._updates, hidden, self._device, executor.execution.precision)
+        self._products, self._block = products(self._updates, self._device, executor.execution.precision)
         self._copy, self._copied = copying(self._device)
         self.round_seconds = min(_ROUND_SECONDS, seconds / 5)
         self.steps = self._steps_per_round()

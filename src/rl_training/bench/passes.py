@@ -16,8 +16,7 @@ class Pass:
     """One network, stacked `stack` times, evaluated on a batch of rows."""
 
     stack: int
-    inputs: int
-    outputs: int
+    widths: tuple[int, ...]  # inputs, hidden layers, outputs
     rows: int
     gradient: Literal["none", "weights", "inputs"] = "none"
     wanted: int = 0  # number of inputs, the last ones, that need a gradient
@@ -39,36 +38,41 @@ class Shapes:
         self, gradient: Literal["none", "weights", "inputs"] = "none", rows: int = 1, stack: int | None = None
     ) -> Pass:
         """The ensemble of critics (or `stack` of them), with `rows` actions per transition."""
-        width, kwargs = self.observations + self.actions, self.kwargs
+        kwargs = self.kwargs
+        widths = (self.observations + self.actions, *kwargs.critic_widths, 1)
         wanted = self.actions if gradient == "inputs" else 0
-        return Pass(kwargs.num_critics if stack is None else stack, width, 1, rows * kwargs.batch_size, gradient, wanted)
+        return Pass(kwargs.num_critics if stack is None else stack, widths, rows * kwargs.batch_size, gradient, wanted)
 
-    def on_observations(self, outputs: int, gradient: Literal["none", "weights"] = "none") -> Pass:
-        """A network whose inputs are the observations only."""
-        return Pass(1, self.observations, outputs, self.kwargs.batch_size, gradient)
+    def policy(self, outputs: int, gradient: Literal["none", "weights"] = "none") -> Pass:
+        """The policy."""
+        return Pass(1, (self.observations, *self.kwargs.actor_widths, outputs), self.kwargs.batch_size, gradient)
+
+    def value(self, gradient: Literal["none", "weights"] = "none") -> Pass:
+        """The value network."""
+        return Pass(1, (self.observations, *self.kwargs.critic_widths, 1), self.kwargs.batch_size, gradient)
 
 
 def _iql(shapes: Shapes) -> list[Update]:
     """Target critics, next value; value, critics and policy trained."""
-    scored = (shapes.critics(), shapes.on_observations(1))
-    trained = (shapes.on_observations(1, "weights"), shapes.critics("weights"))
-    return [(*scored, *trained, shapes.on_observations(shapes.actions, "weights"))]
+    scored = (shapes.critics(), shapes.value())
+    trained = (shapes.value("weights"), shapes.critics("weights"))
+    return [(*scored, *trained, shapes.policy(shapes.actions, "weights"))]
 
 
 def _td3(shapes: Shapes) -> list[Update]:
     """Target policy, target critics, critics trained; when due, the policy trained through the first critic."""
-    critic = (shapes.on_observations(shapes.actions), shapes.critics(), shapes.critics("weights"))
-    actor = (shapes.on_observations(shapes.actions, "weights"), shapes.critics("inputs", stack=1))
+    critic = (shapes.policy(shapes.actions), shapes.critics(), shapes.critics("weights"))
+    actor = (shapes.policy(shapes.actions, "weights"), shapes.critics("inputs", stack=1))
     return _delayed(critic, actor, shapes.kwargs.actor_interval)
 
 
 def _sac(shapes: Shapes) -> list[Update]:
     """Next policy, target critics, critics trained on all their rows; when due, the policy trained through the ensemble."""
     knobs, outputs = shapes.kwargs, 2 * shapes.actions
-    target = (shapes.on_observations(outputs), shapes.critics(rows=knobs.backup_actions))
+    target = (shapes.policy(outputs), shapes.critics(rows=knobs.backup_actions))
     critic = (*target, shapes.critics("weights", rows=knobs.rows_per_transition))
-    actor = (shapes.on_observations(outputs, "weights"), shapes.critics("inputs"))
-    return _delayed(critic, actor, knobs.actor_interval)
+    actor = (shapes.policy(outputs, "weights"), shapes.critics("inputs"))
+    return _delayed(critic, actor, knobs.actor_interval or knobs.round_length)
 
 
 def _delayed(always: Update, due: Update, interval: int) -> list[Update]:
@@ -77,11 +81,11 @@ def _delayed(always: Update, due: Update, interval: int) -> list[Update]:
 
 def _policy_alone(shapes: Shapes) -> list[Update]:
     """Only the policy, trained."""
-    return [(shapes.on_observations(shapes.actions, "weights"),)]
+    return [(shapes.policy(shapes.actions, "weights"),)]
 
 
 PASSES: Final[Mapping[str, Callable[[Shapes], list[Update]]]] = MappingProxyType(
-    {"iql": _iql, "xql": _iql, "td3_bc": _td3} | dict.fromkeys(("sac", "redq", "rlpd", "cql", "cal_ql"), _sac)
+    {"iql": _iql, "xql": _iql, "td3": _td3, "td3_bc": _td3} | dict.fromkeys(("sac", "redq", "rlpd", "cql", "cal_ql"), _sac)
 )
 
 

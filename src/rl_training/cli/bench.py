@@ -11,6 +11,8 @@ from rl_training.errors import ConfigError
 
 _COLUMNS = (
     ("algorithm", "algo", "s"),
+    ("hidden", "hidden_sizes", "s"),
+    ("batch", "batch_size", "d"),
     ("steps/s", "steps_per_second", ",.1f"),
     ("median", "steps_per_second_median", ",.1f"),
     ("worst", "steps_per_second_worst", ",.1f"),
@@ -33,8 +35,8 @@ _RIVAL_COLUMNS = (
 def bench(
     algo: Annotated[str, typer.Option(help="An algorithm, or `all`.")],
     members: Annotated[int, typer.Option(help="Members trained side by side.")] = 1,
-    hidden: Annotated[str, typer.Option(help="Widths of the hidden layers.")] = "256,256",
-    batch_size: Annotated[int, typer.Option(help="Transitions per gradient step and member.")] = 256,
+    hidden: Annotated[str | None, typer.Option(help="Widths of the hidden layers; default: the algorithm's.")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Transitions per step and member; default: the algorithm's.")] = None,
     obs: Annotated[int, typer.Option(help="Size of an observation.")] = 11,
     act: Annotated[int, typer.Option(help="Size of an action.")] = 3,
     rows: Annotated[int, typer.Option(help="Synthetic transitions to sample from.")] = 1_000_000,
@@ -61,7 +63,14 @@ def bench(
     kwargs: dict[str, Any] = {}
     for setting in settings or ():
         apply_override(kwargs, setting)
-    shape = {"algo": algo, "members": members, "hidden": _sizes(hidden), "batch_size": batch_size, "obs": obs, "act": act}
+    shape = {
+        "algo": algo,
+        "members": members,
+        "hidden": hidden and _sizes(hidden),
+        "batch_size": batch_size,
+        "obs": obs,
+        "act": act,
+    }
     how = {"rows": rows, "device": device, "engine": engine, "precision": precision, "seconds": seconds}
     chosen = BenchSettings.checked({**shape, **how, "algo_kwargs": kwargs}, "bench: ")
     rival = Rival(find_python(against_python)) if against is not None else None
@@ -80,9 +89,7 @@ def _lines(figures: dict[str, Any]) -> list[str]:
     """The settings, then a table with a line per algorithm."""
     results = figures["results"]
     first = results[0]
-    shape = (
-        f"obs {first['observations']}, act {first['actions']}, hidden {first['hidden_sizes']}, batch {first['batch_size']}"
-    )
+    shape = f"obs {first['observations']}, act {first['actions']}"
     lines = [
         f"{figures['device_name']}, torch {figures['torch']}; {shape}, {first['rows']:,} rows, members {first['members']}"
     ]
@@ -101,4 +108,6 @@ def _lines(figures: dict[str, Any]) -> list[str]:
 
 def _cell(values: dict[str, Any], key: str, form: str) -> str:
     value = 1e3 * values[key.replace("_ms", "_seconds")] if key.endswith("_ms") else values.get(key)
+    if isinstance(value, list):
+        return "x".join(str(part) for part in value)
     return "-" if value is None else format(value, form)

@@ -55,16 +55,28 @@ def operators(monkeypatch):
     monkeypatch.setattr(mlp_ops, "recorded_plainly", lambda _device: False)
 
 
+OWN = {"redq": {"actor_interval": 20}}  # otherwise its policy is delayed only where there are rounds
+
+
 def learner_of(algo, **kwargs):
-    data = synthetic(200, 5, 2)
-    values = {"algo": algo, "env_id": "Pendulum-v1", "algo_kwargs": {"hidden_sizes": [16, 16], **kwargs}}
+    data = synthetic(200, 5, 2, registry.get_spec(algo).needs)
+    values = {"algo": algo, "env_id": "Pendulum-v1"}
+    values["algo_kwargs"] = {"hidden_sizes": [16, 16], **OWN.get(algo, {}), **kwargs}
     learner = build_learner(algo, data.spaces, range(MEMBERS), torch.device("cpu"), make_config(values).algo_kwargs)
     rows = torch.from_numpy(data.rows[: MEMBERS * BATCH]).view(MEMBERS, BATCH, -1)
     return learner, rows, lambda rows, _prior: data.layout.batch(rows)
 
 
-DELAYED = ["td3_bc", "redq"]  # their policies are not due at every step
-LAUNCHES = {"iql": 1, "xql": 1, "td3_bc": 2, "sac": 2, "cql": 2, "rlpd": 2}  # of forward passes, in a step that trains all
+DELAYED = ["td3_bc", "td3", "redq"]  # their policies are not due at every step
+LAUNCHES = {
+    "iql": 1,
+    "xql": 1,
+    "td3_bc": 2,
+    "td3": 2,
+    "sac": 2,
+    "cql": 2,
+    "rlpd": 2,
+}  # of forward passes, in a step that trains all
 WHOLE, GRADIENTS, METRICS = {"metrics": True}, {}, {"gradients": False, "metrics": True}
 TRACED = [
     *((algo, 19, GRADIENTS if algo in LAUNCHES else WHOLE) for algo in registry.names()),
