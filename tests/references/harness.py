@@ -30,7 +30,11 @@ from rl_training.registry import get_spec
 from rl_training.rng import Draws
 
 HOME = Path(__file__).parent
-GROUP_OF_METRIC = {"alpha_loss": "temperature", "conservative_loss": "critic", "bc_loss": "actor"}
+GROUP_OF_METRIC = {
+    "alpha_loss": "temperature",
+    "conservative_loss": "critic",
+    **dict.fromkeys(("bc_loss", "flow_loss", "distill_loss"), "actor"),
+}
 
 
 class Reference:
@@ -140,7 +144,7 @@ def _update(learner, batch, draws, alignment, outcome):
     order = [[g for g in groups if g in due] for groups in alignment.get("order", [list(model.trained.groups)])]
     order = [*filter(None, order)]
     for now in order:
-        loss, metrics = learner.loss(batch, Step(draws, due))
+        loss, metrics = learner.loss(batch, Step(draws, due, stage=learner.stage(learner.step)))
         scale = {group: _factor(learner, factor) for group, factor in alignment.get("scale", {}).items()}
         gradients = learner.gradients(loss, now)
         gradients = {s.name: gradients[s.name] * scale.get(s.group, 1.0) for s in model.trained.segments if s.group in now}
