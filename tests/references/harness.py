@@ -93,20 +93,28 @@ def _aligned_networks(alignment):
         if "layer_norm_epsilon" in alignment:
             stack.enter_context(patch.object(eager, "LAYER_NORM_EPS", alignment["layer_norm_epsilon"]))
         if "squash_epsilon" in alignment:
-            stack.enter_context(patch.object(TanhGaussian, "sample", _sample_with(alignment["squash_epsilon"])))
+            density = _density_with(alignment["squash_epsilon"])
+            stack.enter_context(patch.object(TanhGaussian, "log_prob", lambda policy, a: density(policy, a.atanh())))
+            stack.enter_context(patch.object(TanhGaussian, "sample", lambda policy, noise: _sample(policy, noise, density)))
         yield
 
 
-def _sample_with(epsilon):
-    def sample(self, noise):
-        mean, log_std = self.mean, self.log_std
-        if noise.ndim == 4:
-            mean, log_std = mean.unsqueeze(1), log_std.unsqueeze(1)
-        actions = (mean + log_std.exp() * noise).tanh()
-        density = -0.5 * noise.square() - log_std - 0.5 * log(2.0 * pi) - (1.0 - actions.square() + epsilon).log()
-        return actions, density.sum(-1)
+def _density_with(epsilon):
+    """The log-density of tanh(u) with an epsilon."""
 
-    return sample
+    def density(policy, u):
+        log_std = policy.log_std
+        normal = -0.5 * ((u - policy.mean) / log_std.exp()).square() - log_std - 0.5 * log(2.0 * pi)
+        return (normal - (1.0 - u.tanh().square() + epsilon).log()).sum(-1)
+
+    return density
+
+
+def _sample(policy, noise, density):
+    if noise.ndim == 4:
+        policy = TanhGaussian(policy.mean.unsqueeze(1), policy.log_std.unsqueeze(1))
+    u = policy.mean + policy.log_std.exp() * noise
+    return u.tanh(), density(policy, u)
 
 
 def _learner(reference, changed):
@@ -140,7 +148,7 @@ def _update(learner, batch, draws, alignment, outcome):
     order = [[g for g in groups if g in due] for groups in alignment.get("order", [list(model.trained.groups)])]
     order = [*filter(None, order)]
     for now in order:
-        loss, metrics = learner.loss(batch, Step(draws, due))
+        loss, metrics = learner.loss(batch, Step(draws, due, stage=learner.stage(learner.step)))
         scale = {group: _factor(learner, factor) for group, factor in alignment.get("scale", {}).items()}
         gradients = learner.gradients(loss, now)
         gradients = {s.name: gradients[s.name] * scale.get(s.group, 1.0) for s in model.trained.segments if s.group in now}
