@@ -9,6 +9,7 @@ here, by the test and not by an option of the package:
 * `scale`: a factor per group for its loss and gradient; 0.5 where the other code takes the mean over two critics, `alpha`
   where it differentiates the loss of the temperature with alpha for log(alpha).
 * `squash_epsilon`: e in log(1 - tanh(u)^2 + e), which some codes add to the density of a squashed action.
+* `round`: the number of updates in a round, which a run knows and a learner alone does not.
 * `layer_norm_epsilon`, `adam_epsilon`: where they are not 1e-5 and 1e-8.
 """
 
@@ -22,7 +23,7 @@ from unittest.mock import patch
 import numpy as np
 import torch
 
-from rl_training.algorithms.learner import Step, summarize
+from rl_training.algorithms.learner import Rounds, Step, summarize
 from rl_training.data.batch import Batch
 from rl_training.models.mlp import eager
 from rl_training.models.sac import TanhGaussian
@@ -126,6 +127,7 @@ def _learner(reference, changed):
     assert {name: value.shape for name, value in initial.items()}.items() <= {n: v.shape for n, v in own.items()}.items()
     model.load_tensors(own | initial)
     learner = spec.learner(model, **meta["knobs"] | changed)
+    learner.rounds = Rounds(length=reference.alignment.get("round", 1))
     if "adam_epsilon" in reference.alignment:
         options = learner.optimizer.options
         options |= {name: replace(one, eps=reference.alignment["adam_epsilon"]) for name, one in options.items()}
