@@ -176,7 +176,7 @@ class _SACNetworkKnobs(_CriticNetworkKnobs, total=False):
 class _CQLSettings(_CQLKnobs, _SACNetworkKnobs, _PurelyOfflineKwargs, _RewardKwargs, _RunConfig, total=False): ...
 
 class _CalQLKnobs(_CQLKnobs, total=False):
-    tail: Literal["last_reward", "zero", "none"]
+    tail: Literal["last_penalty", "last_reward", "zero", "none"]
     failure_reward: float | None
 
 class _CalQLSettings(_CalQLKnobs, _SACNetworkKnobs, _PurelyOfflineKwargs, _RewardKwargs, _RunConfig, total=False): ...
