@@ -46,14 +46,15 @@ def list_algorithms(as_json: JsonOption = False, debug: DebugOption = False) -> 
         algorithms = {spec.id: {"title": spec.title, "summary": f"{spec.kind}; {spec.summary}"} for spec in REGISTRY.values()}
         print(json.dumps({"algorithms": algorithms, "configs": list(titles), "titles": titles}))
         return
-    print("algorithms, and the packaged configs of each (rl-training train NAME)")
+    print("algorithms")
     for spec in REGISTRY.values():
         print(f"  {spec.id:<6} {spec.title}: {spec.kind}; {spec.summary}")
         own = {name: title for name, title in titles.items() if name.startswith(f"{spec.id}/")}
         width = max(map(len, own), default=0)
         for name, title in own.items():
             print(f"      {name:<{width}}  {textwrap.shorten(title, _LINE - 8 - width, placeholder='...')}")
-    print("Those named d4rl-... learn from your files: rl-training train iql/d4rl-locomotion --dataset hopper.hdf5 --env Hopper-v5")
+    print("packaged configs, each below its algorithm: rl-training train NAME")
+    print("  those of D4RL learn from your files: rl-training train iql/d4rl-locomotion --dataset hopper.hdf5")
 
 
 def _title(text: str) -> str:
