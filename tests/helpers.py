@@ -61,7 +61,7 @@ KNOBS = {  # what keeps a run of an algorithm short, beside small networks
     "cal_ql": {"num_cql_samples": 2},
     "sac_n": {"num_critics": 3},
     "edac": {"num_critics": 3},
-    "redq": {"num_critics": 3, "gradient_updates_per_step": 2, "actor_interval": 2},
+    "redq": {"num_critics": 3, "gradient_updates_per_step": 2},
     "rlpd": {"num_critics": 3, "gradient_updates_per_step": 2, "offline_pretrain_updates": 30},
 }
 
@@ -205,7 +205,7 @@ def assert_same_run(first, second):
     other_tensors, other_metrics = fingerprint(second)
     assert set(tensors) == set(other_tensors)
     for name, value in tensors.items():
-        assert torch.equal(value, other_tensors[name]), name
+        assert torch.allclose(value, other_tensors[name], rtol=0.0, atol=0.0, equal_nan=True), name
     assert metrics == other_metrics
 
 

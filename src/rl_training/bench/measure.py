@@ -12,6 +12,7 @@ import torch
 from pydantic import Field
 
 import rl_training
+from rl_training.algorithms.learner import Rounds
 from rl_training.bench.against import TWINS, Rival, check_comparable
 from rl_training.bench.ceilings import copying, products, traffic_bytes
 from rl_training.bench.kernels import kernels_per_step
@@ -20,7 +21,7 @@ from rl_training.bench.rounds import Clocked, Timing, alternate, clocked
 from rl_training.config.base import Sizes, StrictModel
 from rl_training.config.loading import make_config
 from rl_training.config.run import RunConfig
-from rl_training.data.packing import RowLayout
+from rl_training.data.packing import row_layout
 from rl_training.data.processing import ProcessedDataset
 from rl_training.data.spaces import Spaces
 from rl_training.data.transforms import Transforms
@@ -84,9 +85,7 @@ class BenchSettings(StrictModel):
 
 def synthetic(rows: int, observations: int, actions: int, needs: Sequence[str] = ()) -> ProcessedDataset:
     """Return random rows of the given shape, with the optional fields in `needs`, as if processed for a run."""
-    wide = {"observations": observations, "next_observations": observations, "actions": actions, "next_actions": actions}
-    names = ("observations", "actions", "rewards", "next_observations", "terminals", *needs)
-    layout = RowLayout(tuple((name, wide.get(name, 1)) for name in names))
+    layout = row_layout(observations, actions, needs)
     draw = np.random.Generator(np.random.Philox(0))
     packed = draw.standard_normal((rows, layout.width), dtype=np.float32)
     columns = layout.columns(torch.from_numpy(packed))
@@ -107,7 +106,7 @@ def bench_steps(
     learner = build_learner(config.algo, data.spaces, config.member_seeds, device, config.algo_kwargs)
     prior = spec.online and spec.takes_data
     batches = DatasetBatches(data, learner.model.seed_tensor, config.algo_kwargs.batch_size, device, prior=prior)
-    steps = GradientSteps(learner, batches)
+    steps = GradientSteps(learner, batches, Rounds(length=config.algo_kwargs.round_length))
     executor = Executor(resolve_execution(config, learner, None, _MANY_STEPS), warn)
     steps.execute_with(executor)
     return steps, executor
