@@ -80,6 +80,8 @@ _ROWS = (
         *("cal_ql", "CalQL", "Calibrated Q-learning", "CQL with values floored by the data's returns", "sac:MLPSACModel"),
         needs=("returns_to_go",),
     ),
+    AlgorithmSpec("sac_n", "SACN", "SAC-N", "SAC on data with the minimum of N critics", "sac:MLPSACModel"),
+    AlgorithmSpec("edac", "EDAC", "EDAC", "SAC-N with critics kept apart by their gradients", "sac:MLPSACModel"),
     AlgorithmSpec(
         *("td3", "TD3", "Twin delayed DDPG", "deterministic policy, smoothed and delayed targets", "td3:MLPTD3Model"),
         kind="online",

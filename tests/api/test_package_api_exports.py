@@ -12,6 +12,8 @@ NAMES = {
     "td3_bc": ("TD3BC", "MLPTD3Model", ["td3_bc_loss"]),
     "cql": ("CQL", "MLPSACModel", ["cql_loss"]),
     "cal_ql": ("CalQL", "MLPSACModel", ["cal_ql_loss"]),
+    "sac_n": ("SACN", "MLPSACModel", ["sac_n_loss"]),
+    "edac": ("EDAC", "MLPSACModel", ["edac_loss"]),
     "td3": ("TD3", "MLPTD3Model", ["td3_loss"]),
     "sac": ("SAC", "MLPSACModel", ["sac_loss"]),
     "rlpd": ("RLPD", "MLPSACModel", ["rlpd_loss"]),

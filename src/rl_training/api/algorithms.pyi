@@ -7,10 +7,12 @@ from rl_training.algorithms import (
     BCAlgorithm,
     CalQLAlgorithm,
     CQLAlgorithm,
+    EDACAlgorithm,
     IQLAlgorithm,
     REDQAlgorithm,
     RLPDAlgorithm,
     SACAlgorithm,
+    SACNAlgorithm,
     TD3Algorithm,
     TD3BCAlgorithm,
     XQLAlgorithm,
@@ -18,10 +20,11 @@ from rl_training.algorithms import (
 from rl_training.api.managed import DatasetLike, ManagedAlgorithm
 from rl_training.runtime.progress import Reporter
 
-__all__ = ["BC", "CQL", "IQL", "REDQ", "RLPD", "SAC", "TD3", "TD3BC", "XQL", "BCAlgorithm", "CQLAlgorithm", "CalQL"]
-__all__ += ["CalQLAlgorithm", "IQLAlgorithm", "REDQAlgorithm", "RLPDAlgorithm", "SACAlgorithm", "TD3Algorithm"]
-__all__ += ["TD3BCAlgorithm", "XQLAlgorithm"]
+__all__ = ["BC", "CQL", "EDAC", "IQL", "REDQ", "RLPD", "SAC", "SACN", "TD3", "TD3BC", "XQL", "BCAlgorithm", "CQLAlgorithm"]
+__all__ += ["CalQL", "CalQLAlgorithm", "EDACAlgorithm", "IQLAlgorithm", "REDQAlgorithm", "RLPDAlgorithm", "SACAlgorithm"]
+__all__ += ["SACNAlgorithm", "TD3Algorithm", "TD3BCAlgorithm", "XQLAlgorithm"]
 
+# fmt: off
 class _RunConfig(TypedDict, total=False):
     engine: Literal["auto", "eager", "compile", "graph"]
     precision: Literal["float32", "tf32", "bf16"]
@@ -181,6 +184,13 @@ class _CalQLKnobs(_CQLKnobs, total=False):
 
 class _CalQLSettings(_CalQLKnobs, _SACNetworkKnobs, _PurelyOfflineKwargs, _RewardKwargs, _RunConfig, total=False): ...
 
+class _SACNSettings(_SACKnobs, _SACNetworkKnobs, _PurelyOfflineKwargs, _RewardKwargs, _RunConfig, total=False): ...
+
+class _EDACKnobs(_SACKnobs, total=False):
+    eta: float
+
+class _EDACSettings(_EDACKnobs, _SACNetworkKnobs, _PurelyOfflineKwargs, _RewardKwargs, _RunConfig, total=False): ...
+
 class _CollectionConfig(TypedDict, total=False):
     buffer_capacity: int
     learning_starts: int
@@ -188,6 +198,7 @@ class _CollectionConfig(TypedDict, total=False):
     gradient_updates_per_step: int
 
 class _TD3Settings(_TD3Knobs, _TD3NetworkKnobs, _CollectionConfig, _RewardKwargs, _RunConfig, total=False): ...
+
 class _SACSettings(_SACKnobs, _SACNetworkKnobs, _CollectionConfig, _RewardKwargs, _RunConfig, total=False): ...
 
 class _REDQKnobs(_SACKnobs, total=False):
@@ -201,7 +212,6 @@ class _RLPDKwargs(_REDQKnobs, _SACNetworkKnobs, _CollectionConfig, _RewardKwargs
 
 class _RLPDSettings(_RLPDKwargs, _RunConfig, total=False): ...
 
-# fmt: off
 class BC(ManagedAlgorithm):
     def __init__(
         self, env_id: str | None = None, *, dataset: DatasetLike | None = None, columns: Mapping[str, Any] | None = None,
@@ -237,6 +247,18 @@ class CalQL(ManagedAlgorithm):
         self, env_id: str | None = None, *, dataset: DatasetLike | None = None, columns: Mapping[str, Any] | None = None,
         seed: int = 0, seeds: Sequence[int] | None = None, device: str = "auto", run_dir: str | Path | None = None,
         reporter: Reporter | None = None, **settings: Unpack[_CalQLSettings]
+    ) -> None: ...
+class SACN(ManagedAlgorithm):
+    def __init__(
+        self, env_id: str | None = None, *, dataset: DatasetLike | None = None, columns: Mapping[str, Any] | None = None,
+        seed: int = 0, seeds: Sequence[int] | None = None, device: str = "auto", run_dir: str | Path | None = None,
+        reporter: Reporter | None = None, **settings: Unpack[_SACNSettings]
+    ) -> None: ...
+class EDAC(ManagedAlgorithm):
+    def __init__(
+        self, env_id: str | None = None, *, dataset: DatasetLike | None = None, columns: Mapping[str, Any] | None = None,
+        seed: int = 0, seeds: Sequence[int] | None = None, device: str = "auto", run_dir: str | Path | None = None,
+        reporter: Reporter | None = None, **settings: Unpack[_EDACSettings]
     ) -> None: ...
 class TD3(ManagedAlgorithm):
     def __init__(

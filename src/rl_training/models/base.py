@@ -157,3 +157,10 @@ class CriticModel(StackedModel):
         members, samples, batch, _ = actions.shape
         values = self._critic(parameters["critic"], observations, actions.flatten(1, 2))
         return values.view(members, -1, samples, batch)
+
+    def q_values_and_gradients(self, parameters: Parameters, observations: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
+        """Return Q of every critic, (members, critics, batch), and its gradient at the action, (..., actions).
+
+        Both are differentiable in the parameters, and not in observations and actions.
+        """
+        return self._critic.with_gradients(parameters["critic"], observations, actions)
