@@ -80,6 +80,7 @@ _ROWS = (
         *("cal_ql", "CalQL", "Calibrated Q-learning", "CQL with values floored by the data's returns", "sac:MLPSACModel"),
         needs=("returns_to_go",),
     ),
+    AlgorithmSpec("fql", "FQL", "Flow Q-learning", "one-step policy distilled from a flow of the data", "fql:MLPFQLModel"),
     AlgorithmSpec(
         *("sac", "SAC", "Soft actor-critic", "maximum-entropy policy, learned temperature", "sac:MLPSACModel"), kind="online"
     ),

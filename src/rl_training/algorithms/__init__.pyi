@@ -2,6 +2,7 @@
 from rl_training.algorithms.bc import BC, bc_loss
 from rl_training.algorithms.cal_ql import CalQL, cal_ql_loss
 from rl_training.algorithms.cql import CQL, cql_loss
+from rl_training.algorithms.fql import FQL, fql_loss
 from rl_training.algorithms.iql import IQL, iql_loss
 from rl_training.algorithms.learner import Learner, UpdateResult
 from rl_training.algorithms.redq import REDQ, redq_loss
@@ -10,16 +11,18 @@ from rl_training.algorithms.sac import SAC, sac_loss
 from rl_training.algorithms.td3_bc import TD3BC, td3_bc_loss
 from rl_training.algorithms.xql import XQL, gumbel_rescale_loss, xql_loss, xql_value_loss
 
-__all__ = ["BC", "CQL", "IQL", "REDQ", "RLPD", "SAC", "TD3BC", "XQL", "BCAlgorithm", "CQLAlgorithm", "CalQL"]
-__all__ += ["CalQLAlgorithm", "IQLAlgorithm", "Learner", "REDQAlgorithm", "RLPDAlgorithm", "SACAlgorithm", "TD3BCAlgorithm"]
-__all__ += ["UpdateResult", "XQLAlgorithm", "bc_loss", "cal_ql_loss", "cql_loss", "gumbel_rescale_loss", "iql_loss"]
-__all__ += ["redq_loss", "rlpd_loss", "sac_loss", "td3_bc_loss", "xql_loss", "xql_value_loss"]
+__all__ = ["BC", "CQL", "FQL", "IQL", "REDQ", "RLPD", "SAC", "TD3BC", "XQL", "BCAlgorithm", "CQLAlgorithm", "CalQL"]
+__all__ += ["CalQLAlgorithm", "FQLAlgorithm", "IQLAlgorithm", "Learner", "REDQAlgorithm", "RLPDAlgorithm", "SACAlgorithm"]
+__all__ += ["TD3BCAlgorithm", "UpdateResult", "XQLAlgorithm", "bc_loss", "cal_ql_loss", "cql_loss", "fql_loss"]
+__all__ += ["gumbel_rescale_loss", "iql_loss", "redq_loss", "rlpd_loss", "sac_loss", "td3_bc_loss", "xql_loss"]
+__all__ += ["xql_value_loss"]
 BCAlgorithm = BC
 IQLAlgorithm = IQL
 XQLAlgorithm = XQL
 TD3BCAlgorithm = TD3BC
 CQLAlgorithm = CQL
 CalQLAlgorithm = CalQL
+FQLAlgorithm = FQL
 SACAlgorithm = SAC
 REDQAlgorithm = REDQ
 RLPDAlgorithm = RLPD

@@ -7,6 +7,7 @@ from rl_training.algorithms import (
     BCAlgorithm,
     CalQLAlgorithm,
     CQLAlgorithm,
+    FQLAlgorithm,
     IQLAlgorithm,
     REDQAlgorithm,
     RLPDAlgorithm,
@@ -17,9 +18,9 @@ from rl_training.algorithms import (
 from rl_training.api.managed import DatasetLike, ManagedAlgorithm
 from rl_training.runtime.progress import Reporter
 
-__all__ = ["BC", "CQL", "IQL", "REDQ", "RLPD", "SAC", "TD3BC", "XQL", "BCAlgorithm", "CQLAlgorithm", "CalQL"]
-__all__ += ["CalQLAlgorithm", "IQLAlgorithm", "REDQAlgorithm", "RLPDAlgorithm", "SACAlgorithm", "TD3BCAlgorithm"]
-__all__ += ["XQLAlgorithm"]
+__all__ = ["BC", "CQL", "FQL", "IQL", "REDQ", "RLPD", "SAC", "TD3BC", "XQL", "BCAlgorithm", "CQLAlgorithm", "CalQL"]
+__all__ += ["CalQLAlgorithm", "FQLAlgorithm", "IQLAlgorithm", "REDQAlgorithm", "RLPDAlgorithm", "SACAlgorithm"]
+__all__ += ["TD3BCAlgorithm", "XQLAlgorithm"]
 
 class _RunConfig(TypedDict, total=False):
     engine: Literal["auto", "eager", "compile", "graph"]
@@ -171,6 +172,14 @@ class _CalQLKnobs(_CQLKnobs, total=False):
 
 class _CalQLSettings(_CalQLKnobs, _SACNetworkKnobs, _PurelyOfflineKwargs, _RewardKwargs, _RunConfig, total=False): ...
 
+class _FQLKnobs(_CriticKnobs, total=False):
+    alpha: float
+    flow_steps: int
+    q_aggregation: Literal["mean", "min"]
+    normalize_q: bool
+
+class _FQLSettings(_FQLKnobs, _CriticNetworkKnobs, _PurelyOfflineKwargs, _RewardKwargs, _RunConfig, total=False): ...
+
 class _CollectionConfig(TypedDict, total=False):
     buffer_capacity: int
     learning_starts: int
@@ -226,6 +235,12 @@ class CalQL(ManagedAlgorithm):
         self, env_id: str | None = None, *, dataset: DatasetLike | None = None, columns: Mapping[str, Any] | None = None,
         seed: int = 0, seeds: Sequence[int] | None = None, device: str = "auto", run_dir: str | Path | None = None,
         reporter: Reporter | None = None, **settings: Unpack[_CalQLSettings]
+    ) -> None: ...
+class FQL(ManagedAlgorithm):
+    def __init__(
+        self, env_id: str | None = None, *, dataset: DatasetLike | None = None, columns: Mapping[str, Any] | None = None,
+        seed: int = 0, seeds: Sequence[int] | None = None, device: str = "auto", run_dir: str | Path | None = None,
+        reporter: Reporter | None = None, **settings: Unpack[_FQLSettings]
     ) -> None: ...
 class SAC(ManagedAlgorithm):
     def __init__(
