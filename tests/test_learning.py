@@ -21,6 +21,8 @@ BARS = {
     "cql/pendulum-mixture": -180.0,
     "cal_ql/pendulum": -200.0,
     "cal_ql/pendulum-mixture": -180.0,
+    "fql/pendulum": -200.0,
+    "fql/pendulum-mixture": -180.0,
     "sac/pendulum": -180.0,
     "redq/pendulum": -180.0,
     "rlpd/pendulum": -180.0,

@@ -12,6 +12,7 @@ NAMES = {
     "td3_bc": ("TD3BC", "MLPTD3Model", ["td3_bc_loss"]),
     "cql": ("CQL", "MLPSACModel", ["cql_loss"]),
     "cal_ql": ("CalQL", "MLPSACModel", ["cal_ql_loss"]),
+    "fql": ("FQL", "MLPFQLModel", ["fql_loss"]),
     "sac": ("SAC", "MLPSACModel", ["sac_loss"]),
     "rlpd": ("RLPD", "MLPSACModel", ["rlpd_loss"]),
     "redq": ("REDQ", "MLPSACModel", ["redq_loss"]),

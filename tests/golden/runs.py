@@ -22,7 +22,7 @@ import rl_training
 from rl_training.data import TransitionDataset, save_dataset
 
 VALUES = Path(__file__).parent / "values.json"
-OFFLINE = ("IQL", "XQL", "TD3BC", "CQL", "CalQL", "BC")
+OFFLINE = ("IQL", "XQL", "TD3BC", "CQL", "CalQL", "FQL", "BC")
 WITHOUT_CRITICS = ("BC",)  # nothing to finetune, and rewards that are not transformed
 ONLINE = ("SAC", "REDQ", "RLPD")
 ENGINES = ("eager", "compile")
@@ -39,6 +39,7 @@ SETTINGS = {
 OWN = {
     "CQL": {"num_cql_samples": 3},
     "CalQL": {"num_cql_samples": 3, "lagrange_gap": 1.0},
+    "FQL": {"flow_steps": 3},
     "XQL": {"critic_loss": "huber", "value_layer_norm": True},
     "SAC": {"learning_starts": 50},
     "REDQ": {"learning_starts": 50, "num_critics": 3, "gradient_updates_per_step": 2, "actor_interval": 2},
@@ -56,6 +57,7 @@ SWEPT = {
     "TD3BC": ("alpha", [1.0, 2.5]),
     "CQL": ("cql_alpha", [1.0, 5.0]),
     "CalQL": ("cql_alpha", [1.0, 5.0]),
+    "FQL": ("alpha", [1.0, 10.0]),
     "BC": ("max_grad_norm", [0.1, 1.0]),
 }
 RECIPE = {"kind": "random", "size": 1000, "seed": 3}
