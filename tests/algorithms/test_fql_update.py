@@ -170,3 +170,18 @@ def test_contract():
 
 def test_metric_names():
     assert set(FQL.metric_names) == {"critic_loss", "actor_loss", "flow_loss", "distill_loss", "q_mean"}
+
+
+def test_the_passes_of_a_step_count_the_integration():
+    shapes = Shapes(3, 2, make_config(run_values("fql", algo_kwargs={"batch_size": 8, "flow_steps": 4})).algo_kwargs)
+    policy, flow, critics = (5, 16, 16, 2), (6, 16, 16, 2), (5, 16, 16, 1)
+    (update,) = updates_of("fql", shapes)
+    assert update == (
+        Pass(1, policy, 8),
+        Pass(2, critics, 8),
+        Pass(2, critics, 8, "weights"),
+        Pass(1, flow, 8, "weights"),
+        *[Pass(1, flow, 8)] * 4,
+        Pass(1, policy, 8, "weights"),
+        Pass(2, critics, 8, "inputs", 2),
+    )

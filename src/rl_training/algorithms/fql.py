@@ -68,7 +68,7 @@ class FQL(Learner[MLPFQLModel, FQLKnobs]):
         return (critic + actor).sum(), metrics
 
     def next_values(self, batch: Batch, step: Step) -> Tensor:
-        """Algorithm 1, critic: return the mean (or minimum) of the target critics at an action of the one-step policy, (members, batch)."""
+        """Algorithm 1, critic: return the mean (or minimum) of the target critics at an action of mu, (members, batch)."""
         model = self.model
         noise = step.draws.normals("next_noise", batch.actions.shape[1:])
         actions = model.actions(model.frozen, batch.next_observations, noise).clamp(-1.0, 1.0)
@@ -83,7 +83,7 @@ class FQL(Learner[MLPFQLModel, FQLKnobs]):
         return squared_distance(self.model.velocities(self.model.online, batch.observations, points, times), velocity)
 
     def policy_losses(self, batch: Batch, step: Step) -> tuple[Tensor, Tensor]:
-        """Algorithm 1, one-step policy: return the distance of mu(s, z) to the flow of the same z, and -mean Q(s, mu(s, z)), (members,)."""
+        """Algorithm 1, one-step policy: return the distance of mu(s, z) to the flow of z, and -mean Q(s, mu(s, z)), (members,)."""
         model = self.model
         noise = step.draws.normals("policy_noise", batch.actions.shape[1:])
         with torch.no_grad():

@@ -43,9 +43,10 @@ class Shapes:
         wanted = self.actions if gradient == "inputs" else 0
         return Pass(kwargs.num_critics if stack is None else stack, widths, rows * kwargs.batch_size, gradient, wanted)
 
-    def policy(self, outputs: int, gradient: Literal["none", "weights"] = "none") -> Pass:
-        """The policy."""
-        return Pass(1, (self.observations, *self.kwargs.actor_widths, outputs), self.kwargs.batch_size, gradient)
+    def policy(self, outputs: int, gradient: Literal["none", "weights"] = "none", more_inputs: int = 0) -> Pass:
+        """The policy, of observations and `more_inputs` others."""
+        widths = (self.observations + more_inputs, *self.kwargs.actor_widths, outputs)
+        return Pass(1, widths, self.kwargs.batch_size, gradient)
 
     def value(self, gradient: Literal["none", "weights"] = "none") -> Pass:
         """The value network."""
@@ -75,6 +76,15 @@ def _sac(shapes: Shapes) -> list[Update]:
     return _delayed(critic, actor, knobs.actor_interval)
 
 
+def _fql(shapes: Shapes) -> list[Update]:
+    """Next policy, target critics; critics and flow trained; the policy trained through the ensemble, towards the flow."""
+    actions = shapes.actions
+    target = (shapes.policy(actions, more_inputs=actions), shapes.critics())
+    cloned = (shapes.policy(actions, more_inputs=actions + 1),) * shapes.kwargs.flow_steps
+    trained = (shapes.critics("weights"), shapes.policy(actions, "weights", actions + 1))
+    return [(*target, *trained, *cloned, shapes.policy(actions, "weights", actions), shapes.critics("inputs"))]
+
+
 def _delayed(always: Update, due: Update, interval: int) -> list[Update]:
     return [*[always] * (interval - 1), (*always, *due)]
 
@@ -85,7 +95,7 @@ def _policy_alone(shapes: Shapes) -> list[Update]:
 
 
 PASSES: Final[Mapping[str, Callable[[Shapes], list[Update]]]] = MappingProxyType(
-    {"iql": _iql, "xql": _iql, "td3_bc": _td3} | dict.fromkeys(("sac", "redq", "rlpd", "cql", "cal_ql"), _sac)
+    {"iql": _iql, "xql": _iql, "td3_bc": _td3, "fql": _fql} | dict.fromkeys(("sac", "redq", "rlpd", "cql", "cal_ql"), _sac)
 )
 
 
