@@ -83,7 +83,7 @@ class FQL(Learner[MLPFQLModel, FQLKnobs]):
         return squared_distance(self.model.velocities(self.model.online, batch.observations, points, times), velocity)
 
     def policy_losses(self, batch: Batch, step: Step) -> tuple[Tensor, Tensor]:
-        """Algorithm 1, one-step policy: return the distance of mu(s, z) to the flow of z, and -mean Q(s, mu(s, z)), (members,)."""
+        """Algorithm 1, one-step policy: return the distance of mu(s, z) to the flow of z, and -mean Q(s, mu(s, z))."""
         model = self.model
         noise = step.draws.normals("policy_noise", batch.actions.shape[1:])
         with torch.no_grad():
