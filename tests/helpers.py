@@ -18,7 +18,7 @@ from rl_training.config.loading import make_config
 from rl_training.data import Batch, TransitionDataset
 from rl_training.experiment.manager import ExperimentManager
 from rl_training.experiment.registry import get_spec
-from rl_training.models import MLPSACModel
+from rl_training.models import MLPSACModel, MLPTD3Model
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.checkpoints.checkpoint import CheckpointStore, load_checkpoint
 from rl_training.runtime.checkpoints.replay_store import read_replay
@@ -30,9 +30,18 @@ SHARED = ROOT.parent / "shared" / "datasets"
 
 def constant_sac_model(critics, targets):
     """A SAC model whose networks are constants: every weight zero, the critics' last biases given, policy tanh(N(0, 1))."""
-    model = MLPSACModel(2, 1, hidden_sizes=(4,), num_critics=len(critics))
+    model = _constant(MLPSACModel(2, 1, hidden_sizes=(4,), num_critics=len(critics)), critics, targets)
+    model.load_tensors({**model.tensors(), "temperature/log_multiplier": torch.ones(1, 1)})
+    return model
+
+
+def constant_td3_model(critics, targets):
+    """A TD3 model whose networks are constants: every weight zero, the critics' last biases given, policy 0."""
+    return _constant(MLPTD3Model(2, 1, hidden_sizes=(4,), num_critics=len(critics)), critics, targets)
+
+
+def _constant(model, critics, targets):
     tensors = {name: torch.zeros_like(value) for name, value in model.tensors().items()}
-    tensors["temperature/log_multiplier"].fill_(1.0)
     tensors["critic/1/bias"] = torch.tensor(critics).reshape(1, -1, 1)
     tensors["target/critic/1/bias"] = torch.tensor(targets).reshape(1, -1, 1)
     model.load_tensors(tensors)

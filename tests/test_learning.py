@@ -23,6 +23,7 @@ BARS = {
     "cal_ql/pendulum-mixture": -180.0,
     "fql/pendulum": -200.0,
     "fql/pendulum-mixture": -180.0,
+    "td3/pendulum": -180.0,
     "sac/pendulum": -180.0,
     "redq/pendulum": -180.0,
     "rlpd/pendulum": -180.0,

@@ -82,6 +82,10 @@ _ROWS = (
     ),
     AlgorithmSpec("fql", "FQL", "Flow Q-learning", "one-step policy distilled from a flow of the data", "fql:MLPFQLModel"),
     AlgorithmSpec(
+        *("td3", "TD3", "Twin delayed DDPG", "deterministic policy, smoothed and delayed targets", "td3:MLPTD3Model"),
+        kind="online",
+    ),
+    AlgorithmSpec(
         *("sac", "SAC", "Soft actor-critic", "maximum-entropy policy, learned temperature", "sac:MLPSACModel"), kind="online"
     ),
     AlgorithmSpec(

@@ -1,33 +1,20 @@
-"""TD3+BC by hand: smoothed targets, the detached weight, delayed policy and targets."""
+"""TD3+BC by hand: cloning, the detached weight, delayed policy and targets."""
 
 import pytest
 import torch
 
 from rl_training import algorithms
 from rl_training.algorithms import TD3BC, TD3BCAlgorithm, td3_bc_loss
-from rl_training.algorithms.td3_bc import q_weight, smoothed_actions
+from rl_training.algorithms.td3_bc import q_weight
 from rl_training.errors import ConfigError
 from rl_training.models import MLPTD3Model
 from tests.contract import check_learner
-from tests.helpers import one_row, small_batch
-
-
-def constant_model(q1, q2, target1, target2, action_bias=0.0):
-    """Networks that are constants: every weight zero, the last biases given; the policy is tanh(action_bias)."""
-    model = MLPTD3Model(2, 1, hidden_sizes=(4,))
-    model.trained.flat.zero_()
-    model.targets.flat.zero_()
-    tensors = model.tensors()
-    tensors["critic/1/bias"] = torch.tensor([[[q1], [q2]]])
-    tensors["target/critic/1/bias"] = torch.tensor([[[target1], [target2]]])
-    tensors["actor/1/bias"] = torch.tensor([[action_bias]])
-    model.load_tensors(tensors)
-    return model
+from tests.helpers import constant_td3_model, one_row, small_batch
 
 
 def test_losses_by_hand():
     """y = 0.5 + 0.9 * 2 = 2.3; lambda = 2.5 / |Q1| with Q1 = -4, so the policy's loss is 2.5 + (0 - 0.5)^2."""
-    model = constant_model(-4.0, 3.0, 2.0, 5.0)
+    model = constant_td3_model((-4.0, 3.0), (2.0, 5.0))
     loss, metrics = td3_bc_loss(model, one_row(reward=0.5, action=0.5), gamma=0.9)
     assert metrics["critic_loss"].item() == pytest.approx(6.3**2 + 0.7**2, rel=1e-5)
     assert metrics["bc_loss"].item() == pytest.approx(0.25)
@@ -36,12 +23,6 @@ def test_losses_by_hand():
     assert loss.item() == pytest.approx(6.3**2 + 0.7**2 + 2.75, rel=1e-5)
     ended = td3_bc_loss(model, one_row(reward=0.5, terminal=1.0))[1]
     assert ended["critic_loss"].item() == pytest.approx(4.5**2 + 2.5**2, rel=1e-5)
-
-
-def test_smoothing_clips_the_noise_and_then_the_action():
-    actions = torch.tensor([0.0, 0.0, 0.9, -0.9])
-    noise = torch.tensor([1.0, 9.0, 2.0, -9.0])
-    assert smoothed_actions(actions, noise, 0.2, 0.5).tolist() == pytest.approx([0.2, 0.5, 1.0, -1.0])
 
 
 def test_cloning_is_the_mean_over_batch_and_dimensions():

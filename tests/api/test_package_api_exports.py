@@ -13,6 +13,7 @@ NAMES = {
     "cql": ("CQL", "MLPSACModel", ["cql_loss"]),
     "cal_ql": ("CalQL", "MLPSACModel", ["cal_ql_loss"]),
     "fql": ("FQL", "MLPFQLModel", ["fql_loss"]),
+    "td3": ("TD3", "MLPTD3Model", ["td3_loss"]),
     "sac": ("SAC", "MLPSACModel", ["sac_loss"]),
     "rlpd": ("RLPD", "MLPSACModel", ["rlpd_loss"]),
     "redq": ("REDQ", "MLPSACModel", ["redq_loss"]),

@@ -24,7 +24,8 @@ from rl_training.data import TransitionDataset, save_dataset
 VALUES = Path(__file__).parent / "values.json"
 OFFLINE = ("IQL", "XQL", "TD3BC", "CQL", "CalQL", "FQL", "BC")
 WITHOUT_CRITICS = ("BC",)  # nothing to finetune, and rewards that are not transformed
-ONLINE = ("SAC", "REDQ", "RLPD")
+ONLINE = ("TD3", "SAC", "REDQ", "RLPD")
+WITHOUT_DATA = ("TD3", "SAC", "REDQ")
 ENGINES = ("eager", "compile")
 STEPS = 200
 SETTINGS = {
@@ -41,6 +42,7 @@ OWN = {
     "CalQL": {"num_cql_samples": 3, "lagrange_gap": 1.0},
     "FQL": {"flow_steps": 3},
     "XQL": {"critic_loss": "huber", "value_layer_norm": True},
+    "TD3": {"learning_starts": 50},
     "SAC": {"learning_starts": 50},
     "REDQ": {"learning_starts": 50, "num_critics": 3, "gradient_updates_per_step": 2, "actor_interval": 2},
     "RLPD": {
@@ -84,7 +86,7 @@ def rows(count: int, seed: int = 0) -> TransitionDataset:
 
 def train(name: str, run_dir: Path, engine: str, steps: int = STEPS, *, env_id: str | None = "Pendulum-v1", **changes):
     """Train one algorithm by its managed class and return it."""
-    data = {} if name in ("SAC", "REDQ") else {"dataset": RECIPE}
+    data = {} if name in WITHOUT_DATA else {"dataset": RECIPE}
     settings = {**SETTINGS, **OWN.get(name, {}), **data, "engine": engine, **changes}
     return getattr(rl_training, name)(env_id, run_dir=run_dir, **settings).learn(steps)
 

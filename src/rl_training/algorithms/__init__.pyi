@@ -8,14 +8,15 @@ from rl_training.algorithms.learner import Learner, UpdateResult
 from rl_training.algorithms.redq import REDQ, redq_loss
 from rl_training.algorithms.rlpd import RLPD, rlpd_loss
 from rl_training.algorithms.sac import SAC, sac_loss
+from rl_training.algorithms.td3 import TD3, td3_loss
 from rl_training.algorithms.td3_bc import TD3BC, td3_bc_loss
 from rl_training.algorithms.xql import XQL, gumbel_rescale_loss, xql_loss, xql_value_loss
 
-__all__ = ["BC", "CQL", "FQL", "IQL", "REDQ", "RLPD", "SAC", "TD3BC", "XQL", "BCAlgorithm", "CQLAlgorithm", "CalQL"]
+__all__ = ["BC", "CQL", "FQL", "IQL", "REDQ", "RLPD", "SAC", "TD3", "TD3BC", "XQL", "BCAlgorithm", "CQLAlgorithm", "CalQL"]
 __all__ += ["CalQLAlgorithm", "FQLAlgorithm", "IQLAlgorithm", "Learner", "REDQAlgorithm", "RLPDAlgorithm", "SACAlgorithm"]
-__all__ += ["TD3BCAlgorithm", "UpdateResult", "XQLAlgorithm", "bc_loss", "cal_ql_loss", "cql_loss", "fql_loss"]
-__all__ += ["gumbel_rescale_loss", "iql_loss", "redq_loss", "rlpd_loss", "sac_loss", "td3_bc_loss", "xql_loss"]
-__all__ += ["xql_value_loss"]
+__all__ += ["TD3Algorithm", "TD3BCAlgorithm", "UpdateResult", "XQLAlgorithm", "bc_loss", "cal_ql_loss", "cql_loss"]
+__all__ += ["fql_loss", "gumbel_rescale_loss", "iql_loss", "redq_loss", "rlpd_loss", "sac_loss", "td3_bc_loss", "td3_loss"]
+__all__ += ["xql_loss", "xql_value_loss"]
 BCAlgorithm = BC
 IQLAlgorithm = IQL
 XQLAlgorithm = XQL
@@ -23,6 +24,7 @@ TD3BCAlgorithm = TD3BC
 CQLAlgorithm = CQL
 CalQLAlgorithm = CalQL
 FQLAlgorithm = FQL
+TD3Algorithm = TD3
 SACAlgorithm = SAC
 REDQAlgorithm = REDQ
 RLPDAlgorithm = RLPD

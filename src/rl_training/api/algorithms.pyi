@@ -12,15 +12,16 @@ from rl_training.algorithms import (
     REDQAlgorithm,
     RLPDAlgorithm,
     SACAlgorithm,
+    TD3Algorithm,
     TD3BCAlgorithm,
     XQLAlgorithm,
 )
 from rl_training.api.managed import DatasetLike, ManagedAlgorithm
 from rl_training.runtime.progress import Reporter
 
-__all__ = ["BC", "CQL", "FQL", "IQL", "REDQ", "RLPD", "SAC", "TD3BC", "XQL", "BCAlgorithm", "CQLAlgorithm", "CalQL"]
+__all__ = ["BC", "CQL", "FQL", "IQL", "REDQ", "RLPD", "SAC", "TD3", "TD3BC", "XQL", "BCAlgorithm", "CQLAlgorithm", "CalQL"]
 __all__ += ["CalQLAlgorithm", "FQLAlgorithm", "IQLAlgorithm", "REDQAlgorithm", "RLPDAlgorithm", "SACAlgorithm"]
-__all__ += ["TD3BCAlgorithm", "XQLAlgorithm"]
+__all__ += ["TD3Algorithm", "TD3BCAlgorithm", "XQLAlgorithm"]
 
 class _RunConfig(TypedDict, total=False):
     engine: Literal["auto", "eager", "compile", "graph"]
@@ -104,11 +105,13 @@ class _XQLKnobs(_IQLKnobs, total=False):
 
 class _XQLSettings(_XQLKnobs, _IQLNetworkKnobs, _PurelyOfflineKwargs, _RewardKwargs, _RunConfig, total=False): ...
 
-class _TD3BCKnobs(_CriticKnobs, total=False):
-    alpha: float
+class _TD3Knobs(_CriticKnobs, total=False):
     actor_interval: int
     target_noise: float
     target_noise_clip: float
+
+class _TD3BCKnobs(_TD3Knobs, total=False):
+    alpha: float
 
 class _TD3NetworkKnobs(_CriticNetworkKnobs, total=False):
     exploration_noise: float
@@ -137,10 +140,10 @@ class _TD3BCKwargs(TypedDict, total=False):
     gamma: float
     tau: float
     critic_learning_rate: float
-    alpha: float | Literal["auto"]
     actor_interval: int
     target_noise: float
     target_noise_clip: float
+    alpha: float | Literal["auto"]
 
 class _TD3BCSettings(_TD3BCKwargs, _RunConfig, total=False): ...
 
@@ -185,6 +188,8 @@ class _CollectionConfig(TypedDict, total=False):
     learning_starts: int
     train_frequency: int
     gradient_updates_per_step: int
+
+class _TD3Settings(_TD3Knobs, _TD3NetworkKnobs, _CollectionConfig, _RewardKwargs, _RunConfig, total=False): ...
 
 class _SACSettings(_SACKnobs, _SACNetworkKnobs, _CollectionConfig, _RewardKwargs, _RunConfig, total=False): ...
 
@@ -241,6 +246,12 @@ class FQL(ManagedAlgorithm):
         self, env_id: str | None = None, *, dataset: DatasetLike | None = None, columns: Mapping[str, Any] | None = None,
         seed: int = 0, seeds: Sequence[int] | None = None, device: str = "auto", run_dir: str | Path | None = None,
         reporter: Reporter | None = None, **settings: Unpack[_FQLSettings]
+    ) -> None: ...
+class TD3(ManagedAlgorithm):
+    def __init__(
+        self, env_id: str | None = None, *, columns: Mapping[str, Any] | None = None, seed: int = 0,
+        seeds: Sequence[int] | None = None, device: str = "auto", run_dir: str | Path | None = None,
+        reporter: Reporter | None = None, **settings: Unpack[_TD3Settings]
     ) -> None: ...
 class SAC(ManagedAlgorithm):
     def __init__(

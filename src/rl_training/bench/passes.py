@@ -95,7 +95,12 @@ def _policy_alone(shapes: Shapes) -> list[Update]:
 
 
 PASSES: Final[Mapping[str, Callable[[Shapes], list[Update]]]] = MappingProxyType(
-    {"iql": _iql, "xql": _iql, "td3_bc": _td3, "fql": _fql} | dict.fromkeys(("sac", "redq", "rlpd", "cql", "cal_ql"), _sac)
+    {
+        **dict.fromkeys(("iql", "xql"), _iql),
+        **dict.fromkeys(("td3", "td3_bc"), _td3),
+        **dict.fromkeys(("sac", "redq", "rlpd", "cql", "cal_ql"), _sac),
+        "fql": _fql,
+    }
 )
 
 

@@ -1,9 +1,9 @@
-"""The networks of TD3+BC: a deterministic policy and an ensemble of critics, both with targets."""
+"""The networks of TD3 and its variants: a deterministic policy and an ensemble of critics, both with targets."""
 
 import torch
 from torch import Tensor
 
-from rl_training.config.algorithms.td3_bc import TD3NetworkKnobs
+from rl_training.config.algorithms.td3 import TD3NetworkKnobs
 from rl_training.models.base import CriticModel, Parameters
 from rl_training.models.parameters import Segment
 

@@ -63,8 +63,16 @@ def learner_of(algo, **kwargs):
     return learner, rows, lambda rows, _prior: data.layout.batch(rows)
 
 
-DELAYED = ["td3_bc", "redq"]  # their policies are not due at every step
-LAUNCHES = {"iql": 1, "xql": 1, "td3_bc": 2, "sac": 2, "cql": 2, "rlpd": 2}  # of forward passes, in a step that trains all
+DELAYED = ["td3_bc", "td3", "redq"]  # their policies are not due at every step
+LAUNCHES = {
+    "iql": 1,
+    "xql": 1,
+    "td3_bc": 2,
+    "td3": 2,
+    "sac": 2,
+    "cql": 2,
+    "rlpd": 2,
+}  # of forward passes, in a step that trains all
 WHOLE, GRADIENTS, METRICS = {"metrics": True}, {}, {"gradients": False, "metrics": True}
 TRACED = [
     *((algo, 19, GRADIENTS if algo in LAUNCHES else WHOLE) for algo in registry.names()),

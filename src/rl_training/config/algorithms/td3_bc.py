@@ -5,35 +5,20 @@ from typing import ClassVar, Self
 
 from pydantic import Field
 
+from rl_training.config.algorithms.td3 import TD3Knobs, TD3NetworkKnobs
 from rl_training.config.base import Alpha
 from rl_training.config.blocks import PurelyOfflineKwargs, RewardKwargs
-from rl_training.config.shared_knobs import CriticKnobs, CriticNetworkKnobs, Initialization
 
 PUBLISHED_ALPHA = 2.5
 
 
-class TD3BCKnobs(CriticKnobs):
+class TD3BCKnobs(TD3Knobs):
     """TD3 with behaviour cloning (Fujimoto and Gu, 2021)."""
 
     more_cloning: ClassVar[str] = "Lower algo_kwargs.alpha"
 
     alpha: float = Field(PUBLISHED_ALPHA, ge=0.0)
     """Weight of the normalised Q value against cloning the data; larger trusts the critics more."""
-    actor_interval: int = Field(2, ge=1)
-    """Gradient steps per update of policy and targets."""
-    target_noise: float = Field(0.2, ge=0.0)
-    """Standard deviation of the noise on the target's action."""
-    target_noise_clip: float = Field(0.5, ge=0.0)
-    """Largest noise on the target's action."""
-
-
-class TD3NetworkKnobs(CriticNetworkKnobs):
-    """Shapes of the networks of TD3+BC."""
-
-    initialization: Initialization = "uniform"
-    """Initial weights: orthogonal (gain sqrt 2), Xavier uniform, uniform in +-1/sqrt(inputs), or EDAC's."""
-    exploration_noise: float = Field(0.1, ge=0.0)
-    """Standard deviation of the noise on the actions that collect data."""
 
 
 class TD3BCKwargs(TD3BCKnobs, TD3NetworkKnobs, PurelyOfflineKwargs, RewardKwargs):

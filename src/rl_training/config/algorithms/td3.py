@@ -1,0 +1,33 @@
+"""The settings of TD3."""
+
+from pydantic import Field
+
+from rl_training.config.blocks import OnlineKwargs, RewardConfig, UnfittedReward
+from rl_training.config.shared_knobs import CriticKnobs, CriticNetworkKnobs, Initialization
+
+
+class TD3Knobs(CriticKnobs):
+    """Twin delayed deep deterministic policy gradient (Fujimoto, van Hoof, Meger, 2018)."""
+
+    actor_interval: int = Field(2, ge=1)
+    """Gradient steps per update of policy and targets."""
+    target_noise: float = Field(0.2, ge=0.0)
+    """Standard deviation of the noise on the target's action."""
+    target_noise_clip: float = Field(0.5, ge=0.0)
+    """Largest noise on the target's action."""
+
+
+class TD3NetworkKnobs(CriticNetworkKnobs):
+    """Shapes of the networks of the TD3 family."""
+
+    initialization: Initialization = "uniform"
+    """Initial weights: orthogonal (gain sqrt 2), Xavier uniform, uniform in +-1/sqrt(inputs), or EDAC's."""
+    exploration_noise: float = Field(0.1, ge=0.0)
+    """Standard deviation of the noise on the actions that collect data."""
+
+
+class TD3Kwargs(TD3Knobs, TD3NetworkKnobs, OnlineKwargs):
+    """Everything under `algo_kwargs` of TD3."""
+
+    reward: UnfittedReward = RewardConfig()
+    """Reward transform."""
