@@ -65,6 +65,18 @@ def test_members_draw_what_they_would_draw_alone():
     assert torch.allclose(batch.observations[1], alone.sample(16, seed=9, step=2).observations + 0.1)
 
 
+def test_next_actions_of_new_transitions_are_unknown():
+    """They have a place beside those of prior data, and come back from a checkpoint as they were."""
+    prior = np.arange(13, dtype=np.float32)[None]
+    buffer, other = (ReplayBuffer(4, 3, 2, prior=prior, next_actions=True) for _ in range(2))
+    for number in range(6):
+        buffer.add(transition(number))
+    assert torch.isnan(buffer.sample(32, seed=1).next_actions).all()
+    assert buffer.gather(torch.tensor([[0]])).next_actions.tolist() == [[[11.0, 12.0]]]
+    other.restore(buffer.rows(2, 6), 6)
+    assert torch.equal(buffer.storage.nan_to_num(-1.0), other.storage.nan_to_num(-1.0))
+
+
 def test_true_ends_and_time_limits_stay_apart():
     buffer = ReplayBuffer(4, 3, 2)
     buffer.add(transition(0, terminal=True))

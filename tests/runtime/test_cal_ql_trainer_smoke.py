@@ -19,7 +19,7 @@ def test_returns_come_from_the_processed_rewards_with_the_run_s_gamma(tail):
     reward = {"scale": 0.1, "shift": -0.5, "clip": [-1.2, 0.0]}
     config = make_config(run_values("cal_ql", algo_kwargs={"gamma": 0.9, "tail": tail, "reward": reward}))
     dataset = build_offline_dataset(config)
-    data = process_offline_dataset(dataset, config, returns_to_go=True)
+    data = process_offline_dataset(dataset, config)
     processed = np.clip(dataset.rewards * np.float32(0.1) - 0.5, -1.2, 0.0)
     expected = compute_returns_to_go(processed, dataset.terminals, dataset.timeouts, 0.9, tail)
     assert data.layout.fields[-1] == ("returns_to_go", 1)

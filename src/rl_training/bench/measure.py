@@ -20,7 +20,7 @@ from rl_training.bench.rounds import Clocked, Timing, alternate, clocked
 from rl_training.config.base import Sizes, StrictModel
 from rl_training.config.loading import make_config
 from rl_training.config.run import RunConfig
-from rl_training.data.packing import RowLayout
+from rl_training.data.packing import row_layout
 from rl_training.data.processing import ProcessedDataset
 from rl_training.data.spaces import Spaces
 from rl_training.data.transforms import Transforms
@@ -84,9 +84,7 @@ class BenchSettings(StrictModel):
 
 def synthetic(rows: int, observations: int, actions: int, needs: Sequence[str] = ()) -> ProcessedDataset:
     """Return random rows of the given shape, with the optional fields in `needs`, as if processed for a run."""
-    wide = {"observations": observations, "next_observations": observations, "actions": actions, "next_actions": actions}
-    names = ("observations", "actions", "rewards", "next_observations", "terminals", *needs)
-    layout = RowLayout(tuple((name, wide.get(name, 1)) for name in names))
+    layout = row_layout(observations, actions, needs)
     draw = np.random.Generator(np.random.Philox(0))
     packed = draw.standard_normal((rows, layout.width), dtype=np.float32)
     columns = layout.columns(torch.from_numpy(packed))

@@ -17,7 +17,7 @@ class Batch:
     rewards: Tensor  # (members, batch)
     next_observations: Tensor  # (members, batch, observation_dim)
     terminals: Tensor  # (members, batch), 1.0 only for a true end; a timeout still bootstraps
-    next_actions: Tensor | None = None  # (members, batch, action_dim)
+    next_actions: Tensor | None = None  # (members, batch, action_dim), NaN where unknown: after a cut, or if collected
     returns_to_go: Tensor | None = None  # (members, batch)
     prior: Tensor | None = None  # (members, batch), 1.0 for rows of prior data in a mixed batch
 

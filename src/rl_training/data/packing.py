@@ -1,6 +1,6 @@
 """Transitions as packed rows: all fields of a transition side by side, so that a batch is one gather."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -14,6 +14,7 @@ from rl_training.data.batch import Batch
 
 _SCALARS = ("rewards", "terminals", "timeouts", "returns_to_go")  # fields with one number per transition
 _BESIDE_BATCH = ("timeouts",)  # kept with the rows, not part of a batch
+OPTIONAL = ("next_actions", "returns_to_go")  # fields that only some learners need
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,10 @@ class RowLayout:
     def width(self) -> int:
         """Numbers in a row."""
         return sum(width for _, width in self.fields)
+
+    def has(self, name: str) -> bool:
+        """Return whether a field is part of a row."""
+        return any(name == field for field, _ in self.fields)
 
     def pack(self, columns: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
         """Return columns (..., width) or (...,) for scalar fields as rows (..., width)."""
@@ -41,3 +46,12 @@ class RowLayout:
     def batch(self, rows: Tensor) -> Batch:
         """Return rows (members, batch, width) as a batch of views."""
         return Batch(**{name: value for name, value in self.columns(rows).items() if name not in _BESIDE_BATCH})
+
+
+def row_layout(observation_dim: int, action_dim: int, needs: Collection[str] = (), *, timeouts: bool = False) -> RowLayout:
+    """Return the layout of transitions with the optional fields among `needs`; those of a replay buffer have `timeouts`."""
+    wide = dict.fromkeys(("observations", "next_observations"), observation_dim)
+    wide |= dict.fromkeys(("actions", "next_actions"), action_dim)
+    names = ["observations", "actions", "rewards", "next_observations", "terminals", *(["timeouts"] if timeouts else [])]
+    names += [name for name in OPTIONAL if name in needs]
+    return RowLayout(tuple((name, wide.get(name, 1)) for name in names))

@@ -1,6 +1,6 @@
 """Data as learners see it: normalised, transformed, one packed row per transition; in memory, or packed as it is read."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,8 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from rl_training.config.blocks import OfflineKwargs
-from rl_training.data.offline_dataset import TransitionDataset
-from rl_training.data.packing import RowLayout
+from rl_training.data.packing import OPTIONAL, RowLayout, row_layout
 from rl_training.data.reading.guards import memory_limit
 from rl_training.data.returns import compute_returns_to_go
 from rl_training.data.row_blocks import blocks, spread_evenly
@@ -22,29 +21,45 @@ from rl_training.errors import ConfigError, DatasetError
 
 _VARIANCE_ROWS = 50_000
 
+Read = Callable[[NDArray[np.int64]], Callable[[str], NDArray[Any]]]
+"""Reads rows of a view: their numbers in, then raw fields by name."""
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, eq=False)
 class Processing:
-    """How a raw transition becomes a packed row: a function of the row alone, so it may be applied at any time."""
+    """How raw transitions become packed rows: a function of the row and its episode, so it may be applied at any time."""
 
+    view: RowView
     spaces: Spaces
     transforms: Transforms
     layout: RowLayout
+    sums: Mapping[str, NDArray[np.float32]]  # fields that add up many rows, computed beforehand
 
-    def pack(self, raw: Mapping[str, NDArray[Any]], returns: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
-        """Return packed rows of raw fields (rows, ...), with their returns if the layout has them."""
+    def pack(self, rows: NDArray[np.int64], read: Read) -> NDArray[np.float32]:
+        """Return packed rows by number."""
+        raw = read(rows)
         columns: dict[str, NDArray[Any]] = {
-            "observations": self.transforms.observations(raw["observations"]),
-            "actions": np.clip(self.spaces.normalize_actions(raw["actions"]), -1.0, 1.0),
-            "rewards": self.transforms.rewards(raw["rewards"]),
-            "next_observations": self.transforms.observations(raw["next_observations"]),
-            "terminals": raw["terminals"],
+            "observations": self.transforms.observations(raw("observations")),
+            "actions": self._actions(raw("actions")),
+            "rewards": self.transforms.rewards(raw("rewards")),
+            "next_observations": self.transforms.observations(raw("next_observations")),
+            "terminals": raw("terminals"),
         }
-        if "next_actions" in raw:
-            columns["next_actions"] = np.clip(self.spaces.normalize_actions(raw["next_actions"]), -1.0, 1.0)
-        if returns is not None:
-            columns["returns_to_go"] = returns
-        return self.layout.pack(columns)
+        if self.layout.has("next_actions"):
+            columns["next_actions"] = self._next_actions(rows, read)
+        return self.layout.pack({**columns, **{name: values[rows] for name, values in self.sums.items()}})
+
+    def _actions(self, actions: NDArray[Any]) -> NDArray[np.float32]:
+        return np.clip(self.spaces.normalize_actions(actions), -1.0, 1.0)
+
+    def _next_actions(self, rows: NDArray[np.int64], read: Read) -> NDArray[np.float32]:
+        """The stored next actions, else those of the following rows; NaN, which is unknown, where an episode was cut."""
+        if self.view.dataset.next_actions is not None:
+            return self._actions(read(rows)("next_actions"))
+        last = self.view.last_rows(rows)
+        actions = self._actions(read(np.minimum(rows + 1, last))("actions"))
+        actions[(rows == last) & ~read(rows)("terminals")] = np.nan
+        return actions
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,14 +91,12 @@ class ProcessedDataset:
 class StreamedDataset:
     """Rows on disk, packed when they are fetched: exactly the numbers that `ProcessedDataset` holds."""
 
-    view: RowView
     records: RecordFile
     processing: Processing
-    returns: NDArray[np.float32] | None
     limit: int  # bytes beyond which the data stays on disk
 
     def __len__(self) -> int:
-        return len(self.view)
+        return len(self.processing.view)
 
     @property
     def layout(self) -> RowLayout:
@@ -102,9 +115,8 @@ class StreamedDataset:
 
     def fetch(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
         """Return packed rows by number, read from disk."""
-        records = self.records.fetch(self.view.absolute(rows))
-        raw = {name: records[name] for name in records.dtype.names or ()}
-        return self.processing.pack(raw, None if self.returns is None else self.returns[rows])
+        view = self.processing.view
+        return self.processing.pack(rows, lambda wanted: self.records.fetch(view.absolute(wanted)).__getitem__)
 
 
 RunData = ProcessedDataset | StreamedDataset
@@ -134,15 +146,16 @@ def process_dataset(
     kwargs: OfflineKwargs,
     spaces: Spaces,
     *,
-    returns_to_go: bool = False,
+    needs: Collection[str] = (),
     like: RunData | Fitted | None = None,
 ) -> RunData:
     """Return rows of a dataset, normalised and packed; actions are mapped to [-1, 1] by the bounds of `spaces`.
 
-    With `returns_to_go` the Monte-Carlo returns are derived from the processed rewards, with the run's `gamma`, `tail` and
-    `failure_reward`; any stored in the dataset belong to other rewards and are ignored. `like` reuses the spaces and
-    transforms of data processed before. Mapped data that would take more memory than `max_dataset_bytes` stay on disk and
-    yield the same rows.
+    `needs` are the optional fields of a batch to include. `returns_to_go` are derived from the processed rewards, with the
+    run's `gamma`, `tail` and `failure_reward`; any stored in the dataset belong to other rewards and are ignored.
+    `next_actions` are the stored ones, else those of the following rows, NaN where an episode was cut. `like` reuses the
+    spaces and transforms of data processed before. Mapped data that would take more memory than `max_dataset_bytes` stay on
+    disk and yield the same rows.
     """
     dataset = view.dataset
     if not spaces.learned_dim:
@@ -154,20 +167,19 @@ def process_dataset(
         spaces, transforms = like.spaces, like.transforms
         if (spaces.observation_dim, spaces.action_dim) != (dataset.observation_dim, dataset.action_dim):
             raise DatasetError("the validation data differs from the training data in its observations or actions")
-    returns = _returns(view, transforms, kwargs) if returns_to_go else None
-    processing = Processing(spaces, transforms, _layout(dataset, spaces, returns_to_go=returns_to_go))
+    sums = {"returns_to_go": _returns(view, transforms, kwargs)} if "returns_to_go" in needs else {}
+    processing = Processing(view, spaces, transforms, row_layout(spaces.observation_dim, spaces.learned_dim, needs), sums)
     limit = memory_limit(kwargs.max_dataset_bytes)
     streamed = dataset.records is not None and len(view) * processing.layout.width * 4 > limit
     rows = np.empty((0 if streamed else len(view), processing.layout.width), dtype=np.float32)
     for part in blocks(len(view)):
-        raw = {name: view.read(name, part) for name in _fields(dataset)}
-        _check_actions(raw["actions"], spaces, part.start)
-        packed = processing.pack(raw, None if returns is None else returns[part])
+        _check_actions(view.read("actions", part), spaces, part.start)
+        packed = processing.pack(np.arange(part.start, part.stop), lambda wanted: lambda name: view.take(name, wanted))
         _check_finite(packed, processing.layout)
         if not streamed:
             rows[part] = packed
     if dataset.records is not None and streamed:
-        return StreamedDataset(view, dataset.records, processing, returns, limit)
+        return StreamedDataset(dataset.records, processing, limit)
     return ProcessedDataset(
         rows, processing.layout, spaces, transforms, dataset.fingerprint, view.ends & ~view.whole("terminals")
     )
@@ -187,19 +199,6 @@ def in_memory(data: RunData, what: str) -> ProcessedDataset:
     return data
 
 
-def _fields(dataset: TransitionDataset) -> list[str]:
-    return [name for name in dataset.fields() if name not in ("timeouts", "returns_to_go")]
-
-
-def _layout(dataset: TransitionDataset, spaces: Spaces, *, returns_to_go: bool) -> RowLayout:
-    """The layout of a packed row, in the order of `Processing.pack`."""
-    wide = {"observations": dataset.observation_dim, "next_observations": dataset.observation_dim}
-    wide |= {"actions": spaces.learned_dim, "next_actions": spaces.learned_dim}
-    names = ["observations", "actions", "rewards", "next_observations", "terminals"]
-    names += ["next_actions"] * (dataset.next_actions is not None) + ["returns_to_go"] * returns_to_go
-    return RowLayout(tuple((name, wide.get(name, 1)) for name in names))
-
-
 def _check_actions(actions: NDArray[Any], spaces: Spaces, first_row: int) -> None:
     outside = np.argwhere(spaces.outside(actions))
     if len(outside):
@@ -215,5 +214,6 @@ def _check_finite(packed: NDArray[np.float32], layout: RowLayout) -> None:
     if np.isfinite(packed).all():
         return
     for name, values in layout.columns(torch.from_numpy(packed)).items():
-        if name != "returns_to_go" and not bool(torch.isfinite(values).all()):  # -inf there means no floor
+        # an unknown next action is NaN, and a return of -inf is no floor
+        if name not in OPTIONAL and not bool(torch.isfinite(values).all()):
             raise DatasetError(f"`{name}` overflows to inf once transformed; check the units, or set algo_kwargs.reward.clip")

@@ -10,31 +10,19 @@ from torch import Tensor
 
 from rl_training import rng
 from rl_training.data.batch import Batch
-from rl_training.data.packing import RowLayout
+from rl_training.data.packing import row_layout
 from rl_training.errors import ConfigError, StorageError
 
 Returns = Callable[[NDArray[Any], NDArray[Any], NDArray[Any]], NDArray[np.float32]]
 """Returns-to-go of whole episodes from (rewards, terminals, timeouts)."""
 
 
-def replay_layout(observation_dim: int, action_dim: int, *, returns_to_go: bool = False) -> RowLayout:
-    """Return the fields of a replayed transition."""
-    fields = [
-        ("observations", observation_dim),
-        ("actions", action_dim),
-        ("rewards", 1),
-        ("next_observations", observation_dim),
-        ("terminals", 1),
-        ("timeouts", 1),
-    ]
-    return RowLayout((*fields, *([("returns_to_go", 1)] if returns_to_go else [])))
-
-
 class ReplayBuffer:
     """The last `capacity` transitions of every member; batches depend only on (seed, step) and on what was added.
 
     Members add in lockstep, one transition each. Transition number n is in slot n modulo the capacity. With `returns` a
-    transition may be sampled only once its episode has ended and its return is known; without, immediately.
+    transition may be sampled only once its episode has ended and its return is known; without, immediately. With
+    `next_actions` they are part of a row: those of new transitions are NaN, which is unknown.
     `prior` are packed rows of a dataset that all members share, kept in the same storage so that a mixed batch is one gather.
     """
 
@@ -48,11 +36,13 @@ class ReplayBuffer:
         device: torch.device | str = "cpu",
         prior: NDArray[np.float32] | None = None,
         returns: Returns | None = None,
+        next_actions: bool = False,
     ) -> None:
         if capacity < 1 or members < 1:
             raise ConfigError(f"capacity {capacity} and members {members} of a replay buffer must be at least 1")
         self.capacity, self.members, self.returns = capacity, members, returns
-        self.layout = replay_layout(observation_dim, action_dim, returns_to_go=returns is not None)
+        needs = [*(["next_actions"] if next_actions else []), *([] if returns is None else ["returns_to_go"])]
+        self.layout = row_layout(observation_dim, action_dim, needs, timeouts=True)
         self.prior_rows = 0 if prior is None else len(prior)
         self.added = 0  # transitions ever added, per member
         self.ready = np.zeros(members, dtype=np.int64)  # how many of them, from the first on, may be sampled
@@ -88,6 +78,8 @@ class ReplayBuffer:
         ends = np.asarray(transition["terminals"], dtype=bool) | np.asarray(transition["timeouts"], dtype=bool)
         values = dict(transition)
         values["timeouts"] = np.asarray(transition["timeouts"], dtype=bool) & ~np.asarray(transition["terminals"], dtype=bool)
+        if self.layout.has("next_actions"):
+            values["next_actions"] = np.full_like(values["actions"], np.nan)
         if self.returns is not None:
             values["returns_to_go"] = np.full(self.members, -np.inf, dtype=np.float32)
         rows = self.layout.pack(values)

@@ -31,25 +31,32 @@ class RowView:
 
     def __init__(self, dataset: TransitionDataset, episodes: Sequence[int] | NDArray[np.intp] | None = None) -> None:
         self.dataset = dataset
-        self._starts: NDArray[np.int64] | None = None
-        self._rows = len(dataset)
         starts, lengths = dataset.episode_spans
-        chosen = np.arange(len(starts)) if episodes is None else np.asarray(episodes, dtype=np.intp)
-        self.episodes = chosen
-        if episodes is not None:
-            self._starts = starts[chosen]
-            self._offsets = np.append(0, np.cumsum(lengths[chosen]))
-            self._rows = int(self._offsets[-1])
+        self.episodes = np.arange(len(starts)) if episodes is None else np.asarray(episodes, dtype=np.intp)
+        self._starts = None if episodes is None else starts[self.episodes]
+        self._offsets = np.append(0, np.cumsum(lengths[self.episodes]))
 
     def __len__(self) -> int:
-        return self._rows
+        return int(self._offsets[-1])
 
     def absolute(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the row numbers in the dataset of row numbers in the view."""
         if self._starts is None:
             return rows
-        episode = np.searchsorted(self._offsets, rows, side="right") - 1
+        episode = self._episode(rows)
         return np.asarray(self._starts[episode] + (rows - self._offsets[episode]), dtype=np.int64)
+
+    def _episode(self, rows: NDArray[np.int64]) -> NDArray[np.intp]:
+        return np.searchsorted(self._offsets, rows, side="right") - 1
+
+    def last_rows(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the last row of the episode that each row belongs to."""
+        return np.asarray(self._offsets[self._episode(rows) + 1] - 1, dtype=np.int64)
+
+    def take(self, name: str, rows: NDArray[np.int64]) -> NDArray[Any]:
+        """Return some rows of a field."""
+        values: NDArray[Any] = getattr(self.dataset, name)
+        return values[self.absolute(rows)]
 
     def read(self, name: str, part: slice) -> NDArray[Any]:
         """Return a slice of a field."""

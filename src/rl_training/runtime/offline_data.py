@@ -22,6 +22,7 @@ from rl_training.doctor.doctor import quick_findings
 from rl_training.envs.environments import environment_spaces, infer_env_spaces
 from rl_training.envs.recipes import make_dataset
 from rl_training.errors import CheckpointError, ConfigError, DatasetError
+from rl_training.registry import get_spec
 from rl_training.runtime.checkpoints.checkpoint import Checkpoint
 from rl_training.runtime.policy_check import REFERENCE_ROWS, LoggedRows, PolicyCheck, ReturnLimits, predictable
 from rl_training.runtime.progress import Reporter
@@ -54,7 +55,6 @@ def offline_data(
     reporter: Reporter,
     stop_if_requested: Callable[[], None],
     *,
-    returns_to_go: bool = False,
     checkpoint: Checkpoint | None = None,
 ) -> OfflineData:
     """Return the data of a run; report its origin, the doctor's findings and what is held out.
@@ -81,10 +81,10 @@ def offline_data(
         train, held = split_views(dataset, held_out.fraction, held_out.seed)
     known = None if checkpoint is None else _as_before(checkpoint, fingerprint)
     spaces = _joint_spaces(dataset, held)
-    data = process_offline_dataset(train, config, returns_to_go=returns_to_go, spaces=spaces, like=known)
+    data = process_offline_dataset(train, config, spaces=spaces, like=known)
     validation = None
     if held is not None:
-        other_data = process_offline_dataset(held, config, returns_to_go=returns_to_go, like=data)
+        other_data = process_offline_dataset(held, config, like=data)
         rows = VALIDATION_ROWS if held_out is None else held_out.max_rows
         reference = LoggedRows.of(data, REFERENCE_ROWS)
         check = PolicyCheck(LoggedRows.of(other_data, rows), ReturnLimits.of(train), reference)
@@ -151,17 +151,17 @@ def process_offline_dataset(
     data: TransitionDataset | RowView,
     config: RunConfig[Any],
     *,
-    returns_to_go: bool = False,
     like: RunData | Fitted | None = None,
     spaces: Spaces | None = None,
 ) -> RunData:
     """Return the data normalised and packed; actions are scaled to [-1, 1] by the environment's bounds, or the recorded ones.
 
-    With `like`, the spaces and transforms of data processed before are used; `spaces` replaces the dataset's own.
+    Rows have the optional fields that the algorithm needs. With `like`, the spaces and transforms of data processed before
+    are used; `spaces` replaces the dataset's own.
     """
     view = data if isinstance(data, RowView) else RowView(data)
     chosen = _spaces(view.dataset, config, spaces or view.dataset.spaces) if like is None else like.spaces
-    return process_dataset(view, config.algo_kwargs, chosen, returns_to_go=returns_to_go, like=like)
+    return process_dataset(view, config.algo_kwargs, chosen, needs=get_spec(config.algo).needs, like=like)
 
 
 def _spaces(dataset: TransitionDataset, config: RunConfig[Any], own: Spaces) -> Spaces:

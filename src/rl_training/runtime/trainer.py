@@ -137,15 +137,7 @@ def _data(config: RunConfig[Any], options: TrainOptions, signals: SignalWatch, r
         if options.dataset is not None:
             raise ConfigError(f"{config.algo} learns online and takes no dataset")
         return None
-    returns_to_go = "returns_to_go" in spec.needs
-    return offline_data(
-        config,
-        options.dataset,
-        reporter,
-        signals.raise_if_stopped,
-        returns_to_go=returns_to_go,
-        checkpoint=options.resume_from,
-    )
+    return offline_data(config, options.dataset, reporter, signals.raise_if_stopped, checkpoint=options.resume_from)
 
 
 def _differences(checkpoint: Checkpoint, now: dict[str, Any]) -> str:

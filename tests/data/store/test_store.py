@@ -10,12 +10,12 @@ import pytest
 
 from rl_training.config.loading import make_config
 from rl_training.data import Batch, DatasetWriter, TransitionDataset, load_dataset, save_dataset
-from rl_training.data.processing import ProcessedDataset, StreamedDataset
+from rl_training.data.processing import ProcessedDataset, StreamedDataset, process_dataset
+from rl_training.data.row_view import RowView
 from rl_training.errors import ConfigError, DatasetError
 from rl_training.rng import Draws
 from rl_training.runtime.batches.dataset import DatasetBatches
 from rl_training.runtime.batches.prefetch import PrefetchedBatches, dataset_batches
-from rl_training.runtime.offline_data import process_offline_dataset
 from rl_training.runtime.progress import LineReporter
 from tests.helpers import Start, assert_same_run, call_cli, fingerprint, run_values, small_arrays, tiny_run
 from tests.logs import FIELDS
@@ -136,23 +136,26 @@ def test_a_link_in_place_of_the_rows_is_refused(data, tmp_path):
         load_dataset(tmp_path / "d")
 
 
-def processed(data, kwargs, **more):
-    config = make_config(run_values(env_id=None, algo_kwargs={"dataset": {"path": "x"}, **kwargs}))
-    return process_offline_dataset(data, config, **more)
+def processed(data, kwargs, needs=()):
+    config = make_config(run_values("cal_ql", env_id=None, algo_kwargs={"dataset": {"path": "x"}, **kwargs}))
+    return process_dataset(RowView(data), config.algo_kwargs, data.spaces, needs=needs)
 
 
-def test_streamed_rows_are_the_rows_in_memory(data, tmp_path):
-    """Whitened observations, transformed rewards, returns: all made while reading, all equal bit for bit."""
+@pytest.mark.parametrize("stored_next", [True, False])
+@pytest.mark.parametrize("needs", [(), ("next_actions",), ("next_actions", "returns_to_go")])
+def test_streamed_rows_are_the_rows_in_memory(data, needs, stored_next, tmp_path):
+    """Whitened observations, transformed rewards, next actions, returns: all made while reading, all equal bit for bit."""
+    data = data if stored_next else replace(data, next_actions=None)
     many = TransitionDataset.from_dict({name: np.tile(v, (200, *[1] * (v.ndim - 1))) for name, v in data.fields().items()})
     save_dataset(many, tmp_path / "d")
     stored = load_dataset(tmp_path / "d")
     kwargs = {"normalize_observations": True, "reward": {"normalize": True, "shift": 0.5}}
-    memory = processed(many, {**kwargs, "max_dataset_bytes": "1GiB"}, returns_to_go=False)
-    streamed = processed(stored, {**kwargs, "max_dataset_bytes": "1MiB"}, returns_to_go=False)
+    memory = processed(many, {**kwargs, "max_dataset_bytes": "1GiB"}, needs)
+    streamed = processed(stored, {**kwargs, "max_dataset_bytes": "1MiB"}, needs)
     assert isinstance(memory, ProcessedDataset)
     assert isinstance(streamed, StreamedDataset)
     rows = np.random.Generator(np.random.Philox(0)).integers(0, len(many), 5000)
-    assert np.array_equal(streamed.fetch(rows), memory.fetch(rows))
+    assert np.array_equal(streamed.fetch(rows), memory.fetch(rows), equal_nan=True)
 
 
 RUNS = [

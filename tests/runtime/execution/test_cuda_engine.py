@@ -106,7 +106,7 @@ def test_a_graph_is_its_function_bit_for_bit(algo, precision):
 def test_compiled_and_eager_agree(algo):
     """To 1e-5 after 10 steps. After 1,000 a last digit has grown: no more than when eager starts one digit off."""
     config = make_config({"algo": "cal_ql", "env_id": "Pendulum-v1", "algo_kwargs": {"dataset": {"kind": "scripted"}}})
-    data = process_offline_dataset(make_dataset("Pendulum-v1", config.algo_kwargs.dataset[0]), config, returns_to_go=True)
+    data = process_offline_dataset(make_dataset("Pendulum-v1", config.algo_kwargs.dataset[0]), config)
 
     def apart(first, second):
         return ((first - second).norm() / first.norm()).item()

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from functools import partial
 
 import gymnasium
@@ -147,6 +148,28 @@ def test_cal_ql_samples_an_episode_once_it_has_ended(tmp_path):
     assert last.state["replay_ready"] == [200]
     assert last.tensors["online/pending"].shape[1] == 50
     assert [(s["first"], s["stop"]) for s in last.state["replay"]][-1][1] == 200
+
+
+def test_next_actions_go_through_both_phases(tmp_path, monkeypatch):
+    """Known in the data except where an episode was cut, unknown in what is collected; a cut run resumes exactly."""
+    for module in ("offline_data", "phases.build"):
+        needs = replace(get_spec("iql"), needs=("next_actions",))
+        monkeypatch.setattr(f"rl_training.runtime.{module}.get_spec", lambda _, needs=needs: needs)
+    original, unknown = get_learner("iql").loss, []
+
+    def spy(learner, batch, step):
+        fresh = torch.zeros_like(batch.rewards) if batch.prior is None else 1.0 - batch.prior
+        unknown.append((batch.next_actions.isnan().float().mean().item(), fresh.mean().item()))
+        return original(learner, batch, step)
+
+    monkeypatch.setattr(get_learner("iql"), "loss", spy)
+    finetuned(tmp_path / "whole", seeds=[0, 7])
+    for offline in (True, False):  # three of the 600 rows of the data are cut
+        shares = [share for share in unknown if (share[1] == 0.0) is offline]
+        assert shares
+        assert all(fresh <= share < fresh + 0.1 for share, fresh in shares)
+    die_at_each(partial(finetuned, tmp_path / "cut", seeds=[0, 7]), [("checkpoint", 50), ("log", 125), ("checkpoint", 200)])
+    assert_same_run(tmp_path / "whole", tmp_path / "cut")
 
 
 def get_learner(algo):

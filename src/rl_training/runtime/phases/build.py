@@ -10,14 +10,16 @@ from typing import Any
 from rl_training.algorithms.learner import Learner
 from rl_training.config.blocks import CollectionConfig
 from rl_training.config.run import FinetuneConfig, RunConfig
+from rl_training.data.packing import row_layout
 from rl_training.data.processing import ProcessedDataset, RunData, in_memory
-from rl_training.data.replay_buffer import ReplayBuffer, Returns, replay_layout
+from rl_training.data.replay_buffer import ReplayBuffer, Returns
 from rl_training.data.returns import compute_returns_to_go
 from rl_training.data.spaces import Spaces
 from rl_training.data.transforms import Transforms
 from rl_training.envs.collector import Collector
 from rl_training.envs.environments import check_fits, infer_env_spaces, unused_range
 from rl_training.errors import ConfigError
+from rl_training.registry import get_spec
 from rl_training.runtime.batches.prefetch import PrefetchedBatches, dataset_batches
 from rl_training.runtime.execution.steps import GradientSteps
 from rl_training.runtime.phases.base import Phase, in_sequence
@@ -63,8 +65,16 @@ class PhaseBuilder:
         check_fits(self.spaces, own, env_id)
         if note := unused_range(self.spaces, own, env_id):
             self.reporter.note(note)
-        returns = None if prior is None else _returns(prior, config.algo_kwargs)
-        buffer = _buffer(self.learner, min(capacity, plan.env_steps), prior, returns)
+        shape, needs = (model.observation_dim, model.action_dim), get_spec(config.algo).needs
+        buffer = ReplayBuffer(
+            min(capacity, plan.env_steps),
+            *shape,
+            members=model.members,
+            device=model.device,
+            prior=None if prior is None else prior.replay_rows(row_layout(*shape, needs, timeouts=True)),
+            returns=_returns(config.algo_kwargs) if "returns_to_go" in needs else None,
+            next_actions="next_actions" in needs,
+        )
         collector = Collector(env_id, model.seeds, self.spaces, self.transforms)
         phase = OnlinePhase(self.learner, plan, schedules, buffer, collector, self.replay_dir, self.reporter.warn)
         phase.env_id = env_id
@@ -139,17 +149,6 @@ def _rhythm(config: CollectionConfig) -> UpdateRhythm:
     return UpdateRhythm(config.learning_starts, config.train_frequency, config.gradient_updates_per_step)
 
 
-def _returns(data: ProcessedDataset, kwargs: Any) -> Returns | None:
-    """The function that computes the returns of fresh episodes, as for the data; None if the data has none."""
-    if not any(name == "returns_to_go" for name, _ in data.layout.fields):
-        return None
+def _returns(kwargs: Any) -> Returns:
+    """The function that computes the returns of fresh episodes, as for the data."""
     return partial(compute_returns_to_go, gamma=kwargs.gamma, tail=kwargs.tail, failure_reward=kwargs.failure_reward)
-
-
-def _buffer(
-    learner: Learner[Any, Any], capacity: int, prior: ProcessedDataset | None, returns: Returns | None = None
-) -> ReplayBuffer:
-    model = learner.model
-    shape = (model.observation_dim, model.action_dim)
-    rows = prior.replay_rows(replay_layout(*shape, returns_to_go=returns is not None)) if prior else None
-    return ReplayBuffer(capacity, *shape, members=model.members, device=model.device, prior=rows, returns=returns)
