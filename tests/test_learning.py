@@ -17,6 +17,8 @@ BARS = {
     "xql/pendulum-mixture": -180.0,
     "td3_bc/pendulum": -250.0,
     "td3_bc/pendulum-mixture": -180.0,
+    "rebrac/pendulum": -200.0,
+    "rebrac/pendulum-mixture": -180.0,
     "cql/pendulum": -200.0,
     "cql/pendulum-mixture": -180.0,
     "cal_ql/pendulum": -200.0,

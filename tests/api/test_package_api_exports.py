@@ -10,6 +10,7 @@ NAMES = {
     "iql": ("IQL", "MLPIQLModel", ["iql_loss"]),
     "xql": ("XQL", "MLPIQLModel", ["xql_loss", "xql_value_loss", "gumbel_rescale_loss"]),
     "td3_bc": ("TD3BC", "MLPTD3Model", ["td3_bc_loss"]),
+    "rebrac": ("ReBRAC", "MLPTD3Model", ["rebrac_loss"]),
     "cql": ("CQL", "MLPSACModel", ["cql_loss"]),
     "cal_ql": ("CalQL", "MLPSACModel", ["cal_ql_loss"]),
     "fql": ("FQL", "MLPFQLModel", ["fql_loss"]),

@@ -5,6 +5,7 @@ from rl_training.algorithms.cql import CQL, cql_loss
 from rl_training.algorithms.fql import FQL, fql_loss
 from rl_training.algorithms.iql import IQL, iql_loss
 from rl_training.algorithms.learner import Learner, UpdateResult
+from rl_training.algorithms.rebrac import ReBRAC, rebrac_loss
 from rl_training.algorithms.redq import REDQ, redq_loss
 from rl_training.algorithms.rlpd import RLPD, rlpd_loss
 from rl_training.algorithms.sac import SAC, sac_loss
@@ -13,14 +14,15 @@ from rl_training.algorithms.td3_bc import TD3BC, td3_bc_loss
 from rl_training.algorithms.xql import XQL, gumbel_rescale_loss, xql_loss, xql_value_loss
 
 __all__ = ["BC", "CQL", "FQL", "IQL", "REDQ", "RLPD", "SAC", "TD3", "TD3BC", "XQL", "BCAlgorithm", "CQLAlgorithm", "CalQL"]
-__all__ += ["CalQLAlgorithm", "FQLAlgorithm", "IQLAlgorithm", "Learner", "REDQAlgorithm", "RLPDAlgorithm", "SACAlgorithm"]
-__all__ += ["TD3Algorithm", "TD3BCAlgorithm", "UpdateResult", "XQLAlgorithm", "bc_loss", "cal_ql_loss", "cql_loss"]
-__all__ += ["fql_loss", "gumbel_rescale_loss", "iql_loss", "redq_loss", "rlpd_loss", "sac_loss", "td3_bc_loss", "td3_loss"]
-__all__ += ["xql_loss", "xql_value_loss"]
+__all__ += ["CalQLAlgorithm", "FQLAlgorithm", "IQLAlgorithm", "Learner", "REDQAlgorithm", "RLPDAlgorithm", "ReBRAC"]
+__all__ += ["ReBRACAlgorithm", "SACAlgorithm", "TD3Algorithm", "TD3BCAlgorithm", "UpdateResult", "XQLAlgorithm", "bc_loss"]
+__all__ += ["cal_ql_loss", "cql_loss", "fql_loss", "gumbel_rescale_loss", "iql_loss", "rebrac_loss", "redq_loss", "rlpd_loss"]
+__all__ += ["sac_loss", "td3_bc_loss", "td3_loss", "xql_loss", "xql_value_loss"]
 BCAlgorithm = BC
 IQLAlgorithm = IQL
 XQLAlgorithm = XQL
 TD3BCAlgorithm = TD3BC
+ReBRACAlgorithm = ReBRAC
 CQLAlgorithm = CQL
 CalQLAlgorithm = CalQL
 FQLAlgorithm = FQL

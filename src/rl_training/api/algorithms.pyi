@@ -9,6 +9,7 @@ from rl_training.algorithms import (
     CQLAlgorithm,
     FQLAlgorithm,
     IQLAlgorithm,
+    ReBRACAlgorithm,
     REDQAlgorithm,
     RLPDAlgorithm,
     SACAlgorithm,
@@ -20,8 +21,8 @@ from rl_training.api.managed import DatasetLike, ManagedAlgorithm
 from rl_training.runtime.progress import Reporter
 
 __all__ = ["BC", "CQL", "FQL", "IQL", "REDQ", "RLPD", "SAC", "TD3", "TD3BC", "XQL", "BCAlgorithm", "CQLAlgorithm", "CalQL"]
-__all__ += ["CalQLAlgorithm", "FQLAlgorithm", "IQLAlgorithm", "REDQAlgorithm", "RLPDAlgorithm", "SACAlgorithm"]
-__all__ += ["TD3Algorithm", "TD3BCAlgorithm", "XQLAlgorithm"]
+__all__ += ["CalQLAlgorithm", "FQLAlgorithm", "IQLAlgorithm", "REDQAlgorithm", "RLPDAlgorithm", "ReBRAC", "ReBRACAlgorithm"]
+__all__ += ["SACAlgorithm", "TD3Algorithm", "TD3BCAlgorithm", "XQLAlgorithm"]
 
 class _RunConfig(TypedDict, total=False):
     engine: Literal["auto", "eager", "compile", "graph"]
@@ -147,6 +148,13 @@ class _TD3BCKwargs(TypedDict, total=False):
 
 class _TD3BCSettings(_TD3BCKwargs, _RunConfig, total=False): ...
 
+class _ReBRACKnobs(_TD3Knobs, total=False):
+    actor_bc_coef: float
+    critic_bc_coef: float
+    normalize_q: bool
+
+class _ReBRACSettings(_ReBRACKnobs, _TD3NetworkKnobs, _PurelyOfflineKwargs, _RewardKwargs, _RunConfig, total=False): ...
+
 class _SACKnobs(_CriticKnobs, total=False):
     temperature_learning_rate: float
     alpha: float | Literal["auto"]
@@ -228,6 +236,12 @@ class TD3BC(ManagedAlgorithm):
         self, env_id: str | None = None, *, dataset: DatasetLike | None = None, columns: Mapping[str, Any] | None = None,
         seed: int = 0, seeds: Sequence[int] | None = None, device: str = "auto", run_dir: str | Path | None = None,
         reporter: Reporter | None = None, **settings: Unpack[_TD3BCSettings]
+    ) -> None: ...
+class ReBRAC(ManagedAlgorithm):
+    def __init__(
+        self, env_id: str | None = None, *, dataset: DatasetLike | None = None, columns: Mapping[str, Any] | None = None,
+        seed: int = 0, seeds: Sequence[int] | None = None, device: str = "auto", run_dir: str | Path | None = None,
+        reporter: Reporter | None = None, **settings: Unpack[_ReBRACSettings]
     ) -> None: ...
 class CQL(ManagedAlgorithm):
     def __init__(

@@ -60,11 +60,16 @@ def _iql(shapes: Shapes) -> list[Update]:
     return [(*scored, *trained, shapes.policy(shapes.actions, "weights"))]
 
 
-def _td3(shapes: Shapes) -> list[Update]:
-    """Target policy, target critics, critics trained; when due, the policy trained through the first critic."""
+def _td3(shapes: Shapes, leading: int = 1) -> list[Update]:
+    """Target policy, target critics, critics trained; when due, the policy trained through the `leading` first critics."""
     critic = (shapes.policy(shapes.actions), shapes.critics(), shapes.critics("weights"))
-    actor = (shapes.policy(shapes.actions, "weights"), shapes.critics("inputs", stack=1))
+    actor = (shapes.policy(shapes.actions, "weights"), shapes.critics("inputs", stack=leading))
     return _delayed(critic, actor, shapes.kwargs.actor_interval)
+
+
+def _rebrac(shapes: Shapes) -> list[Update]:
+    """As TD3, but the policy is trained through all critics."""
+    return _td3(shapes, shapes.kwargs.num_critics)
 
 
 def _sac(shapes: Shapes) -> list[Update]:
@@ -99,6 +104,7 @@ PASSES: Final[Mapping[str, Callable[[Shapes], list[Update]]]] = MappingProxyType
         **dict.fromkeys(("iql", "xql"), _iql),
         **dict.fromkeys(("td3", "td3_bc"), _td3),
         **dict.fromkeys(("sac", "redq", "rlpd", "cql", "cal_ql"), _sac),
+        "rebrac": _rebrac,
         "fql": _fql,
     }
 )

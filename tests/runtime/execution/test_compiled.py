@@ -56,14 +56,14 @@ def operators(monkeypatch):
 
 
 def learner_of(algo, **kwargs):
-    data = synthetic(200, 5, 2)
+    data = synthetic(200, 5, 2, registry.get_spec(algo).needs)
     values = {"algo": algo, "env_id": "Pendulum-v1", "algo_kwargs": {"hidden_sizes": [16, 16], **kwargs}}
     learner = build_learner(algo, data.spaces, range(MEMBERS), torch.device("cpu"), make_config(values).algo_kwargs)
     rows = torch.from_numpy(data.rows[: MEMBERS * BATCH]).view(MEMBERS, BATCH, -1)
     return learner, rows, lambda rows, _prior: data.layout.batch(rows)
 
 
-DELAYED = ["td3_bc", "td3", "redq"]  # their policies are not due at every step
+DELAYED = ["td3_bc", "rebrac", "td3", "redq"]  # their policies are not due at every step
 LAUNCHES = {
     "iql": 1,
     "xql": 1,
