@@ -17,7 +17,6 @@ def main() -> None:
         reward={"scale": 0.1},
         num_critics=5,
         gradient_updates_per_step=5,
-        actor_interval=5,
         actor_learning_rate=1e-3,
         critic_learning_rate=1e-3,
         temperature_learning_rate=1e-3,

@@ -83,4 +83,4 @@ def test_metric_names():
 
 def test_a_step_passes_through_the_policy_and_nothing_else():
     shapes = Shapes(3, 2, make_config(run_values("bc", algo_kwargs={"batch_size": 8})).algo_kwargs)
-    assert updates_of("bc", shapes) == [(Pass(1, 3, 2, 8, "weights"),)]
+    assert updates_of("bc", shapes) == [(Pass(1, (3, 16, 16, 2), 8, "weights"),)]

@@ -9,11 +9,13 @@ from rl_training import algorithms
 from rl_training.algorithms import CQL, SAC, CQLAlgorithm, cql_loss, sac_loss
 from rl_training.algorithms.cql import importance_log_sum_exp
 from rl_training.algorithms.learner import Step
+from rl_training.config.loading import make_config
 from rl_training.errors import ConfigError
+from rl_training.experiment.registry import get_spec
 from rl_training.models import MLPSACModel
 from rl_training.rng import Draws
 from tests.contract import check_learner
-from tests.helpers import constant_sac_model, one_row, small_batch
+from tests.helpers import constant_sac_model, one_row, run_values, small_batch
 
 
 def test_log_sum_exp_of_a_constant_under_a_uniform_policy():
@@ -101,6 +103,78 @@ def test_max_target_backup_takes_the_best_of_the_drawn_actions():
     assert not torch.allclose(values, every[0])
 
 
+def test_the_authors_multiplier_starts_at_one_and_weighs_the_difference_alone():
+    """alpha' = 1 at first; penalty = sum (w d_j - gap), its slope -mean (w d_j - gap)."""
+    model, batch = MLPSACModel(3, 2, hidden_sizes=(8, 8)), small_batch(batch=40)
+    excess = 2.0 * penalty_by_hand(model, batch, 4).mean(-1)[0] - 1.5
+    knobs = {"cql_alpha": 2.0, "num_cql_samples": 4, "lagrange_gap": 1.5, "lagrange_form": "authors", "alpha": 0.1}
+    loss, metrics = cql_loss(model, batch, **knobs)
+    assert metrics["conservative_loss"].item() == pytest.approx(excess.sum().item(), rel=1e-4)
+    assert model.gradients(loss)["multiplier"][0, 0].item() == pytest.approx(-excess.mean().item(), rel=1e-4)
+
+
+def test_the_multiplier_has_its_own_rate():
+    """Adam's first step is the learning rate, whatever the gradient."""
+    for knobs, expected in (({}, 1e-2), ({"multiplier_learning_rate": 0.05}, 0.05)):
+        learner = CQL(MLPSACModel(3, 2, hidden_sizes=(8,)), lagrange_gap=-5.0, temperature_learning_rate=1e-2, **knobs)
+        learner.update(small_batch())
+        assert learner.state_dict()["temperature/log_multiplier"].item() == pytest.approx(1.0 + expected, rel=1e-4)
+
+
+def test_the_authors_best_action_is_each_critic_s_own():
+    model, batch = MLPSACModel(3, 2, hidden_sizes=(16,)), small_batch(batch=64)
+    draws = Draws.of_steps(model.seed_tensor, 0)
+    policy = model.policy(model.frozen, batch.next_observations)
+    values = {}
+    with torch.no_grad():
+        for form in ("max_of_min", "min_of_max"):
+            learner = CQL(model, max_target_backup=True, num_cql_samples=6, max_backup_form=form)
+            values[form] = learner.next_values(batch, policy, torch.ones(1, 1), Step(draws, ()))
+        actions, _ = policy.sample(draws.normals("next_actions", (6, 64, 2)))
+        q = model.q_values(model.target, batch.next_observations, actions)
+    assert torch.equal(values["min_of_max"], q.amax(2).amin(1))
+    assert torch.equal(values["max_of_min"], q.amin(1).amax(1))
+    assert not torch.equal(values["max_of_min"], values["min_of_max"])
+    with pytest.raises(ConfigError, match="`backup_entropy` needs one best action"):
+        CQL(model, max_target_backup=True, max_backup_form="min_of_max", backup_entropy=True)
+
+
+def test_version_two_scores_the_data_too_and_weighs_nothing():
+    model, batch = constant_sac_model((1.0, 3.0), (2.0, 5.0)), one_row(reward=0.5)
+    metrics = cql_loss(model, batch, min_q_version=2, num_cql_samples=4, cql_alpha=2.0)[1]
+    assert metrics["conservative_loss"].item() == pytest.approx(2.0 * 2 * math.log(13), rel=1e-5)  # log(13 e^q) - q twice
+
+
+def test_the_policy_clones_the_data_for_its_first_steps():
+    model, batch = MLPSACModel(3, 2, hidden_sizes=(8, 8)), small_batch(batch=40)
+    cloning, usual = (cql_loss(model, batch, step=step, bc_steps=3, alpha=0.5)[1] for step in (2, 3))
+    draws = Draws.of_steps(model.seed_tensor, 2)
+    policy = model.policy(model.frozen, batch.observations)
+    log_prob = policy.sample(draws.normals("actions", policy.mean.shape[1:]))[1]
+    expected = (0.5 * log_prob - policy.log_prob(batch.actions)).mean()
+    assert cloning["actor_loss"].item() == pytest.approx(expected.item(), rel=1e-5)
+    plain = cql_loss(model, batch, step=3, alpha=0.5)[1]
+    assert usual["actor_loss"].item() == plain["actor_loss"].item()
+
+
+def test_cloning_first_is_the_same_compiled(tmp_path):
+    states = []
+    for engine in ("eager", "compile"):
+        kwargs = {"bc_steps": 15, "num_cql_samples": 2}
+        config = make_config(run_values("cql", engine=engine, algo_kwargs=kwargs))
+        states.append(get_spec("cql").train()(config, tmp_path / engine).learner.state_dict())
+    for name, value in states[0].items():
+        assert torch.allclose(value, states[1][name], rtol=1e-3, atol=1e-4), name
+
+
+def test_log_prob_of_given_actions_is_that_of_the_sample():
+    policy = MLPSACModel(3, 2, hidden_sizes=(8,))
+    distribution = policy.policy(policy.frozen, torch.ones(1, 6, 3))
+    actions, log_prob = distribution.sample(Draws.of_steps(policy.seed_tensor, 0).normals("x", (6, 2)))
+    assert torch.allclose(distribution.log_prob(actions), log_prob, rtol=1e-4, atol=1e-4)
+    assert torch.isfinite(distribution.log_prob(torch.ones(1, 6, 2))).all()
+
+
 def test_the_multiplier_by_hand_and_on_both_critics():
     """alpha' = e at first; penalty = e alpha_cql sum (d_j - gap), its own slope -e alpha_cql mean (d_j - gap)."""
     model, batch = MLPSACModel(3, 2, hidden_sizes=(8, 8)), small_batch(batch=40)
@@ -109,11 +183,11 @@ def test_the_multiplier_by_hand_and_on_both_critics():
     loss, metrics = cql_loss(model, batch, cql_alpha=2.0, num_cql_samples=4, lagrange_gap=1.5, alpha=0.1)
     excess = 2.0 * (difference - 1.5)
     assert metrics["conservative_loss"].item() == pytest.approx(math.e * excess.sum().item(), rel=1e-4)
-    slope = model.gradients(loss)["temperature"]
-    assert slope[0, 16].item() == pytest.approx(-math.e * excess.mean().item(), rel=1e-4)
-    assert slope[0, 0].item() == 0.0
+    slopes = model.gradients(loss)
+    assert slopes["multiplier"][0, 0].item() == pytest.approx(-math.e * excess.mean().item(), rel=1e-4)
+    assert slopes["temperature"][0, 0].item() == 0.0
     learner = CQL(model, lagrange_gap=1.5, alpha=0.1)
-    assert "temperature" in learner.due_groups(0)
+    assert set(learner.due_groups(0)) == {"critic", "actor", "multiplier"}
     learner.update(batch)
     assert learner.state_dict()["temperature/log_multiplier"].item() != 1.0
     assert learner.state_dict()["temperature/log_alpha"].item() == 0.0

@@ -150,3 +150,10 @@ def test_contract():
 def test_metric_names():
     names = "value_loss critic_loss actor_loss q_mean v_mean advantage_mean weight_mean"
     assert set(algorithms.IQL.metric_names) == set(names.split())
+
+
+def test_a_deterministic_policy_is_drawn_to_the_data_by_weighted_squared_distance():
+    model, batch = MLPIQLModel(3, 2, hidden_sizes=(8,), policy="deterministic"), small_batch()
+    metrics = iql_loss(model, batch, beta=0.0)[1]
+    distance = (model.mean_actions(model.frozen, batch.observations) - batch.actions).square().sum(-1)
+    assert metrics["actor_loss"].item() == pytest.approx(distance.mean().item(), rel=1e-5)

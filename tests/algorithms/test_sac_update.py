@@ -130,3 +130,12 @@ def test_contract():
 
 def test_metric_names():
     assert set(algorithms.SAC.metric_names) == {"critic_loss", "actor_loss", "alpha", "alpha_loss", "entropy", "q_mean"}
+
+
+def test_the_temperature_starts_where_it_is_told_and_aims_at_a_multiple_of_the_dimensions():
+    learner = SAC(MLPSACModel(3, 2, hidden_sizes=(8,), initial_alpha=0.2), target_entropy_multiplier=0.5)
+    assert learner.alpha().item() == pytest.approx(0.2)
+    assert learner.target_entropy == -1.0
+    assert SAC(MLPSACModel(3, 2, hidden_sizes=(8,)), target_entropy=-7.0).target_entropy == -7.0
+    with pytest.raises(ConfigError, match="`initial_alpha` = 0.0 is not legal: must be a number > 0.0"):
+        MLPSACModel(3, 2, initial_alpha=0.0)

@@ -21,6 +21,7 @@ VALUES = {
     "critic_learning_rate": (3e-4, 1e-2),
     "value_learning_rate": (3e-4, 1e-2),
     "temperature_learning_rate": (3e-4, 1e-2),
+    "multiplier_learning_rate": (3e-4, 1e-2),
     "max_grad_norm": (0.01, 0.1),
     "expectile": (0.6, 0.9),
     "beta": (0.5, 5.0),
@@ -28,6 +29,7 @@ VALUES = {
     "loss_temperature": (0.5, 2.0),
     "max_value_diff_exp": (0.1, 0.7),
     "target_entropy": (-9.0, 9.0),
+    "target_entropy_multiplier": (0.5, 9.0),
     "cql_alpha": (0.5, 5.0),
     "cql_temperature": (0.5, 2.0),
     "lagrange_gap": (-9.0, 9.0),
@@ -42,6 +44,9 @@ VALUES = {
 BESIDE = {  # what a knob needs beside it to do anything
     ("xql", "expectile"): {"vanilla_value_loss": True},
     ("rlpd", "target_entropy"): {"alpha": "auto"},
+    ("rlpd", "target_entropy_multiplier"): {"alpha": "auto"},
+    ("cql", "multiplier_learning_rate"): {"lagrange_gap": 1.0},
+    ("cal_ql", "multiplier_learning_rate"): {"lagrange_gap": 1.0},
     ("rlpd", "temperature_learning_rate"): {"alpha": "auto"},
 }
 CASES = [(algo, knob) for algo in registry.names() for knob in make_learner(algo).knobs_type.sweepable()]

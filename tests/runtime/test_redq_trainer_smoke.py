@@ -1,4 +1,4 @@
-"""A short run of REDQ's trainer: several updates per environment step, the policy once per interval."""
+"""A short run of REDQ's trainer: several updates per environment step, the policy once per round."""
 
 import pytest
 
@@ -20,7 +20,7 @@ def test_a_short_run_leaves_checkpoints_metrics_and_an_evaluation(tmp_path):
 def test_the_published_defaults():
     kwargs = make_config({"algo": "redq", "env_id": "Pendulum-v1"}).algo_kwargs
     assert (kwargs.num_critics, kwargs.subset_size, kwargs.gradient_updates_per_step) == (10, 2, 20)
-    assert (kwargs.actor_interval, kwargs.learning_starts, kwargs.hidden_sizes) == (20, 5000, (256, 256))
+    assert (kwargs.actor_interval, kwargs.learning_starts, kwargs.hidden_sizes) == (None, 5000, (256, 256))
 
 
 def test_a_subset_larger_than_the_ensemble_is_refused():

@@ -53,7 +53,6 @@ def test_the_paper_s_setting_trains(tmp_path):
         "num_critics": 10,
         "critic_layer_norm": True,
         "gradient_updates_per_step": 20,
-        "actor_interval": 20,
         "alpha": "auto",
         "offline_pretrain_updates": 0,
     }

@@ -4,10 +4,14 @@ SAC whose critics are pushed down on actions outside the data and up on those in
 estimated by importance sampling (appendix F) from three sources: uniform actions, the policy at s, and the policy at s'. All
 are evaluated at s; evaluating the third at s' is a common bug. As in the authors' code, the sum is not divided by the number
 of samples. The target leaves out the entropy unless `backup_entropy` is set.
+
+Where JaxCQL and CORL differ from the authors' code, the defaults follow them and an option has the authors' form: the weight
+learned to hold a gap (`lagrange_form`), the best of several next actions (`max_backup_form`). `min_q_version: 2` estimates
+the log-sum-exp without importance sampling, and `bc_steps` clones the data first.
 """
 
 from math import log
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -50,6 +54,27 @@ class CQL(SAC):
     knobs: CQLKnobs
     metric_names: ClassVar[tuple[str, ...]] = (*SAC.metric_names, "conservative_loss")
 
+    @property
+    def critic_groups(self) -> tuple[str, ...]:
+        """The groups that every step trains: the critics, and a learned weight of their penalty."""
+        return ("critic", "multiplier") if self.knobs.trains_multiplier else ("critic",)
+
+    def stage(self, step: int) -> str:
+        """Return `cloning` for the first `bc_steps` steps."""
+        return "cloning" if step < self.knobs.bc_steps else ""
+
+    def aggregate(self, q: Tensor, *, purpose: Literal["target", "actor"], step: Step) -> Tensor:
+        """Return the minimum over critics; for the target, the authors' form takes each critic's best action first."""
+        if purpose == "target" and self.knobs.max_backup_form == "min_of_max":
+            q = q.amax(2, keepdim=True)
+        return super().aggregate(q, purpose=purpose, step=step)
+
+    def policy_goal(self, batch: Batch, policy: TanhGaussian, actions: Tensor, step: Step) -> Tensor:
+        """Return the critics' value of the policy's actions; while cloning, the log-probability of the data's actions."""
+        if step.stage == "cloning":
+            return policy.log_prob(batch.actions)
+        return super().policy_goal(batch, policy, actions, step)
+
     def critic_loss(self, batch: Batch, target: Tensor, next_policy: TanhGaussian, step: Step) -> tuple[Tensor, Metrics]:
         """Return squared error plus penalty, (members,); data and sampled actions are evaluated in one product."""
         samples = self.knobs.num_cql_samples
@@ -59,7 +84,10 @@ class CQL(SAC):
         q_data, q_uniform, q_policy = torch.split_with_sizes(q, (1, samples, 2 * samples), dim=2)
         q_data = q_data.squeeze(2)
         q_policy, metrics = self.policy_values(q_policy, batch)
-        everywhere = importance_log_sum_exp(torch.cat((q_uniform, q_policy), dim=2), log_density, self.knobs.cql_temperature)
+        sampled = torch.cat((q_uniform, q_policy), dim=2)
+        if self.knobs.min_q_version == 2:
+            sampled, log_density = torch.cat((sampled, q_data.unsqueeze(2)), dim=2), torch.zeros_like(log_density[:, :1])
+        everywhere = importance_log_sum_exp(sampled, log_density, self.knobs.cql_temperature)
         difference = clipped(everywhere - q_data, self.knobs.cql_clip_diff_min, self.knobs.cql_clip_diff_max)
         penalty, dual = self.weighted_penalty(difference.mean(-1))
         loss = td_loss(q_data, target) + penalty
@@ -88,7 +116,11 @@ class CQL(SAC):
         if knobs.lagrange_gap is None:
             total = difference.sum(1)
             return per_member(knobs.cql_alpha, total) * total, torch.zeros_like(total)
+        log_multiplier = self.model.log_multiplier(self.model.online)
         excess = knobs.cql_alpha * (difference - knobs.lagrange_gap)
-        multiplier = self.model.log_multiplier(self.model.online).exp().clamp(max=MAX_MULTIPLIER)
+        if knobs.lagrange_form == "authors":
+            excess = knobs.cql_alpha * difference - knobs.lagrange_gap
+            log_multiplier = log_multiplier - 1.0  # the parameter starts at 1, the authors' at 0
+        multiplier = log_multiplier.exp().clamp(max=MAX_MULTIPLIER)
         # the weight grows while the gap, averaged over all critics, exceeds `lagrange_gap`
         return multiplier.detach() * excess.sum(1), -multiplier * excess.detach().mean(1)

@@ -39,6 +39,19 @@ class Step:
     draws: Draws  # the random numbers of the step
     due: Collection[str]  # the groups that will be trained; the others need no gradient
     report: bool = True  # whether the metrics will be read
+    stage: str = ""  # which of its losses an algorithm uses; see `Learner.stage`
+
+
+@dataclass(frozen=True, slots=True)
+class Rounds:
+    """How gradient steps are grouped: rounds of `length` of them from step `first` on; by default each step is a round."""
+
+    first: int = 0
+    length: int = 1
+
+    def ends(self, step: int) -> bool:
+        """Return whether a step is the last of its round."""
+        return (step - self.first + 1) % self.length == 0
 
 
 def gradients_if(wanted: bool) -> AbstractContextManager[object]:
@@ -56,6 +69,12 @@ def solo_shapes(metrics: Metrics) -> Metrics:
     return {name: value[0] if len(value) == 1 else value for name, value in summarize(metrics).items()}
 
 
+def with_later_counts(state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    """Return a state with the count of CQL's multiplier, which was trained with the temperature in the first version."""
+    temperature, multiplier = "adam/count/temperature", "adam/count/multiplier"
+    return {multiplier: state[temperature], **state} if temperature in state else state
+
+
 class Learner(ABC, Generic[ModelT, KnobsT]):
     """Takes gradient steps: all losses at the parameters from before the step, one backward pass, Adam, then target updates.
 
@@ -71,6 +90,7 @@ class Learner(ABC, Generic[ModelT, KnobsT]):
         self.member_knobs = [dict(own) for own in member_knobs] or [{} for _ in model.seeds]
         self.knobs: KnobsT = swept_knobs(self.knobs_type, knobs, self.member_knobs, model.members, model.device)
         self.step = 0
+        self.rounds = Rounds()  # set by what takes the steps, since only it knows how they are grouped
 
     @cached_property
     def optimizer(self) -> GroupedAdam:
@@ -88,9 +108,8 @@ class Learner(ABC, Generic[ModelT, KnobsT]):
         return self.knobs.tau if isinstance(self.knobs, CriticKnobs) else 1.0  # without critics there are no targets
 
     def _options(self, group: str) -> GroupOptions:
-        """How a group is trained; its learning rate is the knob `<group>_learning_rate`."""
-        rate: float = getattr(self.knobs, f"{group}_learning_rate")
-        return GroupOptions(rate, max_grad_norm=self.knobs.max_grad_norm)
+        """How a group is trained."""
+        return GroupOptions(self.knobs.learning_rate(group), max_grad_norm=self.knobs.max_grad_norm)
 
     @abstractmethod
     def loss(self, batch: Batch, step: Step) -> tuple[Tensor, Metrics]:
@@ -104,10 +123,20 @@ class Learner(ABC, Generic[ModelT, KnobsT]):
         with self.model.dropping(step.draws):
             return self.loss(batch, step)
 
-    def due_groups(self, step: int) -> Collection[str]:
-        """Return the groups trained at a step; all of them unless an algorithm delays some."""
-        del step
+    @property
+    def learned_groups(self) -> Collection[str]:
+        """The groups that are trained at all."""
         return self.model.trained.groups
+
+    def stage(self, step: int) -> str:
+        """Return the stage of a step, for an algorithm whose losses change during a run; a compiled step has only one."""
+        del step
+        return ""
+
+    def due_groups(self, step: int) -> Collection[str]:
+        """Return the groups trained at a step; all that are trained at all unless an algorithm delays some."""
+        del step
+        return self.learned_groups
 
     def targets_due(self, step: int) -> bool:
         """Return whether the targets are updated at a step; always, if there are any, unless an algorithm delays them."""
@@ -119,7 +148,7 @@ class Learner(ABC, Generic[ModelT, KnobsT]):
     ) -> Metrics:
         """Take one gradient step on a batch with a members axis; return metrics (members, ...)."""
         due = self.due_groups(self.step)
-        loss, metrics = self.training_loss(batch, Step(draws, due, report))
+        loss, metrics = self.training_loss(batch, Step(draws, due, report, self.stage(self.step)))
         self.apply(self.gradients(loss, due), due, rates if rates is not None else dict.fromkeys(due, 1.0))
         return metrics
 
@@ -150,7 +179,8 @@ class Learner(ABC, Generic[ModelT, KnobsT]):
         """Return the loss with every group due, and its metrics, with the random numbers of a step; without side effects."""
         draws = Draws.of_steps(self.model.seed_tensor, step)
         groups = self.model.trained.groups
-        loss, metrics = self.training_loss(batch.with_members(self.model.members), Step(draws, groups))
+        given = Step(draws, groups, stage=self.stage(step))
+        loss, metrics = self.training_loss(batch.with_members(self.model.members), given)
         return loss, solo_shapes(metrics)
 
     def act(self, observations: Tensor, *, deterministic: bool = True, step: int = 0) -> Tensor:
@@ -193,7 +223,7 @@ class Learner(ABC, Generic[ModelT, KnobsT]):
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Copy a state into the allocated buffers; names and shapes must match exactly."""
-        expected = self.state_dict()
+        expected, state = self.state_dict(), with_later_counts(state)
         for name in sorted({*expected, *state}):
             if name not in state:
                 raise CheckpointError(f"tensor `{name}` is missing from the checkpoint")

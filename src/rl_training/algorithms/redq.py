@@ -2,7 +2,7 @@
 
 SAC with N critics: the target is the minimum over a random subset of M of them, drawn anew for every update, and the policy
 maximises the mean of all N. That keeps the bias small enough for many updates per environment step; the policy is updated
-once per `actor_interval` updates. The number of updates per environment step is handled by the trainer.
+once per round of them, with the last. The number of updates per environment step is handled by the trainer.
 """
 
 from typing import Any, ClassVar, Literal

@@ -1,7 +1,7 @@
 """RL with prior data (Ball, Smith, Kostrikov, Levine: "Efficient online reinforcement learning with offline data", 2023).
 
 Online SAC whose batches hold a fixed share of prior data. The learner is REDQ's: an ensemble of critics, a random subset of
-them in the target, the mean of all for the policy, which is updated once per `actor_interval` updates. What makes it RLPD are
+them in the target, the mean of all for the policy, which is updated once per round of updates. What makes it RLPD are
 its batches (`runtime/batches/replay.py`): each, also with many updates per environment step, has exactly
 `round(offline_batch_ratio * batch_size)` prior rows. Options: LayerNorm critics and the ensemble size (of the model),
 `alpha: auto` (as in the paper; fixed by default), `backup_entropy`, `offline_pretrain_updates` (the paper has none). Left

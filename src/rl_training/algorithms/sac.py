@@ -43,11 +43,22 @@ class SAC(Learner[MLPSACModel, SACKnobs]):
     knobs_type: ClassVar[type[SACKnobs]] = SACKnobs
     metric_names: ClassVar[tuple[str, ...]] = ("critic_loss", "actor_loss", "alpha", "alpha_loss", "entropy", "q_mean")
 
+    @property
+    def critic_groups(self) -> tuple[str, ...]:
+        """The groups that every step trains."""
+        return ("critic",)
+
+    @property
+    def learned_groups(self) -> Collection[str]:
+        """Critics, policy, and a learned temperature."""
+        policy = ("actor", "temperature") if self.knobs.trains_alpha else ("actor",)
+        return (*self.critic_groups, *policy)
+
     def due_groups(self, step: int) -> Collection[str]:
-        """Return the critics always, policy and temperature every `actor_interval` steps."""
-        if (step + 1) % self.knobs.actor_interval != 0:
-            return ("critic",)
-        return ("critic", "actor", "temperature") if self.knobs.trains_temperature else ("critic", "actor")
+        """Return the critics always, the others every `actor_interval` steps, or with the last update of each round."""
+        interval = self.knobs.actor_interval
+        due = self.rounds.ends(step) if interval is None else (step + 1) % interval == 0
+        return self.learned_groups if due else self.critic_groups
 
     def loss(self, batch: Batch, step: Step) -> tuple[Tensor, Metrics]:
         """Return the sum of critic, actor and temperature losses over members, and metrics (members, ...)."""
@@ -63,6 +74,12 @@ class SAC(Learner[MLPSACModel, SACKnobs]):
             loss = loss + actor if train_actor else loss
             metrics |= actor_metrics
         return loss.sum(), metrics
+
+    @property
+    def target_entropy(self) -> Knob:
+        """The entropy at which a learned temperature holds the policy."""
+        entropy = self.knobs.target_entropy
+        return -self.knobs.target_entropy_multiplier * self.model.action_dim if entropy is None else entropy
 
     def alpha(self) -> Tensor:
         """Return the temperature without gradient, (members, 1)."""
@@ -97,13 +114,10 @@ class SAC(Learner[MLPSACModel, SACKnobs]):
         model = self.model
         policy = model.policy(model.online, batch.observations)
         actions, log_prob = policy.sample(step.draws.normals("actions", policy.mean.shape[1:]))
-        q = self.aggregate(model.q_values(model.frozen, batch.observations, actions), purpose="actor", step=step)
-        actor = actor_loss(alpha, log_prob, q)
+        actor = actor_loss(alpha, log_prob, self.policy_goal(batch, policy, actions, step))
         temperature = torch.zeros_like(actor)
         if self.knobs.trains_alpha:
-            entropy = self.knobs.target_entropy
-            wanted = float(-model.action_dim) if entropy is None else entropy
-            temperature = temperature_loss(model.log_alpha(model.online), log_prob, wanted)
+            temperature = temperature_loss(model.log_alpha(model.online), log_prob, self.target_entropy)
         metrics = {
             "actor_loss": actor.detach(),
             "alpha": alpha.squeeze(1),
@@ -111,3 +125,9 @@ class SAC(Learner[MLPSACModel, SACKnobs]):
             "entropy": -log_prob.detach(),
         }
         return actor + temperature, metrics
+
+    def policy_goal(self, batch: Batch, policy: TanhGaussian, actions: Tensor, step: Step) -> Tensor:
+        """Return what the policy raises besides its entropy: the critics' value of its actions, (members, batch)."""
+        del policy
+        q = self.model.q_values(self.model.frozen, batch.observations, actions)
+        return self.aggregate(q, purpose="actor", step=step)

@@ -159,19 +159,26 @@ class _SACKnobs(_CriticKnobs, total=False):
     temperature_learning_rate: float
     alpha: float | Literal["auto"]
     target_entropy: float | None
+    target_entropy_multiplier: float
     backup_entropy: bool
-    actor_interval: int
+    actor_interval: int | None
 
 class _CQLKnobs(_SACKnobs, total=False):
+    multiplier_learning_rate: float | None
     cql_alpha: float
     num_cql_samples: int
     cql_temperature: float
     lagrange_gap: float | None
+    lagrange_form: Literal["jaxcql", "authors"]
     max_target_backup: bool
+    max_backup_form: Literal["max_of_min", "min_of_max"]
+    min_q_version: Literal[2, 3]
+    bc_steps: int
     cql_clip_diff_min: float | None
     cql_clip_diff_max: float | None
 
 class _SACNetworkKnobs(_CriticNetworkKnobs, total=False):
+    initial_alpha: float
     log_std_range: Sequence[float]
     log_std_offset: float
 

@@ -12,6 +12,7 @@ import torch
 from pydantic import Field
 
 import rl_training
+from rl_training.algorithms.learner import Rounds
 from rl_training.bench.against import TWINS, Rival, check_comparable
 from rl_training.bench.ceilings import copying, products, traffic_bytes
 from rl_training.bench.kernels import kernels_per_step
@@ -105,7 +106,7 @@ def bench_steps(
     learner = build_learner(config.algo, data.spaces, config.member_seeds, device, config.algo_kwargs)
     prior = spec.online and spec.takes_data
     batches = DatasetBatches(data, learner.model.seed_tensor, config.algo_kwargs.batch_size, device, prior=prior)
-    steps = GradientSteps(learner, batches)
+    steps = GradientSteps(learner, batches, Rounds(length=config.algo_kwargs.round_length))
     executor = Executor(resolve_execution(config, learner, None, _MANY_STEPS), warn)
     steps.execute_with(executor)
     return steps, executor

@@ -78,7 +78,7 @@ def _sac(shapes: Shapes) -> list[Update]:
     target = (shapes.policy(outputs), shapes.critics(rows=knobs.backup_actions))
     critic = (*target, shapes.critics("weights", rows=knobs.rows_per_transition))
     actor = (shapes.policy(outputs, "weights"), shapes.critics("inputs"))
-    return _delayed(critic, actor, knobs.actor_interval)
+    return _delayed(critic, actor, knobs.actor_interval or knobs.round_length)
 
 
 def _fql(shapes: Shapes) -> list[Update]:

@@ -159,5 +159,5 @@ def _legal_range(owner: type[BaseModel] | None, path: tuple[int | str, ...]) -> 
     ]
     if not limits:
         return ""
-    kind = "an integer" if field.annotation is int else "a number"
+    kind = "an integer" if int in (field.annotation, *getattr(field.annotation, "__args__", ())) else "a number"
     return f"must be {kind} {' and '.join(limits)}"

@@ -224,6 +224,11 @@ class AlgorithmKwargs(StrictModel):
         return self
 
     @property
+    def round_length(self) -> int:
+        """Gradient steps of one round of updates; offline each is a round."""
+        return 1
+
+    @property
     def reward_transform(self) -> RewardConfig:
         """How rewards are transformed; an algorithm that learns without rewards leaves them unchanged."""
         return RewardConfig(normalize=False)
@@ -281,6 +286,11 @@ class CollectionConfig(StrictModel):
 
 class OnlineKwargs(CollectionConfig, RewardKwargs):
     """Settings of the algorithms that learn in an environment."""
+
+    @property
+    def round_length(self) -> int:
+        """Gradient steps of one round of updates."""
+        return self.gradient_updates_per_step
 
 
 def _without_data(reward: RewardConfig) -> RewardConfig:

@@ -59,6 +59,7 @@ class GroupSchedules(StrictModel):
     critic: Schedule = "constant"
     value: Schedule = "constant"
     temperature: Schedule = "constant"
+    multiplier: Schedule = "constant"
 
 
 def _for_all_groups(value: Any) -> Any:

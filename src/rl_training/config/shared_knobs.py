@@ -42,6 +42,11 @@ class LearnerKnobs(StrictModel):
         ]
         return [name for name in numbers if name not in cls.data_knobs]
 
+    def learning_rate(self, group: str) -> float:
+        """Return the step size of a group of parameters: the knob of its name."""
+        rate: float = getattr(self, f"{group}_learning_rate")
+        return rate
+
     @property
     def idle(self) -> dict[str, str]:
         """Knobs that have no effect given the other values, each with the reason."""

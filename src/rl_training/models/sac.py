@@ -10,9 +10,10 @@ from torch.nn.functional import softplus
 
 from rl_training.config.algorithms.sac import SACNetworkKnobs
 from rl_training.models.base import CriticModel, Parameters
-from rl_training.models.initializers import ones, zeros
+from rl_training.models.initializers import constant, ones
 from rl_training.models.parameters import ParameterSpec, Segment
 
+LARGEST_ACTION = 0.99999  # the density of a squashed policy is unbounded at the bounds
 _HALF_LOG_TWO_PI = 0.5 * log(2.0 * pi)
 
 
@@ -56,17 +57,26 @@ class TanhGaussian:
         actions, log_prob = _TanhSample.apply(mean, log_std, noise)  # type: ignore[no-untyped-call]
         return actions, log_prob
 
+    def log_prob(self, actions: Tensor) -> Tensor:
+        """Return log pi(a | s), (members, batch), of given actions, moved inside the open bounds where they are on them."""
+        inside = actions.clamp(-LARGEST_ACTION, LARGEST_ACTION)
+        u = inside.atanh()
+        squashing = (1.0 - inside.square()).log()
+        normal = 0.5 * ((u - self.mean) / self.log_std.exp()).square() + self.log_std + squashing
+        return -normal.sum(-1) - actions.shape[-1] * _HALF_LOG_TWO_PI
+
     def mode(self) -> Tensor:
         """Return the deterministic action tanh(mean)."""
         return self.mean.tanh()
 
 
 class MLPSACModel(CriticModel):
-    """Critics Q(s, a) with targets, a tanh-Gaussian policy, and the dual variables in the group `temperature`.
+    """Critics Q(s, a) with targets, a tanh-Gaussian policy, and two dual variables, each a group of its own.
 
-    `temperature/log_alpha` is the log of SAC's temperature and starts at 0; `temperature/log_multiplier` is the log of CQL's
-    Lagrange multiplier and starts at 1. One that an algorithm does not train never changes. The log standard deviation is a
-    function of the state plus `log_std_offset`, clipped to `log_std_range`.
+    `temperature/log_alpha` is the log of SAC's temperature and starts at that of `initial_alpha`;
+    `temperature/log_multiplier` is the log of CQL's Lagrange multiplier and starts at 1. One that an algorithm does not
+    train never changes. The log standard deviation is a function of the state plus `log_std_offset`, clipped to
+    `log_std_range`.
     """
 
     knobs_type = SACNetworkKnobs
@@ -77,11 +87,10 @@ class MLPSACModel(CriticModel):
         self.num_critics = shape.num_critics
         self._log_std_range, self._log_std_offset = shape.log_std_range, shape.log_std_offset
         self._critic, self._actor = self._make_critic(shape), self._make_actor(shape, 2 * self.action_dim)
-        log_alpha = ParameterSpec("temperature/log_alpha", (1,), zeros)
+        log_alpha = ParameterSpec("temperature/log_alpha", (1,), constant(log(shape.initial_alpha)))
         log_multiplier = ParameterSpec("temperature/log_multiplier", (1,), ones)
-        duals = Segment("temperature", "temperature", (log_alpha, log_multiplier))
-        self._multiplier_column = duals.offsets[1]
-        return [self._critic.parameters, self._actor.parameters, duals]
+        duals = Segment("temperature", "temperature", (log_alpha,)), Segment("multiplier", "multiplier", (log_multiplier,))
+        return [self._critic.parameters, self._actor.parameters, *duals]
 
     def policy(self, parameters: Parameters, observations: Tensor) -> TanhGaussian:
         """Return the policy at observations (members, batch, dim)."""
@@ -96,7 +105,7 @@ class MLPSACModel(CriticModel):
 
     def log_multiplier(self, parameters: Parameters) -> Tensor:
         """Return the log of the Lagrange multiplier, (members,)."""
-        return parameters["temperature"].columns[:, self._multiplier_column]
+        return parameters["multiplier"].columns[:, 0]
 
     def act(self, observations: Tensor, noise: Tensor | None = None) -> Tensor:
         """Return actions in (-1, 1): tanh of the mean, or a sample."""

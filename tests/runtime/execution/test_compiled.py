@@ -55,9 +55,13 @@ def operators(monkeypatch):
     monkeypatch.setattr(mlp_ops, "recorded_plainly", lambda _device: False)
 
 
+OWN = {"redq": {"actor_interval": 20}}  # otherwise its policy is delayed only where there are rounds
+
+
 def learner_of(algo, **kwargs):
     data = synthetic(200, 5, 2, registry.get_spec(algo).needs)
-    values = {"algo": algo, "env_id": "Pendulum-v1", "algo_kwargs": {"hidden_sizes": [16, 16], **kwargs}}
+    values = {"algo": algo, "env_id": "Pendulum-v1"}
+    values["algo_kwargs"] = {"hidden_sizes": [16, 16], **OWN.get(algo, {}), **kwargs}
     learner = build_learner(algo, data.spaces, range(MEMBERS), torch.device("cpu"), make_config(values).algo_kwargs)
     rows = torch.from_numpy(data.rows[: MEMBERS * BATCH]).view(MEMBERS, BATCH, -1)
     return learner, rows, lambda rows, _prior: data.layout.batch(rows)

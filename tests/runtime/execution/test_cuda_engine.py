@@ -6,13 +6,14 @@ import torch
 from rl_training import registry
 from rl_training.bench.measure import bench_steps, synthetic
 from rl_training.config.loading import make_config
+from rl_training.data.processing import process_dataset
+from rl_training.data.row_view import RowView
 from rl_training.envs.recipes import make_dataset
 from rl_training.models.mlp import operators as mlp_ops
 from rl_training.models.mlp.network import StackedMLP
 from rl_training.rng import bits, normals, uniforms
 from rl_training.runtime.execution.compiled import _drawing
 from rl_training.runtime.execution.mode import applied
-from rl_training.runtime.offline_data import process_offline_dataset
 from tests.helpers import Cut, CutAt, assert_same_run, tiny_run
 from tests.models.mlp import operators_on_the_cpu  # noqa: F401 - registers them
 
@@ -96,7 +97,7 @@ def parameters(algo, mode, steps, data, nudge=0.0, **changes):
     [*((algo, "float32") for algo in registry.names()), ("iql", "tf32"), ("iql", "bf16"), ("cql", "tf32"), ("redq", "bf16")],
 )
 def test_a_graph_is_its_function_bit_for_bit(algo, precision):
-    data = synthetic(20_000, 11, 3)
+    data = synthetic(20_000, 11, 3, registry.get_spec(algo).needs)
     plain, graph = (parameters(algo, mode, 1000, data, precision=precision) for mode in ("compile", "graph"))
     assert torch.isfinite(graph).all()
     assert torch.equal(plain, graph)
@@ -106,7 +107,8 @@ def test_a_graph_is_its_function_bit_for_bit(algo, precision):
 def test_compiled_and_eager_agree(algo):
     """To 1e-5 after 10 steps. After 1,000 a last digit has grown: no more than when eager starts one digit off."""
     config = make_config({"algo": "cal_ql", "env_id": "Pendulum-v1", "algo_kwargs": {"dataset": {"kind": "scripted"}}})
-    data = process_offline_dataset(make_dataset("Pendulum-v1", config.algo_kwargs.dataset[0]), config)
+    view = RowView(make_dataset("Pendulum-v1", config.algo_kwargs.dataset[0]))
+    data = process_dataset(view, config.algo_kwargs, view.dataset.spaces, needs=registry.get_spec(algo).needs)
 
     def apart(first, second):
         return ((first - second).norm() / first.norm()).item()

@@ -14,8 +14,9 @@ class REDQKnobs(SACKnobs):
 
     subset_size: int = Field(2, ge=1)
     """Critics, redrawn for every update, whose minimum is the target."""
-    actor_interval: int = Field(20, ge=1)
-    """Gradient steps per update of policy and temperature."""
+    actor_interval: int | None = Field(None, ge=1)
+    """Gradient steps per update of policy and temperature; null, as in the paper: one update per round, with its last
+    gradient step."""
 
 
 class REDQNetworkKnobs(SACNetworkKnobs):

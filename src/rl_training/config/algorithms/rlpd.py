@@ -13,8 +13,9 @@ class RLPDKnobs(REDQKnobs):
 
     alpha: Alpha = 0.1
     """Entropy temperature: a fixed number, or `auto` to hold the policy's entropy at the target (the paper's choice)."""
-    actor_interval: int = Field(1, ge=1)
-    """Gradient steps per update of policy and temperature."""
+    actor_interval: int | None = Field(None, ge=1)
+    """Gradient steps per update of policy and temperature; null, as in the paper: one update per round, with its last
+    gradient step, and one per gradient step of the pretraining."""
 
 
 class RLPDKwargs(RLPDKnobs, SACNetworkKnobs, OnlineKwargs, OfflineKwargs):

@@ -11,15 +11,18 @@ class SACKnobs(CriticKnobs):
     """Soft actor-critic (Haarnoja and others, 2018)."""
 
     temperature_learning_rate: PositiveRate = 3e-4
-    """Adam step size of the temperature (and of CQL's multiplier)."""
+    """Adam step size of the temperature."""
     alpha: Alpha = "auto"
     """Entropy temperature: a fixed number, or `auto` to hold the policy's entropy at the target."""
     target_entropy: float | None = None
-    """Entropy that an automatic temperature aims at; null is minus the number of action dimensions."""
+    """Entropy that an automatic temperature aims at; null is that of `target_entropy_multiplier`."""
+    target_entropy_multiplier: float = 1.0
+    """An automatic temperature aims at minus this times the number of action dimensions."""
     backup_entropy: bool = True
     """Whether the critics' target includes the entropy of the next action."""
-    actor_interval: int = Field(1, ge=1)
-    """Gradient steps per update of policy and temperature."""
+    actor_interval: int | None = Field(1, ge=1)
+    """Gradient steps per update of policy and temperature; null: one update per round, with its last gradient step, and
+    offline, where there are no rounds, one per gradient step."""
 
     @property
     def backup_actions(self) -> int:
@@ -32,15 +35,21 @@ class SACKnobs(CriticKnobs):
         return isinstance(self.alpha, str)  # `auto` is the only legal string
 
     @property
-    def trains_temperature(self) -> bool:
-        """Whether any dual variable is learned."""
-        return self.trains_alpha
+    def trains_multiplier(self) -> bool:
+        """Whether CQL's multiplier is learned."""
+        return False
 
     @property
     def idle(self) -> dict[str, str]:
         """Knobs that have no effect given the other values, each with the reason."""
-        fixed = {} if self.trains_alpha else {"target_entropy": "alpha is a fixed number"}
-        return fixed if self.trains_temperature else {**fixed, "temperature_learning_rate": "nothing of its group is learned"}
+        if not self.trains_alpha:
+            entropy = ("target_entropy", "target_entropy_multiplier", "temperature_learning_rate")
+            return dict.fromkeys(entropy, "alpha is a fixed number")
+        return {} if self.target_entropy is None else {"target_entropy_multiplier": "target_entropy is set"}
+
+    def learning_rate(self, group: str) -> float:
+        """Return the step size of a group; SAC itself never trains the multiplier."""
+        return self.temperature_learning_rate if group == "multiplier" else super().learning_rate(group)
 
 
 class SACNetworkKnobs(CriticNetworkKnobs):
@@ -48,6 +57,8 @@ class SACNetworkKnobs(CriticNetworkKnobs):
 
     initialization: Initialization = "xavier"
     """Initial weights: orthogonal (gain sqrt 2), Xavier uniform, uniform in +-1/sqrt(inputs), or EDAC's."""
+    initial_alpha: float = Field(1.0, gt=0.0)
+    """Entropy temperature at which an automatic one starts."""
     log_std_range: LogStdRange = (-20.0, 2.0)
     """Lowest and highest log standard deviation of the policy."""
     log_std_offset: float = 0.0

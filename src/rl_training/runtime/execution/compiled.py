@@ -24,7 +24,6 @@ from rl_training.runtime.signals import stop_signals_blocked
 
 LONGEST_BLOCK = 20  # divides the usual intervals, and is a multiple of the usual delays of policies
 _MEMBER_STEPS = 256  # members times steps of a block at most, so that a large population's block is short and small
-_LONGEST_DELAY = 1000  # longest delay of a group's updates that is detected
 _MAX_PATTERNS = 16  # blocks that are cached; a delay that does not divide the block would produce ever new patterns
 
 _COPIES = counting()
@@ -61,7 +60,6 @@ class CompiledSteps:
         self.device = learner.model.device
         self.longest = block_length(learner.model.members)
         self._groups = list(learner.model.trained.groups)
-        self._most_due = max(len(learner.due_groups(step)) for step in range(_LONGEST_DELAY))
         self._base = torch.zeros((), dtype=torch.int64, device=self.device)  # index of the next step
         self._rates = torch.ones(self.longest, len(self._groups), dtype=torch.float64, device=self.device)
         self._rates_moved = False
@@ -103,12 +101,12 @@ class CompiledSteps:
     def _next_pattern(self, left: int, *, report: bool) -> Pattern:
         """A whole block where one begins and fits, else a single step; only the last step of a run may report.
 
-        On the CPU, where nothing is captured, a block is as long as possible.
+        Blocks are counted from where rounds begin. On the CPU, where nothing is captured, a block is as long as possible.
         """
         step, length = self.learner.step, 1
         if self.device.type == "cpu":
             length = min(left, self.longest)
-        elif left >= self.longest and step % self.longest == 0:
+        elif left >= self.longest and (step - self.learner.rounds.first) % self.longest == 0:
             length = self.longest
         reports = [report and offset == left - 1 for offset in range(length)]
         pattern = tuple(variant_at(self.learner, step + offset, report=last) for offset, last in enumerate(reports))
@@ -139,13 +137,13 @@ class CompiledSteps:
 
         On the CPU they are always traced with the gradients when every group is due: then they need no extra forward pass.
         """
-        due, on_cpu = variant.due, self.device.type == "cpu"
+        due, stage, on_cpu = variant.due, variant.stage, self.device.type == "cpu"
         if not on_cpu and variant.targets and not set(self.learner.model.target_groups) <= set(due):
             raise NotImplementedError("targets are due at a step that does not train their networks")
-        if on_cpu and len(due) == self._most_due:
-            return [Wanted(due, metrics=True)]
-        reported = [Wanted(due, gradients=False, metrics=True)] if variant.report else []
-        return [*reported, Wanted(due)]
+        if on_cpu and len(due) == len(self.learner.learned_groups):
+            return [Wanted(due, metrics=True, stage=stage)]
+        reported = [Wanted(due, gradients=False, metrics=True, stage=stage)] if variant.report else []
+        return [*reported, Wanted(due, stage=stage)]
 
     def _wanted_by(self, pattern: Pattern) -> list[Wanted]:
         return list(dict.fromkeys(wanted for variant in pattern for wanted in self._wanted(variant)))

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from rl_training.algorithms.learner import Learner, Metrics
+from rl_training.algorithms.learner import Learner, Metrics, Rounds
 from rl_training.rng import Draws
 from rl_training.runtime.batches.base import Batches
 from rl_training.runtime.execution.compiled import CompilationFailedError, CompiledSteps, block_length
@@ -61,8 +61,8 @@ class Executor:
 class GradientSteps:
     """Takes the gradient steps of a learner on batches; the result of a step does not depend on the chunk it is part of."""
 
-    def __init__(self, learner: Learner[Any, Any], batches: Batches) -> None:
-        self.learner, self.batches = learner, batches
+    def __init__(self, learner: Learner[Any, Any], batches: Batches, rounds: Rounds | None = None) -> None:
+        self.learner, self.batches, self.rounds = learner, batches, rounds or Rounds()
         self.eager_chunk = chunk_length(learner, batches.batch_size)
         self.compiled: CompiledSteps | None = None
         self._executor: Executor | None = None
@@ -89,6 +89,7 @@ class GradientSteps:
 
         `rates` gives learning-rate factors if they are not all 1.
         """
+        self.learner.rounds = self.rounds  # each phase of a run has its own
         done = 0
         if self.compiled is not None and self._executor is not None and self._executor.compiles:
             before = self.learner.step

@@ -27,11 +27,12 @@ MakeBatch = Callable[[Tensor, Tensor | None], Batch]
 
 @dataclass(frozen=True)
 class Variant:
-    """What may differ between gradient steps: the groups trained, whether targets are updated, and whether they report."""
+    """What may differ between gradient steps: groups trained, whether targets move, whether they report, and the stage."""
 
     due: tuple[str, ...]
     targets: bool
     report: bool
+    stage: str
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,11 @@ class Wanted:
     due: tuple[str, ...]
     gradients: bool = True
     metrics: bool = False
+    stage: str = ""
+
+    def step(self, draws: Draws) -> Step:
+        """Return what a loss needs to know."""
+        return Step(draws, self.due, self.metrics, self.stage)
 
 
 @dataclass(frozen=True)
@@ -58,7 +64,7 @@ def variant_at(learner: Learner[Any, Any], step: int, *, report: bool) -> Varian
     """Return the variant of a step."""
     due = learner.due_groups(step)
     names = tuple(name for name in learner.model.trained.groups if name in due)
-    return Variant(names, learner.targets_due(step), report)
+    return Variant(names, learner.targets_due(step), report, learner.stage(step))
 
 
 def trace_step(
@@ -69,14 +75,12 @@ def trace_step(
     learner.buffers()  # creates the optimizer now, not while tracing
     draws = Draws.of_steps(model.seed_tensor, 0)
     with mlp_ops.fused_networks(precision):
-        learner.training_loss(
-            make_batch(rows, prior), Step(draws, wanted.due, wanted.metrics)
-        )  # records the streams it draws
+        learner.training_loss(make_batch(rows, prior), wanted.step(draws))  # records the streams it draws
         streams, segments, names = draws.streams, list[str](), list[str]()
 
         def step(trained: Tensor, targets: Tensor, rows: Tensor, prior: Tensor | None, *drawn: Tensor) -> list[Tensor]:
             with model.on_buffers(trained, targets):
-                given = Step(Draws.given(model.seed_tensor, streams, drawn), wanted.due, wanted.metrics)
+                given = wanted.step(Draws.given(model.seed_tensor, streams, drawn))
                 loss, metrics = learner.training_loss(make_batch(rows, prior), given)
                 gradients = learner.gradients(loss, wanted.due) if wanted.gradients else {}
                 reported = summarize(metrics) if wanted.metrics else {}

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rl_training.algorithms.learner import Learner, Metrics
+from rl_training.algorithms.learner import Learner, Metrics, Rounds
 from rl_training.data.replay_buffer import ReplayBuffer
 from rl_training.envs.collector import Collector
 from rl_training.errors import CheckpointError
@@ -87,7 +87,8 @@ class OnlinePhase(Phase):
     ) -> None:
         seeds = learner.model.seed_tensor
         self.batches = ReplayBatches(buffer, seeds, plan.batch_size, shared=plan.share is not None)
-        super().__init__(GradientSteps(learner, self.batches), schedules, plan.env_steps)
+        rounds = Rounds(plan.first_gradient_step, plan.rhythm.updates)
+        super().__init__(GradientSteps(learner, self.batches, rounds), schedules, plan.env_steps)
         self.plan, self.buffer, self.collector, self.warn = plan, buffer, collector, warn
         self.store = ReplayStore(replay_dir)
 
