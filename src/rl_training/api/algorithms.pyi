@@ -8,7 +8,9 @@ from rl_training.algorithms import (
     CalQLAlgorithm,
     CQLAlgorithm,
     EDACAlgorithm,
+    FQLAlgorithm,
     IQLAlgorithm,
+    ReBRACAlgorithm,
     REDQAlgorithm,
     RLPDAlgorithm,
     SACAlgorithm,
@@ -20,9 +22,10 @@ from rl_training.algorithms import (
 from rl_training.api.managed import DatasetLike, ManagedAlgorithm
 from rl_training.runtime.progress import Reporter
 
-__all__ = ["BC", "CQL", "EDAC", "IQL", "REDQ", "RLPD", "SAC", "SACN", "TD3", "TD3BC", "XQL", "BCAlgorithm", "CQLAlgorithm"]
-__all__ += ["CalQL", "CalQLAlgorithm", "EDACAlgorithm", "IQLAlgorithm", "REDQAlgorithm", "RLPDAlgorithm", "SACAlgorithm"]
-__all__ += ["SACNAlgorithm", "TD3Algorithm", "TD3BCAlgorithm", "XQLAlgorithm"]
+__all__ = ["BC", "CQL", "EDAC", "FQL", "IQL", "REDQ", "RLPD", "SAC", "SACN", "TD3", "TD3BC", "XQL", "BCAlgorithm"]
+__all__ += ["CQLAlgorithm", "CalQL", "CalQLAlgorithm", "EDACAlgorithm", "FQLAlgorithm", "IQLAlgorithm", "REDQAlgorithm"]
+__all__ += ["RLPDAlgorithm", "ReBRAC", "ReBRACAlgorithm", "SACAlgorithm", "SACNAlgorithm", "TD3Algorithm", "TD3BCAlgorithm"]
+__all__ += ["XQLAlgorithm"]
 
 # fmt: off
 class _RunConfig(TypedDict, total=False):
@@ -149,6 +152,13 @@ class _TD3BCKwargs(TypedDict, total=False):
 
 class _TD3BCSettings(_TD3BCKwargs, _RunConfig, total=False): ...
 
+class _ReBRACKnobs(_TD3Knobs, total=False):
+    actor_bc_coef: float
+    critic_bc_coef: float
+    normalize_q: bool
+
+class _ReBRACSettings(_ReBRACKnobs, _TD3NetworkKnobs, _PurelyOfflineKwargs, _RewardKwargs, _RunConfig, total=False): ...
+
 class _SACKnobs(_CriticKnobs, total=False):
     temperature_learning_rate: float
     alpha: float | Literal["auto"]
@@ -190,6 +200,14 @@ class _EDACKnobs(_SACKnobs, total=False):
     eta: float
 
 class _EDACSettings(_EDACKnobs, _SACNetworkKnobs, _PurelyOfflineKwargs, _RewardKwargs, _RunConfig, total=False): ...
+
+class _FQLKnobs(_CriticKnobs, total=False):
+    alpha: float
+    flow_steps: int
+    q_aggregation: Literal["mean", "min"]
+    normalize_q: bool
+
+class _FQLSettings(_FQLKnobs, _CriticNetworkKnobs, _PurelyOfflineKwargs, _RewardKwargs, _RunConfig, total=False): ...
 
 class _CollectionConfig(TypedDict, total=False):
     buffer_capacity: int
@@ -236,6 +254,12 @@ class TD3BC(ManagedAlgorithm):
         seed: int = 0, seeds: Sequence[int] | None = None, device: str = "auto", run_dir: str | Path | None = None,
         reporter: Reporter | None = None, **settings: Unpack[_TD3BCSettings]
     ) -> None: ...
+class ReBRAC(ManagedAlgorithm):
+    def __init__(
+        self, env_id: str | None = None, *, dataset: DatasetLike | None = None, columns: Mapping[str, Any] | None = None,
+        seed: int = 0, seeds: Sequence[int] | None = None, device: str = "auto", run_dir: str | Path | None = None,
+        reporter: Reporter | None = None, **settings: Unpack[_ReBRACSettings]
+    ) -> None: ...
 class CQL(ManagedAlgorithm):
     def __init__(
         self, env_id: str | None = None, *, dataset: DatasetLike | None = None, columns: Mapping[str, Any] | None = None,
@@ -259,6 +283,12 @@ class EDAC(ManagedAlgorithm):
         self, env_id: str | None = None, *, dataset: DatasetLike | None = None, columns: Mapping[str, Any] | None = None,
         seed: int = 0, seeds: Sequence[int] | None = None, device: str = "auto", run_dir: str | Path | None = None,
         reporter: Reporter | None = None, **settings: Unpack[_EDACSettings]
+    ) -> None: ...
+class FQL(ManagedAlgorithm):
+    def __init__(
+        self, env_id: str | None = None, *, dataset: DatasetLike | None = None, columns: Mapping[str, Any] | None = None,
+        seed: int = 0, seeds: Sequence[int] | None = None, device: str = "auto", run_dir: str | Path | None = None,
+        reporter: Reporter | None = None, **settings: Unpack[_FQLSettings]
     ) -> None: ...
 class TD3(ManagedAlgorithm):
     def __init__(
