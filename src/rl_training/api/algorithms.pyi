@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack
 
 from rl_training.algorithms import (
+    AWACAlgorithm,
     BCAlgorithm,
     CalQLAlgorithm,
     CQLAlgorithm,
@@ -20,9 +21,9 @@ from rl_training.algorithms import (
 from rl_training.api.managed import DatasetLike, ManagedAlgorithm
 from rl_training.runtime.progress import Reporter
 
-__all__ = ["BC", "CQL", "EDAC", "IQL", "REDQ", "RLPD", "SAC", "SACN", "TD3", "TD3BC", "XQL", "BCAlgorithm", "CQLAlgorithm"]
-__all__ += ["CalQL", "CalQLAlgorithm", "EDACAlgorithm", "IQLAlgorithm", "REDQAlgorithm", "RLPDAlgorithm", "SACAlgorithm"]
-__all__ += ["SACNAlgorithm", "TD3Algorithm", "TD3BCAlgorithm", "XQLAlgorithm"]
+__all__ = ["AWAC", "BC", "CQL", "EDAC", "IQL", "REDQ", "RLPD", "SAC", "SACN", "TD3", "TD3BC", "XQL", "AWACAlgorithm"]
+__all__ += ["BCAlgorithm", "CQLAlgorithm", "CalQL", "CalQLAlgorithm", "EDACAlgorithm", "IQLAlgorithm", "REDQAlgorithm"]
+__all__ += ["RLPDAlgorithm", "SACAlgorithm", "SACNAlgorithm", "TD3Algorithm", "TD3BCAlgorithm", "XQLAlgorithm"]
 
 # fmt: off
 class _RunConfig(TypedDict, total=False):
@@ -57,10 +58,12 @@ class _NetworkKnobs(TypedDict, total=False):
     initialization: Literal["orthogonal", "xavier", "uniform", "edac"]
     last_layer_gain: float | None
 
-class _GaussianNetworkKnobs(_NetworkKnobs, total=False):
-    policy: Literal["gaussian", "deterministic"]
+class _StochasticNetworkKnobs(_NetworkKnobs, total=False):
     policy_mean: Literal["tanh", "linear"]
     log_std_range: Sequence[float]
+
+class _GaussianNetworkKnobs(_StochasticNetworkKnobs, total=False):
+    policy: Literal["gaussian", "deterministic"]
 
 class _AlgorithmKwargs(TypedDict, total=False):
     batch_size: int
@@ -106,6 +109,14 @@ class _XQLKnobs(_IQLKnobs, total=False):
     vanilla_value_loss: bool
 
 class _XQLSettings(_XQLKnobs, _IQLNetworkKnobs, _PurelyOfflineKwargs, _RewardKwargs, _RunConfig, total=False): ...
+
+class _AWACKnobs(_CriticKnobs, total=False):
+    awac_lambda: float
+    max_advantage_weight: float
+
+class _AWACSettings(
+    _AWACKnobs, _StochasticNetworkKnobs, _CriticNetworkKnobs, _PurelyOfflineKwargs, _RewardKwargs, _RunConfig, total=False
+): ...
 
 class _TD3Knobs(_CriticKnobs, total=False):
     actor_interval: int
@@ -229,6 +240,12 @@ class XQL(ManagedAlgorithm):
         self, env_id: str | None = None, *, dataset: DatasetLike | None = None, columns: Mapping[str, Any] | None = None,
         seed: int = 0, seeds: Sequence[int] | None = None, device: str = "auto", run_dir: str | Path | None = None,
         reporter: Reporter | None = None, **settings: Unpack[_XQLSettings]
+    ) -> None: ...
+class AWAC(ManagedAlgorithm):
+    def __init__(
+        self, env_id: str | None = None, *, dataset: DatasetLike | None = None, columns: Mapping[str, Any] | None = None,
+        seed: int = 0, seeds: Sequence[int] | None = None, device: str = "auto", run_dir: str | Path | None = None,
+        reporter: Reporter | None = None, **settings: Unpack[_AWACSettings]
     ) -> None: ...
 class TD3BC(ManagedAlgorithm):
     def __init__(

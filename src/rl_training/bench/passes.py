@@ -61,6 +61,12 @@ def _iql(shapes: Shapes) -> list[Update]:
     return [(*scored, *trained, shapes.policy(shapes.actions, "weights"))]
 
 
+def _awac(shapes: Shapes) -> list[Update]:
+    """Next policy, target critics, critics at the policy's action; critics and policy trained."""
+    scored = (shapes.policy(shapes.actions), shapes.critics(), shapes.critics())
+    return [(*scored, shapes.critics("weights"), shapes.policy(shapes.actions, "weights"))]
+
+
 def _td3(shapes: Shapes) -> list[Update]:
     """Target policy, target critics, critics trained; when due, the policy trained through the first critic."""
     critic = (shapes.policy(shapes.actions), shapes.critics(), shapes.critics("weights"))
@@ -92,7 +98,7 @@ def _policy_alone(shapes: Shapes) -> list[Update]:
 
 
 PASSES: Final[Mapping[str, Callable[[Shapes], list[Update]]]] = MappingProxyType(
-    {"iql": _iql, "xql": _iql, "td3": _td3, "td3_bc": _td3, "edac": _edac}
+    {"iql": _iql, "xql": _iql, "awac": _awac, "td3": _td3, "td3_bc": _td3, "edac": _edac}
     | dict.fromkeys(("sac", "redq", "rlpd", "cql", "cal_ql", "sac_n"), _sac)
 )
 

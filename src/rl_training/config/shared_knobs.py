@@ -120,17 +120,32 @@ class CriticNetworkKnobs(NetworkKnobs):
         return self.critic_hidden_sizes or self.hidden_sizes
 
 
-class GaussianNetworkKnobs(NetworkKnobs):
-    """Shape of a plain Gaussian policy."""
+class StochasticNetworkKnobs(NetworkKnobs):
+    """Shape of a policy that is always a plain Gaussian."""
 
-    policy: Literal["gaussian", "deterministic"] = "gaussian"
-    """`gaussian`: maximum likelihood, with a standard deviation per action; `deterministic`: squared error."""
     policy_mean: Literal["tanh", "linear"] = "tanh"
     """Whether the policy's mean is squashed into the bounds; a `linear` one is clipped when it acts."""
     log_std_range: LogStdRange = (-5.0, 2.0)
     """Lowest and highest log standard deviation of the policy."""
 
     _ordered = field_validator("log_std_range")(ordered)
+
+    @property
+    def deterministic(self) -> bool:
+        """Whether the policy is its mean alone."""
+        return False
+
+
+class GaussianNetworkKnobs(StochasticNetworkKnobs):
+    """Shape of a policy that is a plain Gaussian or its mean alone."""
+
+    policy: Literal["gaussian", "deterministic"] = "gaussian"
+    """`gaussian`: maximum likelihood, with a standard deviation per action; `deterministic`: squared error."""
+
+    @property
+    def deterministic(self) -> bool:
+        """Whether the policy is its mean alone."""
+        return self.policy == "deterministic"
 
 
 def check_sweepable(knobs: type[LearnerKnobs], names: Iterable[str], shared: Iterable[str] = ()) -> None:
