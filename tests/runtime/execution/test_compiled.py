@@ -74,6 +74,7 @@ LAUNCHES = {
     "td3_bc": 2,
     "td3": 2,
     "sac": 2,
+    "sac_n": 2,
     "cql": 2,
     "rlpd": 2,
 }  # of forward passes, in a step that trains all
