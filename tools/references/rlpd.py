@@ -108,7 +108,7 @@ def rlpd_fixed(source: Source) -> Recording:
     """Record RLPD with a fixed temperature, and without the entropy in the target."""
     knobs = {"alpha": 0.2, "backup_entropy": False}
     alignment = {"scale": {"critic": 1.0 / CRITICS}}
-    return _record(source, "fixed", knobs, alignment, temp_lr=0.0, init_temperature=0.2, backup_entropy=False)
+    return _record(source, "official_fixed", knobs, alignment, temp_lr=0.0, init_temperature=0.2, backup_entropy=False)
 
 
 if __name__ == "__main__":

@@ -4,8 +4,10 @@ from rl_training.algorithms.bc import BC, bc_loss
 from rl_training.algorithms.cal_ql import CalQL, cal_ql_loss
 from rl_training.algorithms.cql import CQL, cql_loss
 from rl_training.algorithms.edac import EDAC, edac_loss
+from rl_training.algorithms.fql import FQL, fql_loss
 from rl_training.algorithms.iql import IQL, iql_loss
 from rl_training.algorithms.learner import Learner, UpdateResult
+from rl_training.algorithms.rebrac import ReBRAC, rebrac_loss
 from rl_training.algorithms.redq import REDQ, redq_loss
 from rl_training.algorithms.rlpd import RLPD, rlpd_loss
 from rl_training.algorithms.sac import SAC, sac_loss
@@ -14,21 +16,23 @@ from rl_training.algorithms.td3 import TD3, td3_loss
 from rl_training.algorithms.td3_bc import TD3BC, td3_bc_loss
 from rl_training.algorithms.xql import XQL, gumbel_rescale_loss, xql_loss, xql_value_loss
 
-__all__ = ["AWAC", "BC", "CQL", "EDAC", "IQL", "REDQ", "RLPD", "SAC", "SACN", "TD3", "TD3BC", "XQL", "AWACAlgorithm"]
-__all__ += ["BCAlgorithm", "CQLAlgorithm", "CalQL", "CalQLAlgorithm", "EDACAlgorithm", "IQLAlgorithm", "Learner"]
-__all__ += ["REDQAlgorithm", "RLPDAlgorithm", "SACAlgorithm", "SACNAlgorithm", "TD3Algorithm", "TD3BCAlgorithm"]
-__all__ += ["UpdateResult", "XQLAlgorithm", "awac_loss", "bc_loss", "cal_ql_loss", "cql_loss", "edac_loss"]
-__all__ += ["gumbel_rescale_loss", "iql_loss", "redq_loss", "rlpd_loss", "sac_loss", "sac_n_loss", "td3_bc_loss", "td3_loss"]
-__all__ += ["xql_loss", "xql_value_loss"]
+__all__ = ["AWAC", "BC", "CQL", "EDAC", "FQL", "IQL", "REDQ", "RLPD", "SAC", "SACN", "TD3", "TD3BC", "XQL", "AWACAlgorithm"]
+__all__ += ["BCAlgorithm", "CQLAlgorithm", "CalQL", "CalQLAlgorithm", "EDACAlgorithm", "FQLAlgorithm", "IQLAlgorithm"]
+__all__ += ["Learner", "REDQAlgorithm", "RLPDAlgorithm", "ReBRAC", "ReBRACAlgorithm", "SACAlgorithm", "SACNAlgorithm"]
+__all__ += ["TD3Algorithm", "TD3BCAlgorithm", "UpdateResult", "XQLAlgorithm", "awac_loss", "bc_loss", "cal_ql_loss"]
+__all__ += ["cql_loss", "edac_loss", "fql_loss", "gumbel_rescale_loss", "iql_loss", "rebrac_loss", "redq_loss", "rlpd_loss"]
+__all__ += ["sac_loss", "sac_n_loss", "td3_bc_loss", "td3_loss", "xql_loss", "xql_value_loss"]
 BCAlgorithm = BC
 IQLAlgorithm = IQL
 XQLAlgorithm = XQL
 AWACAlgorithm = AWAC
 TD3BCAlgorithm = TD3BC
+ReBRACAlgorithm = ReBRAC
 CQLAlgorithm = CQL
 CalQLAlgorithm = CalQL
 SACNAlgorithm = SACN
 EDACAlgorithm = EDAC
+FQLAlgorithm = FQL
 TD3Algorithm = TD3
 SACAlgorithm = SAC
 REDQAlgorithm = REDQ

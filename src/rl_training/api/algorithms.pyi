@@ -9,7 +9,9 @@ from rl_training.algorithms import (
     CalQLAlgorithm,
     CQLAlgorithm,
     EDACAlgorithm,
+    FQLAlgorithm,
     IQLAlgorithm,
+    ReBRACAlgorithm,
     REDQAlgorithm,
     RLPDAlgorithm,
     SACAlgorithm,
@@ -21,9 +23,10 @@ from rl_training.algorithms import (
 from rl_training.api.managed import DatasetLike, ManagedAlgorithm
 from rl_training.runtime.progress import Reporter
 
-__all__ = ["AWAC", "BC", "CQL", "EDAC", "IQL", "REDQ", "RLPD", "SAC", "SACN", "TD3", "TD3BC", "XQL", "AWACAlgorithm"]
-__all__ += ["BCAlgorithm", "CQLAlgorithm", "CalQL", "CalQLAlgorithm", "EDACAlgorithm", "IQLAlgorithm", "REDQAlgorithm"]
-__all__ += ["RLPDAlgorithm", "SACAlgorithm", "SACNAlgorithm", "TD3Algorithm", "TD3BCAlgorithm", "XQLAlgorithm"]
+__all__ = ["AWAC", "BC", "CQL", "EDAC", "FQL", "IQL", "REDQ", "RLPD", "SAC", "SACN", "TD3", "TD3BC", "XQL", "AWACAlgorithm"]
+__all__ += ["BCAlgorithm", "CQLAlgorithm", "CalQL", "CalQLAlgorithm", "EDACAlgorithm", "FQLAlgorithm", "IQLAlgorithm"]
+__all__ += ["REDQAlgorithm", "RLPDAlgorithm", "ReBRAC", "ReBRACAlgorithm", "SACAlgorithm", "SACNAlgorithm", "TD3Algorithm"]
+__all__ += ["TD3BCAlgorithm", "XQLAlgorithm"]
 
 # fmt: off
 class _RunConfig(TypedDict, total=False):
@@ -160,6 +163,13 @@ class _TD3BCKwargs(TypedDict, total=False):
 
 class _TD3BCSettings(_TD3BCKwargs, _RunConfig, total=False): ...
 
+class _ReBRACKnobs(_TD3Knobs, total=False):
+    actor_bc_coef: float
+    critic_bc_coef: float
+    normalize_q: bool
+
+class _ReBRACSettings(_ReBRACKnobs, _TD3NetworkKnobs, _PurelyOfflineKwargs, _RewardKwargs, _RunConfig, total=False): ...
+
 class _SACKnobs(_CriticKnobs, total=False):
     temperature_learning_rate: float
     alpha: float | Literal["auto"]
@@ -190,7 +200,7 @@ class _SACNetworkKnobs(_CriticNetworkKnobs, total=False):
 class _CQLSettings(_CQLKnobs, _SACNetworkKnobs, _PurelyOfflineKwargs, _RewardKwargs, _RunConfig, total=False): ...
 
 class _CalQLKnobs(_CQLKnobs, total=False):
-    tail: Literal["last_reward", "zero", "none"]
+    tail: Literal["last_penalty", "last_reward", "zero", "none"]
     failure_reward: float | None
 
 class _CalQLSettings(_CalQLKnobs, _SACNetworkKnobs, _PurelyOfflineKwargs, _RewardKwargs, _RunConfig, total=False): ...
@@ -201,6 +211,14 @@ class _EDACKnobs(_SACKnobs, total=False):
     eta: float
 
 class _EDACSettings(_EDACKnobs, _SACNetworkKnobs, _PurelyOfflineKwargs, _RewardKwargs, _RunConfig, total=False): ...
+
+class _FQLKnobs(_CriticKnobs, total=False):
+    alpha: float
+    flow_steps: int
+    q_aggregation: Literal["mean", "min"]
+    normalize_q: bool
+
+class _FQLSettings(_FQLKnobs, _CriticNetworkKnobs, _PurelyOfflineKwargs, _RewardKwargs, _RunConfig, total=False): ...
 
 class _CollectionConfig(TypedDict, total=False):
     buffer_capacity: int
@@ -253,6 +271,12 @@ class TD3BC(ManagedAlgorithm):
         seed: int = 0, seeds: Sequence[int] | None = None, device: str = "auto", run_dir: str | Path | None = None,
         reporter: Reporter | None = None, **settings: Unpack[_TD3BCSettings]
     ) -> None: ...
+class ReBRAC(ManagedAlgorithm):
+    def __init__(
+        self, env_id: str | None = None, *, dataset: DatasetLike | None = None, columns: Mapping[str, Any] | None = None,
+        seed: int = 0, seeds: Sequence[int] | None = None, device: str = "auto", run_dir: str | Path | None = None,
+        reporter: Reporter | None = None, **settings: Unpack[_ReBRACSettings]
+    ) -> None: ...
 class CQL(ManagedAlgorithm):
     def __init__(
         self, env_id: str | None = None, *, dataset: DatasetLike | None = None, columns: Mapping[str, Any] | None = None,
@@ -276,6 +300,12 @@ class EDAC(ManagedAlgorithm):
         self, env_id: str | None = None, *, dataset: DatasetLike | None = None, columns: Mapping[str, Any] | None = None,
         seed: int = 0, seeds: Sequence[int] | None = None, device: str = "auto", run_dir: str | Path | None = None,
         reporter: Reporter | None = None, **settings: Unpack[_EDACSettings]
+    ) -> None: ...
+class FQL(ManagedAlgorithm):
+    def __init__(
+        self, env_id: str | None = None, *, dataset: DatasetLike | None = None, columns: Mapping[str, Any] | None = None,
+        seed: int = 0, seeds: Sequence[int] | None = None, device: str = "auto", run_dir: str | Path | None = None,
+        reporter: Reporter | None = None, **settings: Unpack[_FQLSettings]
     ) -> None: ...
 class TD3(ManagedAlgorithm):
     def __init__(

@@ -45,9 +45,10 @@ class Shapes:
         wanted = self.actions if gradient in ("inputs", "twice") else 0
         return Pass(kwargs.num_critics if stack is None else stack, widths, rows * kwargs.batch_size, gradient, wanted)
 
-    def policy(self, outputs: int, gradient: Literal["none", "weights"] = "none") -> Pass:
-        """The policy."""
-        return Pass(1, (self.observations, *self.kwargs.actor_widths, outputs), self.kwargs.batch_size, gradient)
+    def policy(self, outputs: int, gradient: Literal["none", "weights"] = "none", more_inputs: int = 0) -> Pass:
+        """The policy, of observations and `more_inputs` others."""
+        widths = (self.observations + more_inputs, *self.kwargs.actor_widths, outputs)
+        return Pass(1, widths, self.kwargs.batch_size, gradient)
 
     def value(self, gradient: Literal["none", "weights"] = "none") -> Pass:
         """The value network."""
@@ -67,11 +68,16 @@ def _awac(shapes: Shapes) -> list[Update]:
     return [(*scored, shapes.critics("weights"), shapes.policy(shapes.actions, "weights"))]
 
 
-def _td3(shapes: Shapes) -> list[Update]:
-    """Target policy, target critics, critics trained; when due, the policy trained through the first critic."""
+def _td3(shapes: Shapes, leading: int = 1) -> list[Update]:
+    """Target policy, target critics, critics trained; when due, the policy trained through the `leading` first critics."""
     critic = (shapes.policy(shapes.actions), shapes.critics(), shapes.critics("weights"))
-    actor = (shapes.policy(shapes.actions, "weights"), shapes.critics("inputs", stack=1))
+    actor = (shapes.policy(shapes.actions, "weights"), shapes.critics("inputs", stack=leading))
     return _delayed(critic, actor, shapes.kwargs.actor_interval)
+
+
+def _rebrac(shapes: Shapes) -> list[Update]:
+    """As TD3, but the policy is trained through all critics."""
+    return _td3(shapes, shapes.kwargs.num_critics)
 
 
 def _sac(shapes: Shapes, trained: Gradient = "weights") -> list[Update]:
@@ -88,6 +94,15 @@ def _edac(shapes: Shapes) -> list[Update]:
     return _sac(shapes, "twice")
 
 
+def _fql(shapes: Shapes) -> list[Update]:
+    """Next policy, target critics; critics and flow trained; the policy trained through the ensemble, towards the flow."""
+    actions = shapes.actions
+    target = (shapes.policy(actions, more_inputs=actions), shapes.critics())
+    cloned = (shapes.policy(actions, more_inputs=actions + 1),) * shapes.kwargs.flow_steps
+    trained = (shapes.critics("weights"), shapes.policy(actions, "weights", actions + 1))
+    return [(*target, *trained, *cloned, shapes.policy(actions, "weights", actions), shapes.critics("inputs"))]
+
+
 def _delayed(always: Update, due: Update, interval: int) -> list[Update]:
     return [*[always] * (interval - 1), (*always, *due)]
 
@@ -98,8 +113,15 @@ def _policy_alone(shapes: Shapes) -> list[Update]:
 
 
 PASSES: Final[Mapping[str, Callable[[Shapes], list[Update]]]] = MappingProxyType(
-    {"iql": _iql, "xql": _iql, "awac": _awac, "td3": _td3, "td3_bc": _td3, "edac": _edac}
-    | dict.fromkeys(("sac", "redq", "rlpd", "cql", "cal_ql", "sac_n"), _sac)
+    {
+        **dict.fromkeys(("iql", "xql"), _iql),
+        **dict.fromkeys(("td3", "td3_bc"), _td3),
+        **dict.fromkeys(("sac", "redq", "rlpd", "cql", "cal_ql", "sac_n"), _sac),
+        "awac": _awac,
+        "rebrac": _rebrac,
+        "edac": _edac,
+        "fql": _fql,
+    }
 )
 
 

@@ -59,10 +59,10 @@ class StackedModel(ABC):
     def build_networks(self, shape: Any) -> list[Segment]:
         """Make the networks for checked knobs; return their parameters, with each group contiguous."""
 
-    def _make_actor(self, shape: NetworkKnobs, outputs: int) -> StackedMLP:
-        """The policy network."""
+    def _make_actor(self, shape: NetworkKnobs, outputs: int, more_inputs: int = 0, name: str = "actor") -> StackedMLP:
+        """The policy network, or another of its group, of observations and `more_inputs` other columns."""
         return StackedMLP(
-            *("actor", "actor", self.observation_dim, shape.actor_widths, outputs),
+            *(name, "actor", self.observation_dim + more_inputs, shape.actor_widths, outputs),
             norm=shape.layer_norm_position if shape.actor_layer_norm else "none",
             dropout=shape.actor_dropout,
             **self._common(shape),
