@@ -49,6 +49,7 @@ class _RunConfig(TypedDict, total=False):
 
 class _LearnerKnobs(TypedDict, total=False):
     actor_learning_rate: float
+    actor_weight_decay: float
     max_grad_norm: float | None
 
 class _NetworkKnobs(TypedDict, total=False):
@@ -84,6 +85,7 @@ class _CriticKnobs(_LearnerKnobs, total=False):
     gamma: float
     tau: float
     critic_learning_rate: float
+    critic_weight_decay: float
 
 class _IQLKnobs(_CriticKnobs, total=False):
     value_learning_rate: float
@@ -152,10 +154,12 @@ class _TD3BCKwargs(TypedDict, total=False):
     critic_dropout: float
     exploration_noise: float
     actor_learning_rate: float
+    actor_weight_decay: float
     max_grad_norm: float | None
     gamma: float
     tau: float
     critic_learning_rate: float
+    critic_weight_decay: float
     actor_interval: int
     target_noise: float
     target_noise_clip: float

@@ -26,6 +26,9 @@ class LearnerKnobs(StrictModel):
 
     actor_learning_rate: PositiveRate = 3e-4
     """Adam step size of the policy."""
+    actor_weight_decay: float = Field(0.0, ge=0.0)
+    """Decoupled weight decay (AdamW) of the policy's weight matrices: each step takes rate * decay of them away; biases,
+    LayerNorm and standard deviations without a network do not decay."""
     max_grad_norm: float | None = Field(None, gt=0.0)
     """Largest gradient norm of a group, per member; null is no clipping."""
 
@@ -47,6 +50,10 @@ class LearnerKnobs(StrictModel):
         rate: float = getattr(self, f"{group}_learning_rate")
         return rate
 
+    def weight_decay(self, group: str) -> float:
+        """Return the weight decay of a group of parameters; dual variables have none."""
+        return self.actor_weight_decay if group == "actor" else 0.0
+
     @property
     def idle(self) -> dict[str, str]:
         """Knobs that have no effect given the other values, each with the reason."""
@@ -67,6 +74,12 @@ class CriticKnobs(LearnerKnobs):
     """Share of the online network that is blended into the target network at each update."""
     critic_learning_rate: PositiveRate = 3e-4
     """Adam step size of the critics."""
+    critic_weight_decay: float = Field(0.0, ge=0.0)
+    """The same of the weight matrices of critics and value network."""
+
+    def weight_decay(self, group: str) -> float:
+        """Return the weight decay of a group of parameters; the value network has that of the critics."""
+        return self.critic_weight_decay if group in ("critic", "value") else super().weight_decay(group)
 
 
 class NetworkKnobs(StrictModel):
