@@ -43,9 +43,9 @@ class _RunConfig(TypedDict, total=False):
     log_interval: int
     learning_rate_schedule: Mapping[str, Any] | Literal["constant", "linear", "cosine"]
     early_stopping: Mapping[str, Any] | None
-    finetune: Mapping[str, Any] | None
     run_name: str | None
     sweep: Mapping[str, Sequence[float]] | None
+    finetune: Mapping[str, Any] | None
 
 class _LearnerKnobs(TypedDict, total=False):
     actor_learning_rate: float

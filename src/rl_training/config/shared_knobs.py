@@ -1,7 +1,7 @@
 """Hyper-parameters: the knobs that learners and networks share, and which of them may differ between members."""
 
 from collections.abc import Iterable
-from typing import Annotated, ClassVar, Literal, Self, get_args
+from typing import Annotated, ClassVar, Literal, Self, get_args, get_origin
 
 from pydantic import Field, field_validator, model_validator
 
@@ -34,6 +34,8 @@ class LearnerKnobs(StrictModel):
 
     data_knobs: ClassVar[tuple[str, ...]] = ()
     """Knobs that the data is processed with, before any member sees it."""
+    optimizer_knobs: ClassVar[tuple[str, ...]] = ("tau", "max_grad_norm", "actor_weight_decay", "critic_weight_decay")
+    """Knobs that no loss reads."""
     more_cloning: ClassVar[str] = "Check the data"
     """What keeps the policy closer to the data, as an advice."""
 
@@ -53,6 +55,22 @@ class LearnerKnobs(StrictModel):
     def weight_decay(self, group: str) -> float:
         """Return the weight decay of a group of parameters; dual variables have none."""
         return self.actor_weight_decay if group == "actor" else 0.0
+
+    @classmethod
+    def changeable(cls) -> list[str]:
+        """Return the knobs that may have another value online: those that may be swept, and choices that shape nothing."""
+        sweepable = cls.sweepable()
+        return [
+            name
+            for name, field in cls.model_fields.items()
+            if name in sweepable
+            or (name not in cls.data_knobs and (field.annotation is bool or get_origin(field.annotation) is Literal))
+        ]
+
+    @property
+    def learned(self) -> tuple[str, ...]:
+        """Knobs whose value is learned instead of given."""
+        return ()
 
     @property
     def idle(self) -> dict[str, str]:
@@ -84,6 +102,9 @@ class CriticKnobs(LearnerKnobs):
 
 class NetworkKnobs(StrictModel):
     """Shapes of the networks."""
+
+    acting_knobs: ClassVar[tuple[str, ...]] = ()
+    """Knobs that shape nothing: attributes of the model, by the same name, that only acting reads."""
 
     hidden_sizes: Sizes = (256, 256)
     """Widths of the hidden layers of every network."""

@@ -16,7 +16,7 @@ class CalQLKnobs(CQLKnobs):
     failure_reward: float | None = None
     """Sparse rewards: an episode whose processed rewards all equal this counts as failed, with return r / (1 - gamma)."""
 
-    data_knobs: ClassVar[tuple[str, ...]] = ("gamma", "failure_reward")
+    data_knobs: ClassVar[tuple[str, ...]] = ("gamma", "tail", "failure_reward")
 
 
 class CalQLKwargs(CalQLKnobs, SACNetworkKnobs, PurelyOfflineKwargs, RewardKwargs):
