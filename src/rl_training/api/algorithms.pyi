@@ -81,6 +81,7 @@ class _CriticKnobs(_LearnerKnobs, total=False):
     gamma: float
     tau: float
     critic_learning_rate: float
+    n_step: int
 
 class _IQLKnobs(_CriticKnobs, total=False):
     value_learning_rate: float
@@ -145,6 +146,7 @@ class _TD3BCKwargs(TypedDict, total=False):
     gamma: float
     tau: float
     critic_learning_rate: float
+    n_step: int
     actor_interval: int
     target_noise: float
     target_noise_clip: float

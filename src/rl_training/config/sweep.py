@@ -32,7 +32,7 @@ def read_sweep(value: Any, kwargs: AlgorithmKwargs) -> dict[str, Any]:
     sweep = dict(pairs)
     if len(sweep) != len(pairs):
         raise ValueError(f"names a knob twice: {', '.join(name for name, _ in pairs)}")
-    check_sweepable(_knobs_type(type(kwargs)), sweep, type(kwargs).model_fields)
+    check_sweepable(_knobs(kwargs), sweep, type(kwargs).model_fields)
     for name, values in sweep.items():
         if not isinstance(values, list | tuple) or not values:
             raise ValueError(f"`{name}` = {values!r} is not legal: must be a list of numbers")
@@ -51,20 +51,21 @@ def combinations(sweep: Mapping[str, tuple[float, ...]] | None) -> list[dict[str
 
 def check_sweep(sweep: Mapping[str, tuple[float, ...]], kwargs: AlgorithmKwargs, num_seeds: int) -> None:
     """Raise a ValueError for the first fault: a value that is not legal or does nothing, or too many members."""
-    knobs = _knobs_type(type(kwargs))
+    knobs = _knobs(kwargs)
     for name, values in sweep.items():
         if len(set(values)) != len(values):
             raise ValueError(f"`{name}` has the same value twice: {', '.join(map(str, values))}")
     count = math.prod(len(values) for values in sweep.values())
     if count * num_seeds > MAX_MEMBERS:
         raise ValueError(f"{count:,} combinations x {num_seeds:,} seeds are too many members: at most {MAX_MEMBERS:,}")
-    plain = {name: getattr(kwargs, name) for name in knobs.model_fields}
-    checked = [knobs.checked({**plain, **own}) for own in combinations(sweep)]
+    checked = [knobs.checked({**vars(knobs), **own}) for own in combinations(sweep)]
     for name in sweep:
         if name in checked[0].idle:
             raise ValueError(f"`{name}` would do nothing: {checked[0].idle[name]}")
 
 
-def _knobs_type(kwargs: type[AlgorithmKwargs]) -> type[LearnerKnobs]:
+def _knobs(kwargs: AlgorithmKwargs) -> LearnerKnobs:
     """The learner's part of an algorithm's settings."""
-    return next(base for base in kwargs.__mro__ if issubclass(base, LearnerKnobs) and not issubclass(base, AlgorithmKwargs))
+    bases = [base for base in type(kwargs).__mro__ if issubclass(base, LearnerKnobs)]
+    knobs = next(base for base in bases if not issubclass(base, AlgorithmKwargs))
+    return knobs.model_construct(**{name: getattr(kwargs, name) for name in knobs.model_fields})
