@@ -9,6 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, field_validator, mo
 
 from rl_training.config.base import FlagOrAuto, Seed, StrictModel
 from rl_training.config.columns import ColumnMap
+from rl_training.config.shared_knobs import LearnerKnobs
 
 VALIDATION_ROWS = 25_600  # held-out rows scored per evaluation
 
@@ -241,6 +242,12 @@ class AlgorithmKwargs(StrictModel):
 def part_of(kwargs: type[AlgorithmKwargs], kind: type[PartT]) -> type[PartT]:
     """Return the settings of one kind among all of an algorithm's: those of its learner, or those of its networks."""
     return next(base for base in kwargs.__mro__ if issubclass(base, kind) and not issubclass(base, AlgorithmKwargs))
+
+
+def learner_knobs(kwargs: AlgorithmKwargs) -> LearnerKnobs:
+    """Return the learner's part of checked settings; an `auto` that waits for data stays."""
+    part = part_of(type(kwargs), LearnerKnobs)
+    return part.model_construct(**{name: getattr(kwargs, name) for name in part.model_fields})
 
 
 class RewardKwargs(AlgorithmKwargs):

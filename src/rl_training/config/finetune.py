@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BeforeValidator, Field
 
-from rl_training.config.blocks import EVEN_VARIANCE, AlgorithmKwargs, CollectionConfig, part_of
+from rl_training.config.blocks import EVEN_VARIANCE, AlgorithmKwargs, CollectionConfig, learner_knobs, part_of
 from rl_training.config.shared_knobs import LearnerKnobs, NetworkKnobs
 from rl_training.errors import ConfigError, did_you_mean
 
@@ -106,7 +106,7 @@ def _part(kind: type[Knobs], kwargs: AlgorithmKwargs, values: Mapping[str, Any])
 
 def _refusal(name: str, change: Change, kwargs: AlgorithmKwargs, offline: Mapping[str, Any], swept: Collection[str]) -> str:
     """Why a knob cannot change in this way, or an empty string."""
-    learner, acting = part_of(type(kwargs), LearnerKnobs), part_of(type(kwargs), NetworkKnobs).acting_knobs
+    learner, acting = learner_knobs(kwargs), part_of(type(kwargs), NetworkKnobs).acting_knobs
     legal = [*learner.changeable(), *acting]
     if name not in offline:
         return f"there is no such knob.{did_you_mean(name, legal)} What can: {', '.join(legal)}"

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Generic, Literal, Self, TypeVar, get_args
 from pydantic import BeforeValidator, Field, SerializeAsAny, ValidationInfo, field_validator, model_validator
 
 from rl_training.config.base import Seed, StrictModel
-from rl_training.config.blocks import AlgorithmKwargs, OnlineKwargs
+from rl_training.config.blocks import AlgorithmKwargs, OfflineKwargs, OnlineKwargs
 from rl_training.config.finetune import FinetuneConfig, check_changes
 from rl_training.config.shared_knobs import CriticKnobs
 from rl_training.config.sweep import MAX_MEMBERS, Sweep, check_sweep, combinations, read_sweep
@@ -112,6 +112,12 @@ class RunConfig(StrictModel, Generic[KwargsT]):
                 raise ValueError(f"`finetune` is for offline algorithms; {self.algo} already learns online")
             if self.max_epochs is not None:
                 raise ValueError("`max_epochs` counts passes over a dataset, and an online run has none; use `max_updates`")
+            held = min(max(kwargs.learning_starts, 1), kwargs.buffer_capacity)
+            if isinstance(kwargs, CriticKnobs) and not isinstance(kwargs, OfflineKwargs) and kwargs.n_step > held:
+                raise ValueError(
+                    f"`n_step` = {kwargs.n_step} leaves nothing to learn from at the first update: raise `learning_starts` = "
+                    f"{kwargs.learning_starts} and `buffer_capacity` = {kwargs.buffer_capacity} to it, or lower it"
+                )
             if self.max_updates is not None and self.max_updates < kwargs.gradient_updates_per_step:
                 raise ValueError("`max_updates` is less than one round of `gradient_updates_per_step`")
         elif self.finetune is not None:

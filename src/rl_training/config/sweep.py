@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, PlainSerializer, Strict
 
-from rl_training.config.blocks import EVEN_VARIANCE, AlgorithmKwargs, part_of
+from rl_training.config.blocks import EVEN_VARIANCE, AlgorithmKwargs, learner_knobs, part_of
 from rl_training.config.shared_knobs import LearnerKnobs, check_sweepable
 
 MAX_MEMBERS = 4096
@@ -32,7 +32,7 @@ def read_sweep(value: Any, kwargs: AlgorithmKwargs) -> dict[str, Any]:
     sweep = dict(pairs)
     if len(sweep) != len(pairs):
         raise ValueError(f"names a knob twice: {', '.join(name for name, _ in pairs)}")
-    check_sweepable(part_of(type(kwargs), LearnerKnobs), sweep, type(kwargs).model_fields)
+    check_sweepable(learner_knobs(kwargs), sweep, type(kwargs).model_fields)
     for name, values in sweep.items():
         if not isinstance(values, list | tuple) or not values:
             raise ValueError(f"`{name}` = {values!r} is not legal: must be a list of numbers")

@@ -11,7 +11,7 @@ from rl_training.algorithms.learner import Learner
 from rl_training.config.blocks import CollectionConfig
 from rl_training.config.finetune import FinetuneConfig
 from rl_training.config.run import RunConfig
-from rl_training.data.packing import row_layout
+from rl_training.data.n_step import NStep
 from rl_training.data.processing import ProcessedDataset, RunData, in_memory
 from rl_training.data.replay_buffer import ReplayBuffer, Returns
 from rl_training.data.returns import compute_returns_to_go
@@ -66,15 +66,17 @@ class PhaseBuilder:
         check_fits(self.spaces, own, env_id)
         if note := unused_range(self.spaces, own, env_id):
             self.reporter.note(note)
-        shape, needs = (model.observation_dim, model.action_dim), get_spec(config.algo).needs
+        needs = get_spec(config.algo).needs
         buffer = ReplayBuffer(
             min(capacity, plan.env_steps),
-            *shape,
+            model.observation_dim,
+            model.action_dim,
             members=model.members,
             device=model.device,
-            prior=None if prior is None else prior.replay_rows(row_layout(*shape, needs, timeouts=True)),
+            prior=None if prior is None else prior.replay_rows,
             returns=_returns(config.algo_kwargs) if "returns_to_go" in needs else None,
             next_actions="next_actions" in needs,
+            n_step=NStep.of(config.algo_kwargs),
         )
         collector = Collector(env_id, model.seeds, self.spaces, self.transforms)
         phase = OnlinePhase(self.learner, plan, schedules, buffer, collector, self.replay_dir, self.reporter.warn)
