@@ -30,6 +30,11 @@ def make_learner(algo, seeds=(0,), observation_dim=3, action_dim=2, member_knobs
     return build_learner(algo, spaces, seeds, torch.device("cpu"), config.algo_kwargs, member_knobs)
 
 
+def policy_inputs(algo, observation_dim, action_dim):
+    """Inputs of the policy network: observations, and for FQL the noise that it turns into an action."""
+    return observation_dim + (action_dim if algo == "fql" else 0)
+
+
 def check_learner(algo):
     check_metrics(algo)
     check_due_groups_move(algo)
@@ -211,7 +216,7 @@ def check_short_run(algo, run_dir):
     checkpoint, groups = load_checkpoint(result.checkpoint), result.learner.model.trained.groups
     assert checkpoint.position == 120
     assert checkpoint.step == result.step == train[-1]["step"]
-    assert checkpoint.tensors["actor/0/weight"].shape == (1, 3, 16)
+    assert checkpoint.tensors["actor/0/weight"].shape == (1, policy_inputs(algo, 3, 1), 16)
     assert max(checkpoint.tensors[f"adam/count/{group}"].item() for group in groups) == checkpoint.step
     return train
 

@@ -59,6 +59,9 @@ SMALL = {"hidden_sizes": [16, 16]}
 KNOBS = {  # what keeps a run of an algorithm short, beside small networks
     "cql": {"num_cql_samples": 2},
     "cal_ql": {"num_cql_samples": 2},
+    "sac_n": {"num_critics": 3},
+    "edac": {"num_critics": 3},
+    "fql": {"flow_steps": 3},
     "redq": {"num_critics": 3, "gradient_updates_per_step": 2},
     "rlpd": {"num_critics": 3, "gradient_updates_per_step": 2, "offline_pretrain_updates": 30},
 }
@@ -104,7 +107,9 @@ def small_batch(members=1, batch=8, observation_dim=3, action_dim=2, seed=0):
     terminals = torch.from_numpy((draw.uniform(size=(members, batch)) < 0.2).astype(np.float32))
     actions = tensor(action_dim).clamp(-1, 1)
     observations, rewards, following = tensor(observation_dim), tensor(), tensor(observation_dim)
-    return Batch(observations, actions, rewards, following, terminals, returns_to_go=tensor())
+    returns, next_actions = tensor(), tensor(action_dim).clamp(-1, 1)
+    next_actions[:, 0] = torch.nan  # unknown
+    return Batch(observations, actions, rewards, following, terminals, next_actions, returns)
 
 
 def is_online(algo):

@@ -79,7 +79,8 @@ def test_evaluate_and_predict_from_a_checkpoint_alone(algo, finished, tmp_path):
 @pytest.mark.parametrize("algo", registry.names())
 def test_states_of_another_shape_are_refused_by_name(algo):
     state = contract.make_learner(algo).state_dict()
-    with pytest.raises(CheckpointError, match=r"tensor `actor/0/weight` is torch.float32 \(1, 3, 16\) in the checkpoint"):
+    shape = rf"\(1, {contract.policy_inputs(algo, 3, 2)}, 16\)"
+    with pytest.raises(CheckpointError, match=f"tensor `actor/0/weight` is torch.float32 {shape} in the checkpoint"):
         contract.make_learner(algo, observation_dim=4).load_state_dict({**state})
     missing = {name: value for name, value in state.items() if name != "actor/0/weight"}
     with pytest.raises(CheckpointError, match="`actor/0/weight` is missing"):

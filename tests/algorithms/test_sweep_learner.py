@@ -36,6 +36,8 @@ VALUES = {
     "cql_clip_diff_min": (3.0, 5.0),
     "cql_clip_diff_max": (3.0, 4.0),
     "alpha": (0.1, 2.0),
+    "actor_bc_coef": (0.01, 1.0),
+    "critic_bc_coef": (0.01, 1.0),
     "target_noise": (0.1, 0.9),
     "target_noise_clip": (0.05, 0.4),
 }

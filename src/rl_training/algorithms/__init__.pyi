@@ -2,25 +2,35 @@
 from rl_training.algorithms.bc import BC, bc_loss
 from rl_training.algorithms.cal_ql import CalQL, cal_ql_loss
 from rl_training.algorithms.cql import CQL, cql_loss
+from rl_training.algorithms.edac import EDAC, edac_loss
+from rl_training.algorithms.fql import FQL, fql_loss
 from rl_training.algorithms.iql import IQL, iql_loss
 from rl_training.algorithms.learner import Learner, UpdateResult
+from rl_training.algorithms.rebrac import ReBRAC, rebrac_loss
 from rl_training.algorithms.redq import REDQ, redq_loss
 from rl_training.algorithms.rlpd import RLPD, rlpd_loss
 from rl_training.algorithms.sac import SAC, sac_loss
+from rl_training.algorithms.sac_n import SACN, sac_n_loss
 from rl_training.algorithms.td3 import TD3, td3_loss
 from rl_training.algorithms.td3_bc import TD3BC, td3_bc_loss
 from rl_training.algorithms.xql import XQL, gumbel_rescale_loss, xql_loss, xql_value_loss
 
-__all__ = ["BC", "CQL", "IQL", "REDQ", "RLPD", "SAC", "TD3", "TD3BC", "XQL", "BCAlgorithm", "CQLAlgorithm", "CalQL"]
-__all__ += ["CalQLAlgorithm", "IQLAlgorithm", "Learner", "REDQAlgorithm", "RLPDAlgorithm", "SACAlgorithm", "TD3Algorithm"]
-__all__ += ["TD3BCAlgorithm", "UpdateResult", "XQLAlgorithm", "bc_loss", "cal_ql_loss", "cql_loss", "gumbel_rescale_loss"]
-__all__ += ["iql_loss", "redq_loss", "rlpd_loss", "sac_loss", "td3_bc_loss", "td3_loss", "xql_loss", "xql_value_loss"]
+__all__ = ["BC", "CQL", "EDAC", "FQL", "IQL", "REDQ", "RLPD", "SAC", "SACN", "TD3", "TD3BC", "XQL", "BCAlgorithm"]
+__all__ += ["CQLAlgorithm", "CalQL", "CalQLAlgorithm", "EDACAlgorithm", "FQLAlgorithm", "IQLAlgorithm", "Learner"]
+__all__ += ["REDQAlgorithm", "RLPDAlgorithm", "ReBRAC", "ReBRACAlgorithm", "SACAlgorithm", "SACNAlgorithm", "TD3Algorithm"]
+__all__ += ["TD3BCAlgorithm", "UpdateResult", "XQLAlgorithm", "bc_loss", "cal_ql_loss", "cql_loss", "edac_loss", "fql_loss"]
+__all__ += ["gumbel_rescale_loss", "iql_loss", "rebrac_loss", "redq_loss", "rlpd_loss", "sac_loss", "sac_n_loss"]
+__all__ += ["td3_bc_loss", "td3_loss", "xql_loss", "xql_value_loss"]
 BCAlgorithm = BC
 IQLAlgorithm = IQL
 XQLAlgorithm = XQL
 TD3BCAlgorithm = TD3BC
+ReBRACAlgorithm = ReBRAC
 CQLAlgorithm = CQL
 CalQLAlgorithm = CalQL
+SACNAlgorithm = SACN
+EDACAlgorithm = EDAC
+FQLAlgorithm = FQL
 TD3Algorithm = TD3
 SACAlgorithm = SAC
 REDQAlgorithm = REDQ

@@ -7,10 +7,14 @@ from rl_training.algorithms import (
     BCAlgorithm,
     CalQLAlgorithm,
     CQLAlgorithm,
+    EDACAlgorithm,
+    FQLAlgorithm,
     IQLAlgorithm,
+    ReBRACAlgorithm,
     REDQAlgorithm,
     RLPDAlgorithm,
     SACAlgorithm,
+    SACNAlgorithm,
     TD3Algorithm,
     TD3BCAlgorithm,
     XQLAlgorithm,
@@ -18,10 +22,12 @@ from rl_training.algorithms import (
 from rl_training.api.managed import DatasetLike, ManagedAlgorithm
 from rl_training.runtime.progress import Reporter
 
-__all__ = ["BC", "CQL", "IQL", "REDQ", "RLPD", "SAC", "TD3", "TD3BC", "XQL", "BCAlgorithm", "CQLAlgorithm", "CalQL"]
-__all__ += ["CalQLAlgorithm", "IQLAlgorithm", "REDQAlgorithm", "RLPDAlgorithm", "SACAlgorithm", "TD3Algorithm"]
-__all__ += ["TD3BCAlgorithm", "XQLAlgorithm"]
+__all__ = ["BC", "CQL", "EDAC", "FQL", "IQL", "REDQ", "RLPD", "SAC", "SACN", "TD3", "TD3BC", "XQL", "BCAlgorithm"]
+__all__ += ["CQLAlgorithm", "CalQL", "CalQLAlgorithm", "EDACAlgorithm", "FQLAlgorithm", "IQLAlgorithm", "REDQAlgorithm"]
+__all__ += ["RLPDAlgorithm", "ReBRAC", "ReBRACAlgorithm", "SACAlgorithm", "SACNAlgorithm", "TD3Algorithm", "TD3BCAlgorithm"]
+__all__ += ["XQLAlgorithm"]
 
+# fmt: off
 class _RunConfig(TypedDict, total=False):
     engine: Literal["auto", "eager", "compile", "graph"]
     precision: Literal["float32", "tf32", "bf16"]
@@ -146,6 +152,13 @@ class _TD3BCKwargs(TypedDict, total=False):
 
 class _TD3BCSettings(_TD3BCKwargs, _RunConfig, total=False): ...
 
+class _ReBRACKnobs(_TD3Knobs, total=False):
+    actor_bc_coef: float
+    critic_bc_coef: float
+    normalize_q: bool
+
+class _ReBRACSettings(_ReBRACKnobs, _TD3NetworkKnobs, _PurelyOfflineKwargs, _RewardKwargs, _RunConfig, total=False): ...
+
 class _SACKnobs(_CriticKnobs, total=False):
     temperature_learning_rate: float
     alpha: float | Literal["auto"]
@@ -176,10 +189,25 @@ class _SACNetworkKnobs(_CriticNetworkKnobs, total=False):
 class _CQLSettings(_CQLKnobs, _SACNetworkKnobs, _PurelyOfflineKwargs, _RewardKwargs, _RunConfig, total=False): ...
 
 class _CalQLKnobs(_CQLKnobs, total=False):
-    tail: Literal["last_reward", "zero", "none"]
+    tail: Literal["last_penalty", "last_reward", "zero", "none"]
     failure_reward: float | None
 
 class _CalQLSettings(_CalQLKnobs, _SACNetworkKnobs, _PurelyOfflineKwargs, _RewardKwargs, _RunConfig, total=False): ...
+
+class _SACNSettings(_SACKnobs, _SACNetworkKnobs, _PurelyOfflineKwargs, _RewardKwargs, _RunConfig, total=False): ...
+
+class _EDACKnobs(_SACKnobs, total=False):
+    eta: float
+
+class _EDACSettings(_EDACKnobs, _SACNetworkKnobs, _PurelyOfflineKwargs, _RewardKwargs, _RunConfig, total=False): ...
+
+class _FQLKnobs(_CriticKnobs, total=False):
+    alpha: float
+    flow_steps: int
+    q_aggregation: Literal["mean", "min"]
+    normalize_q: bool
+
+class _FQLSettings(_FQLKnobs, _CriticNetworkKnobs, _PurelyOfflineKwargs, _RewardKwargs, _RunConfig, total=False): ...
 
 class _CollectionConfig(TypedDict, total=False):
     buffer_capacity: int
@@ -188,6 +216,7 @@ class _CollectionConfig(TypedDict, total=False):
     gradient_updates_per_step: int
 
 class _TD3Settings(_TD3Knobs, _TD3NetworkKnobs, _CollectionConfig, _RewardKwargs, _RunConfig, total=False): ...
+
 class _SACSettings(_SACKnobs, _SACNetworkKnobs, _CollectionConfig, _RewardKwargs, _RunConfig, total=False): ...
 
 class _REDQKnobs(_SACKnobs, total=False):
@@ -201,7 +230,6 @@ class _RLPDKwargs(_REDQKnobs, _SACNetworkKnobs, _CollectionConfig, _RewardKwargs
 
 class _RLPDSettings(_RLPDKwargs, _RunConfig, total=False): ...
 
-# fmt: off
 class BC(ManagedAlgorithm):
     def __init__(
         self, env_id: str | None = None, *, dataset: DatasetLike | None = None, columns: Mapping[str, Any] | None = None,
@@ -226,6 +254,12 @@ class TD3BC(ManagedAlgorithm):
         seed: int = 0, seeds: Sequence[int] | None = None, device: str = "auto", run_dir: str | Path | None = None,
         reporter: Reporter | None = None, **settings: Unpack[_TD3BCSettings]
     ) -> None: ...
+class ReBRAC(ManagedAlgorithm):
+    def __init__(
+        self, env_id: str | None = None, *, dataset: DatasetLike | None = None, columns: Mapping[str, Any] | None = None,
+        seed: int = 0, seeds: Sequence[int] | None = None, device: str = "auto", run_dir: str | Path | None = None,
+        reporter: Reporter | None = None, **settings: Unpack[_ReBRACSettings]
+    ) -> None: ...
 class CQL(ManagedAlgorithm):
     def __init__(
         self, env_id: str | None = None, *, dataset: DatasetLike | None = None, columns: Mapping[str, Any] | None = None,
@@ -237,6 +271,24 @@ class CalQL(ManagedAlgorithm):
         self, env_id: str | None = None, *, dataset: DatasetLike | None = None, columns: Mapping[str, Any] | None = None,
         seed: int = 0, seeds: Sequence[int] | None = None, device: str = "auto", run_dir: str | Path | None = None,
         reporter: Reporter | None = None, **settings: Unpack[_CalQLSettings]
+    ) -> None: ...
+class SACN(ManagedAlgorithm):
+    def __init__(
+        self, env_id: str | None = None, *, dataset: DatasetLike | None = None, columns: Mapping[str, Any] | None = None,
+        seed: int = 0, seeds: Sequence[int] | None = None, device: str = "auto", run_dir: str | Path | None = None,
+        reporter: Reporter | None = None, **settings: Unpack[_SACNSettings]
+    ) -> None: ...
+class EDAC(ManagedAlgorithm):
+    def __init__(
+        self, env_id: str | None = None, *, dataset: DatasetLike | None = None, columns: Mapping[str, Any] | None = None,
+        seed: int = 0, seeds: Sequence[int] | None = None, device: str = "auto", run_dir: str | Path | None = None,
+        reporter: Reporter | None = None, **settings: Unpack[_EDACSettings]
+    ) -> None: ...
+class FQL(ManagedAlgorithm):
+    def __init__(
+        self, env_id: str | None = None, *, dataset: DatasetLike | None = None, columns: Mapping[str, Any] | None = None,
+        seed: int = 0, seeds: Sequence[int] | None = None, device: str = "auto", run_dir: str | Path | None = None,
+        reporter: Reporter | None = None, **settings: Unpack[_FQLSettings]
     ) -> None: ...
 class TD3(ManagedAlgorithm):
     def __init__(

@@ -2,13 +2,17 @@
 
 A pass without gradients counts its forward products; one that trains its weights also the weight gradients, and the input
 gradients of all layers but the first; one that only passes a gradient on to its inputs also the input gradients, in the
-first layer those of the inputs that need it (the actions).
+first layer those of the inputs that need it (the actions). One that is also trained through its gradient at these inputs
+("twice") counts forward products, input gradients, a pass through the linearised network and weight gradients; its last
+layer, which has one output, the forward product alone.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Final, Literal
+
+Gradient = Literal["none", "weights", "inputs", "twice"]
 
 
 @dataclass(frozen=True)
@@ -18,7 +22,7 @@ class Pass:
     stack: int
     widths: tuple[int, ...]  # inputs, hidden layers, outputs
     rows: int
-    gradient: Literal["none", "weights", "inputs"] = "none"
+    gradient: Gradient = "none"
     wanted: int = 0  # number of inputs, the last ones, that need a gradient
 
 
@@ -34,18 +38,17 @@ class Shapes:
     actions: int
     kwargs: Any
 
-    def critics(
-        self, gradient: Literal["none", "weights", "inputs"] = "none", rows: int = 1, stack: int | None = None
-    ) -> Pass:
+    def critics(self, gradient: Gradient = "none", rows: int = 1, stack: int | None = None) -> Pass:
         """The ensemble of critics (or `stack` of them), with `rows` actions per transition."""
         kwargs = self.kwargs
         widths = (self.observations + self.actions, *kwargs.critic_widths, 1)
-        wanted = self.actions if gradient == "inputs" else 0
+        wanted = self.actions if gradient in ("inputs", "twice") else 0
         return Pass(kwargs.num_critics if stack is None else stack, widths, rows * kwargs.batch_size, gradient, wanted)
 
-    def policy(self, outputs: int, gradient: Literal["none", "weights"] = "none") -> Pass:
-        """The policy."""
-        return Pass(1, (self.observations, *self.kwargs.actor_widths, outputs), self.kwargs.batch_size, gradient)
+    def policy(self, outputs: int, gradient: Literal["none", "weights"] = "none", more_inputs: int = 0) -> Pass:
+        """The policy, of observations and `more_inputs` others."""
+        widths = (self.observations + more_inputs, *self.kwargs.actor_widths, outputs)
+        return Pass(1, widths, self.kwargs.batch_size, gradient)
 
     def value(self, gradient: Literal["none", "weights"] = "none") -> Pass:
         """The value network."""
@@ -59,20 +62,39 @@ def _iql(shapes: Shapes) -> list[Update]:
     return [(*scored, *trained, shapes.policy(shapes.actions, "weights"))]
 
 
-def _td3(shapes: Shapes) -> list[Update]:
-    """Target policy, target critics, critics trained; when due, the policy trained through the first critic."""
+def _td3(shapes: Shapes, leading: int = 1) -> list[Update]:
+    """Target policy, target critics, critics trained; when due, the policy trained through the `leading` first critics."""
     critic = (shapes.policy(shapes.actions), shapes.critics(), shapes.critics("weights"))
-    actor = (shapes.policy(shapes.actions, "weights"), shapes.critics("inputs", stack=1))
+    actor = (shapes.policy(shapes.actions, "weights"), shapes.critics("inputs", stack=leading))
     return _delayed(critic, actor, shapes.kwargs.actor_interval)
 
 
-def _sac(shapes: Shapes) -> list[Update]:
+def _rebrac(shapes: Shapes) -> list[Update]:
+    """As TD3, but the policy is trained through all critics."""
+    return _td3(shapes, shapes.kwargs.num_critics)
+
+
+def _sac(shapes: Shapes, trained: Gradient = "weights") -> list[Update]:
     """Next policy, target critics, critics trained on all their rows; when due, the policy trained through the ensemble."""
     knobs, outputs = shapes.kwargs, 2 * shapes.actions
     target = (shapes.policy(outputs), shapes.critics(rows=knobs.backup_actions))
-    critic = (*target, shapes.critics("weights", rows=knobs.rows_per_transition))
+    critic = (*target, shapes.critics(trained, rows=knobs.rows_per_transition))
     actor = (shapes.policy(outputs, "weights"), shapes.critics("inputs"))
     return _delayed(critic, actor, knobs.actor_interval or knobs.round_length)
+
+
+def _edac(shapes: Shapes) -> list[Update]:
+    """SAC's, with critics that are trained through their gradients at the actions too."""
+    return _sac(shapes, "twice")
+
+
+def _fql(shapes: Shapes) -> list[Update]:
+    """Next policy, target critics; critics and flow trained; the policy trained through the ensemble, towards the flow."""
+    actions = shapes.actions
+    target = (shapes.policy(actions, more_inputs=actions), shapes.critics())
+    cloned = (shapes.policy(actions, more_inputs=actions + 1),) * shapes.kwargs.flow_steps
+    trained = (shapes.critics("weights"), shapes.policy(actions, "weights", actions + 1))
+    return [(*target, *trained, *cloned, shapes.policy(actions, "weights", actions), shapes.critics("inputs"))]
 
 
 def _delayed(always: Update, due: Update, interval: int) -> list[Update]:
@@ -85,7 +107,14 @@ def _policy_alone(shapes: Shapes) -> list[Update]:
 
 
 PASSES: Final[Mapping[str, Callable[[Shapes], list[Update]]]] = MappingProxyType(
-    {"iql": _iql, "xql": _iql, "td3": _td3, "td3_bc": _td3} | dict.fromkeys(("sac", "redq", "rlpd", "cql", "cal_ql"), _sac)
+    {
+        **dict.fromkeys(("iql", "xql"), _iql),
+        **dict.fromkeys(("td3", "td3_bc"), _td3),
+        **dict.fromkeys(("sac", "redq", "rlpd", "cql", "cal_ql", "sac_n"), _sac),
+        "rebrac": _rebrac,
+        "edac": _edac,
+        "fql": _fql,
+    }
 )
 
 

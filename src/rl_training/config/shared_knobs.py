@@ -105,7 +105,7 @@ class NetworkKnobs(StrictModel):
 class CriticNetworkKnobs(NetworkKnobs):
     """Shapes of networks that include critics."""
 
-    num_critics: int = Field(2, ge=1, le=256)
+    num_critics: int = Field(2, ge=1, le=1024)
     """Critics in the ensemble."""
     critic_hidden_sizes: Sizes | None = None
     """Widths of the hidden layers of critics and value network; null is `hidden_sizes`."""

@@ -6,15 +6,19 @@ from rl_training.runtime.cal_ql_trainer import train_cal_ql
 from rl_training.runtime.callbacks import Callback, EarlyStopping
 from rl_training.runtime.checkpoints.checkpoint import load_checkpoint
 from rl_training.runtime.cql_trainer import train_cql
+from rl_training.runtime.edac_trainer import train_edac
+from rl_training.runtime.fql_trainer import train_fql
 from rl_training.runtime.iql_trainer import train_iql
 from rl_training.runtime.offline_data import build_offline_dataset, process_offline_dataset
+from rl_training.runtime.rebrac_trainer import train_rebrac
 from rl_training.runtime.redq_trainer import train_redq
 from rl_training.runtime.rlpd_trainer import train_rlpd
+from rl_training.runtime.sac_n_trainer import train_sac_n
 from rl_training.runtime.sac_trainer import train_sac
 from rl_training.runtime.td3_bc_trainer import train_td3_bc
 from rl_training.runtime.td3_trainer import train_td3
 from rl_training.runtime.xql_trainer import train_xql
 
 __all__ = ["Callback", "EarlyStopping", "build_offline_dataset", "evaluate_policy", "infer_env_spaces", "load_checkpoint"]
-__all__ += ["process_offline_dataset", "train_bc", "train_cal_ql", "train_cql", "train_iql", "train_redq", "train_rlpd"]
-__all__ += ["train_sac", "train_td3", "train_td3_bc", "train_xql"]
+__all__ += ["process_offline_dataset", "train_bc", "train_cal_ql", "train_cql", "train_edac", "train_fql", "train_iql"]
+__all__ += ["train_rebrac", "train_redq", "train_rlpd", "train_sac", "train_sac_n", "train_td3", "train_td3_bc", "train_xql"]

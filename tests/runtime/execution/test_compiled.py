@@ -67,7 +67,7 @@ def learner_of(algo, **kwargs):
     return learner, rows, lambda rows, _prior: data.layout.batch(rows)
 
 
-DELAYED = ["td3_bc", "td3", "redq"]  # their policies are not due at every step
+DELAYED = ["td3_bc", "rebrac", "td3", "redq"]  # their policies are not due at every step
 LAUNCHES = {
     "iql": 1,
     "xql": 1,

@@ -10,8 +10,9 @@ from rl_training.config.blocks import PurelyOfflineKwargs, RewardKwargs
 class CalQLKnobs(CQLKnobs):
     """Calibrated Q-learning (Nakamoto and others, 2023)."""
 
-    tail: Literal["last_reward", "zero", "none"] = "last_reward"
-    """How the return of an episode cut by a time limit continues: its last reward forever, nothing, or no floor at all."""
+    tail: Literal["last_penalty", "last_reward", "zero", "none"] = "last_penalty"
+    """How the return of an episode cut by a time limit continues: its last reward forever if it is negative and nothing
+    otherwise; its last reward forever; nothing (the authors' choice); or no floor at all."""
     failure_reward: float | None = None
     """Sparse rewards: an episode whose processed rewards all equal this counts as failed, with return r / (1 - gamma)."""
 

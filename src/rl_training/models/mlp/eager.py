@@ -223,17 +223,18 @@ def plain_forward(
     members = columns.shape[0]
     turns = layout.ensemble if members > 1 and layout.ensemble <= _MAX_TURNS else 1
     inputs, count = joined_inputs(parts, layout.ensemble // turns), len(layout.slices)
-    parameters: tuple[Tensor, ...] = _Parameters.apply(columns, layout, turns)  # type: ignore[no-untyped-call]
+    stacks = parameters(layout, columns, turns)
     outputs = []
     for turn in range(turns):
         own = None if masks is None else [(mask[:, turn] if turns > 1 else mask.flatten(0, 1)) for mask in masks]
-        outputs.append(_plain_outputs(layout, parameters[turn * count : (turn + 1) * count], inputs, own))
+        outputs.append(plain_outputs(layout, stacks[turn * count : (turn + 1) * count], inputs, own))
     return torch.stack(outputs, dim=1) if turns > 1 else outputs[0].view(members, -1, *outputs[0].shape[1:])
 
 
-def _plain_outputs(
+def plain_outputs(
     layout: MLPLayout, stacks: Sequence[Tensor], hidden: Tensor, masks: Sequence[Tensor] | None = None
 ) -> Tensor:
+    """Return the outputs (stack, rows, out) for stacked inputs and parameters, through plain operations."""
     count, last = layout.parameters_per_layer, len(layout.hidden)
     for layer in range(last):
         weight, bias = stacks[layer * count : layer * count + 2]
@@ -249,6 +250,12 @@ def _plain_outputs(
         if masks is not None:
             hidden = hidden * masks[layer]
     return torch.bmm(hidden, stacks[last * count]) + stacks[last * count + 1]
+
+
+def parameters(layout: MLPLayout, columns: Tensor, turns: int = 1) -> tuple[Tensor, ...]:
+    """Return each parameter as (stack, rows, out), with gradients for the columns; with `turns`, share after share."""
+    found: tuple[Tensor, ...] = _Parameters.apply(columns, layout, turns)  # type: ignore[no-untyped-call]
+    return found
 
 
 class _Parameters(torch.autograd.Function):

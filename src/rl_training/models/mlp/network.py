@@ -19,6 +19,7 @@ from rl_training.models.initializers import layer_initializers, ones, zeros
 from rl_training.models.mlp import eager as mlp_math
 from rl_training.models.mlp import operators as mlp_ops
 from rl_training.models.mlp.eager import MLPLayout, Norm
+from rl_training.models.mlp.linearised import outputs_and_gradients
 from rl_training.models.parameters import ParameterSpec, Segment, SegmentValues
 
 
@@ -97,6 +98,15 @@ class StackedMLP:
         """Return the outputs of the first critic only, (members, batch[, out]); its parameters get no gradient."""
         outputs = self._outputs(self.first_layout, SegmentValues(values.columns.detach()), parts).squeeze(1)
         return outputs.squeeze(-1) if self.scalar else outputs
+
+    def with_gradients(self, values: SegmentValues, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
+        """Return a scalar network's outputs and their gradients at the second part, both differentiable in the parameters.
+
+        They are (members, ensemble, batch) and (members, ensemble, batch, width of the part); the inputs get no gradient.
+        """
+        masks = self._masks(values, (first, second))
+        outputs, gradients = outputs_and_gradients(self.layout, values.columns, first, second, masks)
+        return outputs.squeeze(-1), gradients
 
     def _masks(self, values: SegmentValues, parts: Sequence[Tensor]) -> list[Tensor] | None:
         """The factors of dropout in each hidden layer, (members, critics, rows, width); None if nothing is dropped."""
