@@ -15,6 +15,8 @@ BARS = {
     "iql/pendulum-mixture": -180.0,
     "xql/pendulum": -200.0,
     "xql/pendulum-mixture": -180.0,
+    "awac/pendulum": -200.0,
+    "awac/pendulum-mixture": -180.0,
     "td3_bc/pendulum": -250.0,
     "td3_bc/pendulum-mixture": -180.0,
     "rebrac/pendulum": -200.0,

@@ -74,6 +74,9 @@ _ROWS = (
         *("xql", "XQL", "Extreme Q-learning", "IQL with a Gumbel value regression", "iql:MLPIQLModel"),
         helpers=("xql_value_loss", "gumbel_rescale_loss"),
     ),
+    AlgorithmSpec(
+        *("awac", "AWAC", "Advantage-weighted actor-critic", "cloning weighted by the advantage", "awac:MLPAWACModel")
+    ),
     AlgorithmSpec("td3_bc", "TD3BC", "TD3+BC", "TD3 with a cloning term in the policy's loss", "td3:MLPTD3Model"),
     AlgorithmSpec(
         *("rebrac", "ReBRAC", "Revisited behaviour-regularized actor-critic"),

@@ -22,6 +22,8 @@ VALUES = {
     "value_learning_rate": (3e-4, 1e-2),
     "temperature_learning_rate": (3e-4, 1e-2),
     "multiplier_learning_rate": (3e-4, 1e-2),
+    "actor_weight_decay": (0.0, 10.0),
+    "critic_weight_decay": (0.1, 10.0),
     "max_grad_norm": (0.01, 0.1),
     "expectile": (0.6, 0.9),
     "beta": (0.5, 5.0),

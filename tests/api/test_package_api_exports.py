@@ -9,6 +9,7 @@ from tests.helpers import environment
 NAMES = {
     "iql": ("IQL", "MLPIQLModel", ["iql_loss"]),
     "xql": ("XQL", "MLPIQLModel", ["xql_loss", "xql_value_loss", "gumbel_rescale_loss"]),
+    "awac": ("AWAC", "MLPAWACModel", ["awac_loss"]),
     "td3_bc": ("TD3BC", "MLPTD3Model", ["td3_bc_loss"]),
     "rebrac": ("ReBRAC", "MLPTD3Model", ["rebrac_loss"]),
     "cql": ("CQL", "MLPSACModel", ["cql_loss"]),

@@ -22,7 +22,7 @@ import rl_training
 from rl_training.data import TransitionDataset, save_dataset
 
 VALUES = Path(__file__).parent / "values.json"
-OFFLINE = ("IQL", "XQL", "TD3BC", "ReBRAC", "CQL", "CalQL", "SACN", "EDAC", "FQL", "BC")
+OFFLINE = ("IQL", "XQL", "AWAC", "TD3BC", "ReBRAC", "CQL", "CalQL", "SACN", "EDAC", "FQL", "BC")
 WITHOUT_CRITICS = ("BC",)  # nothing to finetune, and rewards that are not transformed
 ONLINE = ("TD3", "SAC", "REDQ", "RLPD")
 WITHOUT_DATA = ("TD3", "SAC", "REDQ")
@@ -57,6 +57,7 @@ OWN = {
 }
 SWEPT = {
     "IQL": ("expectile", [0.6, 0.9]),
+    "AWAC": ("awac_lambda", [0.1, 1.0]),
     "XQL": ("loss_temperature", [1.0, 2.0]),
     "TD3BC": ("alpha", [1.0, 2.5]),
     "ReBRAC": ("critic_bc_coef", [0.01, 0.1]),

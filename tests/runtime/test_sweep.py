@@ -44,7 +44,8 @@ def test_members_are_every_combination_with_every_seed():
 
 SHARED = "it sets a shape or a choice that all members share."
 CAN = (
-    "What can be: actor_learning_rate, max_grad_norm, gamma, tau, critic_learning_rate, value_learning_rate, expectile, beta"
+    "What can be: actor_learning_rate, actor_weight_decay, max_grad_norm, gamma, tau, critic_learning_rate, "
+    "critic_weight_decay, value_learning_rate, expectile, beta"
 )
 
 

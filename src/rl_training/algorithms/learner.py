@@ -109,7 +109,8 @@ class Learner(ABC, Generic[ModelT, KnobsT]):
 
     def _options(self, group: str) -> GroupOptions:
         """How a group is trained."""
-        return GroupOptions(self.knobs.learning_rate(group), max_grad_norm=self.knobs.max_grad_norm)
+        rate, decay = self.knobs.learning_rate(group), self.knobs.weight_decay(group)
+        return GroupOptions(rate, max_grad_norm=self.knobs.max_grad_norm, weight_decay=decay)
 
     @abstractmethod
     def loss(self, batch: Batch, step: Step) -> tuple[Tensor, Metrics]:

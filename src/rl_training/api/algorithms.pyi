@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack
 
 from rl_training.algorithms import (
+    AWACAlgorithm,
     BCAlgorithm,
     CalQLAlgorithm,
     CQLAlgorithm,
@@ -22,10 +23,10 @@ from rl_training.algorithms import (
 from rl_training.api.managed import DatasetLike, ManagedAlgorithm
 from rl_training.runtime.progress import Reporter
 
-__all__ = ["BC", "CQL", "EDAC", "FQL", "IQL", "REDQ", "RLPD", "SAC", "SACN", "TD3", "TD3BC", "XQL", "BCAlgorithm"]
-__all__ += ["CQLAlgorithm", "CalQL", "CalQLAlgorithm", "EDACAlgorithm", "FQLAlgorithm", "IQLAlgorithm", "REDQAlgorithm"]
-__all__ += ["RLPDAlgorithm", "ReBRAC", "ReBRACAlgorithm", "SACAlgorithm", "SACNAlgorithm", "TD3Algorithm", "TD3BCAlgorithm"]
-__all__ += ["XQLAlgorithm"]
+__all__ = ["AWAC", "BC", "CQL", "EDAC", "FQL", "IQL", "REDQ", "RLPD", "SAC", "SACN", "TD3", "TD3BC", "XQL", "AWACAlgorithm"]
+__all__ += ["BCAlgorithm", "CQLAlgorithm", "CalQL", "CalQLAlgorithm", "EDACAlgorithm", "FQLAlgorithm", "IQLAlgorithm"]
+__all__ += ["REDQAlgorithm", "RLPDAlgorithm", "ReBRAC", "ReBRACAlgorithm", "SACAlgorithm", "SACNAlgorithm", "TD3Algorithm"]
+__all__ += ["TD3BCAlgorithm", "XQLAlgorithm"]
 
 # fmt: off
 class _RunConfig(TypedDict, total=False):
@@ -48,6 +49,7 @@ class _RunConfig(TypedDict, total=False):
 
 class _LearnerKnobs(TypedDict, total=False):
     actor_learning_rate: float
+    actor_weight_decay: float
     max_grad_norm: float | None
 
 class _NetworkKnobs(TypedDict, total=False):
@@ -60,10 +62,12 @@ class _NetworkKnobs(TypedDict, total=False):
     initialization: Literal["orthogonal", "xavier", "uniform", "edac"]
     last_layer_gain: float | None
 
-class _GaussianNetworkKnobs(_NetworkKnobs, total=False):
-    policy: Literal["gaussian", "deterministic"]
+class _StochasticNetworkKnobs(_NetworkKnobs, total=False):
     policy_mean: Literal["tanh", "linear"]
     log_std_range: Sequence[float]
+
+class _GaussianNetworkKnobs(_StochasticNetworkKnobs, total=False):
+    policy: Literal["gaussian", "deterministic"]
 
 class _AlgorithmKwargs(TypedDict, total=False):
     batch_size: int
@@ -81,6 +85,7 @@ class _CriticKnobs(_LearnerKnobs, total=False):
     gamma: float
     tau: float
     critic_learning_rate: float
+    critic_weight_decay: float
 
 class _IQLKnobs(_CriticKnobs, total=False):
     value_learning_rate: float
@@ -109,6 +114,14 @@ class _XQLKnobs(_IQLKnobs, total=False):
     vanilla_value_loss: bool
 
 class _XQLSettings(_XQLKnobs, _IQLNetworkKnobs, _PurelyOfflineKwargs, _RewardKwargs, _RunConfig, total=False): ...
+
+class _AWACKnobs(_CriticKnobs, total=False):
+    awac_lambda: float
+    max_advantage_weight: float
+
+class _AWACSettings(
+    _AWACKnobs, _StochasticNetworkKnobs, _CriticNetworkKnobs, _PurelyOfflineKwargs, _RewardKwargs, _RunConfig, total=False
+): ...
 
 class _TD3Knobs(_CriticKnobs, total=False):
     actor_interval: int
@@ -141,10 +154,12 @@ class _TD3BCKwargs(TypedDict, total=False):
     critic_dropout: float
     exploration_noise: float
     actor_learning_rate: float
+    actor_weight_decay: float
     max_grad_norm: float | None
     gamma: float
     tau: float
     critic_learning_rate: float
+    critic_weight_decay: float
     actor_interval: int
     target_noise: float
     target_noise_clip: float
@@ -247,6 +262,12 @@ class XQL(ManagedAlgorithm):
         self, env_id: str | None = None, *, dataset: DatasetLike | None = None, columns: Mapping[str, Any] | None = None,
         seed: int = 0, seeds: Sequence[int] | None = None, device: str = "auto", run_dir: str | Path | None = None,
         reporter: Reporter | None = None, **settings: Unpack[_XQLSettings]
+    ) -> None: ...
+class AWAC(ManagedAlgorithm):
+    def __init__(
+        self, env_id: str | None = None, *, dataset: DatasetLike | None = None, columns: Mapping[str, Any] | None = None,
+        seed: int = 0, seeds: Sequence[int] | None = None, device: str = "auto", run_dir: str | Path | None = None,
+        reporter: Reporter | None = None, **settings: Unpack[_AWACSettings]
     ) -> None: ...
 class TD3BC(ManagedAlgorithm):
     def __init__(

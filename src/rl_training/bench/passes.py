@@ -62,6 +62,12 @@ def _iql(shapes: Shapes) -> list[Update]:
     return [(*scored, *trained, shapes.policy(shapes.actions, "weights"))]
 
 
+def _awac(shapes: Shapes) -> list[Update]:
+    """Next policy, target critics, critics at the policy's action; critics and policy trained."""
+    scored = (shapes.policy(shapes.actions), shapes.critics(), shapes.critics())
+    return [(*scored, shapes.critics("weights"), shapes.policy(shapes.actions, "weights"))]
+
+
 def _td3(shapes: Shapes, leading: int = 1) -> list[Update]:
     """Target policy, target critics, critics trained; when due, the policy trained through the `leading` first critics."""
     critic = (shapes.policy(shapes.actions), shapes.critics(), shapes.critics("weights"))
@@ -111,6 +117,7 @@ PASSES: Final[Mapping[str, Callable[[Shapes], list[Update]]]] = MappingProxyType
         **dict.fromkeys(("iql", "xql"), _iql),
         **dict.fromkeys(("td3", "td3_bc"), _td3),
         **dict.fromkeys(("sac", "redq", "rlpd", "cql", "cal_ql", "sac_n"), _sac),
+        "awac": _awac,
         "rebrac": _rebrac,
         "edac": _edac,
         "fql": _fql,

@@ -26,6 +26,9 @@ class LearnerKnobs(StrictModel):
 
     actor_learning_rate: PositiveRate = 3e-4
     """Adam step size of the policy."""
+    actor_weight_decay: float = Field(0.0, ge=0.0)
+    """Decoupled weight decay (AdamW) of the policy's weight matrices: each step takes rate * decay of them away; biases,
+    LayerNorm and standard deviations without a network do not decay."""
     max_grad_norm: float | None = Field(None, gt=0.0)
     """Largest gradient norm of a group, per member; null is no clipping."""
 
@@ -47,6 +50,10 @@ class LearnerKnobs(StrictModel):
         rate: float = getattr(self, f"{group}_learning_rate")
         return rate
 
+    def weight_decay(self, group: str) -> float:
+        """Return the weight decay of a group of parameters; dual variables have none."""
+        return self.actor_weight_decay if group == "actor" else 0.0
+
     @property
     def idle(self) -> dict[str, str]:
         """Knobs that have no effect given the other values, each with the reason."""
@@ -67,6 +74,12 @@ class CriticKnobs(LearnerKnobs):
     """Share of the online network that is blended into the target network at each update."""
     critic_learning_rate: PositiveRate = 3e-4
     """Adam step size of the critics."""
+    critic_weight_decay: float = Field(0.0, ge=0.0)
+    """The same of the weight matrices of critics and value network."""
+
+    def weight_decay(self, group: str) -> float:
+        """Return the weight decay of a group of parameters; the value network has that of the critics."""
+        return self.critic_weight_decay if group in ("critic", "value") else super().weight_decay(group)
 
 
 class NetworkKnobs(StrictModel):
@@ -120,17 +133,32 @@ class CriticNetworkKnobs(NetworkKnobs):
         return self.critic_hidden_sizes or self.hidden_sizes
 
 
-class GaussianNetworkKnobs(NetworkKnobs):
-    """Shape of a plain Gaussian policy."""
+class StochasticNetworkKnobs(NetworkKnobs):
+    """Shape of a policy that is always a plain Gaussian."""
 
-    policy: Literal["gaussian", "deterministic"] = "gaussian"
-    """`gaussian`: maximum likelihood, with a standard deviation per action; `deterministic`: squared error."""
     policy_mean: Literal["tanh", "linear"] = "tanh"
     """Whether the policy's mean is squashed into the bounds; a `linear` one is clipped when it acts."""
     log_std_range: LogStdRange = (-5.0, 2.0)
     """Lowest and highest log standard deviation of the policy."""
 
     _ordered = field_validator("log_std_range")(ordered)
+
+    @property
+    def deterministic(self) -> bool:
+        """Whether the policy is its mean alone."""
+        return False
+
+
+class GaussianNetworkKnobs(StochasticNetworkKnobs):
+    """Shape of a policy that is a plain Gaussian or its mean alone."""
+
+    policy: Literal["gaussian", "deterministic"] = "gaussian"
+    """`gaussian`: maximum likelihood, with a standard deviation per action; `deterministic`: squared error."""
+
+    @property
+    def deterministic(self) -> bool:
+        """Whether the policy is its mean alone."""
+        return self.policy == "deterministic"
 
 
 def check_sweepable(knobs: type[LearnerKnobs], names: Iterable[str], shared: Iterable[str] = ()) -> None:

@@ -232,7 +232,8 @@ class CompiledSteps:
         optimizer = self.learner.optimizer
         counts = torch.cat([optimizer.counts[group] for group in self._groups], dim=1)
         function = self._compiled_once("factors", adam_factors)
-        factors: Tensor = function(counts, increments, optimizer.learning_rates, self._rates[: len(increments)])
+        rates = (optimizer.learning_rates, self._rates[: len(increments)])
+        factors: Tensor = function(counts, increments, *rates, optimizer.weight_decays)
         return factors
 
     def _apply(self, variant: Variant, gradients: Mapping[str, Tensor], factors: Tensor | None, offset: int) -> None:

@@ -18,7 +18,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from rl_training.algorithms.learner import Learner, Step, summarize
 from rl_training.data.batch import Batch
 from rl_training.models.mlp import operators as mlp_ops
-from rl_training.models.mlp.eager import MLPLayout
+from rl_training.models.mlp.layout import MLPLayout
 from rl_training.rng import DrawKey, Draws
 
 MakeBatch = Callable[[Tensor, Tensor | None], Batch]
