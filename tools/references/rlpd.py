@@ -123,7 +123,7 @@ def rlpd_fixed(source: Source) -> Recording:
 def rlpd_decay(source: Source) -> Recording:
     """Record RLPD with weight decay, which in this code includes the scales of LayerNorm and in ours does not; so without."""
     knobs = {"alpha": 0.2, "critic_weight_decay": 0.5}
-    settings = {"temp_lr": 0.0, "init_temperature": 0.2, "critic_weight_decay": 0.5, "layer_norm": False}
+    settings: dict[str, Any] = {"temp_lr": 0.0, "init_temperature": 0.2, "critic_weight_decay": 0.5, "layer_norm": False}
     return _record(source, "official_decay", knobs, {"scale": {"critic": 1.0 / CRITICS}}, **settings)
 
 
