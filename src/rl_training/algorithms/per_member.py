@@ -35,7 +35,7 @@ def swept_knobs(
         return checked
     if len(member_knobs) != members or any(set(own) != set(member_knobs[0]) for own in member_knobs):
         raise ConfigError(f"member_knobs must name the same knobs for each of the {members} members")
-    check_sweepable(knobs_type, member_knobs[0])
+    check_sweepable(checked, member_knobs[0])
     every = [knobs_type.checked({**knobs, **own}) for own in member_knobs]
 
     def column(name: str) -> Tensor:

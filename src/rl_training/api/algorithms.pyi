@@ -43,9 +43,9 @@ class _RunConfig(TypedDict, total=False):
     log_interval: int
     learning_rate_schedule: Mapping[str, Any] | Literal["constant", "linear", "cosine"]
     early_stopping: Mapping[str, Any] | None
-    finetune: Mapping[str, Any] | None
     run_name: str | None
     sweep: Mapping[str, Sequence[float]] | None
+    finetune: Mapping[str, Any] | None
 
 class _LearnerKnobs(TypedDict, total=False):
     actor_learning_rate: float
@@ -86,6 +86,7 @@ class _CriticKnobs(_LearnerKnobs, total=False):
     tau: float
     critic_learning_rate: float
     critic_weight_decay: float
+    n_step: int
 
 class _IQLKnobs(_CriticKnobs, total=False):
     value_learning_rate: float
@@ -160,6 +161,7 @@ class _TD3BCKwargs(TypedDict, total=False):
     tau: float
     critic_learning_rate: float
     critic_weight_decay: float
+    n_step: int
     actor_interval: int
     target_noise: float
     target_noise_clip: float

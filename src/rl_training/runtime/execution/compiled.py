@@ -213,9 +213,10 @@ class CompiledSteps:
     ) -> tuple[dict[str, Tensor], Metrics]:
         """Gradients by segment, and metrics by name, of one step."""
         model, gradients, metrics = self.learner.model, dict[str, Tensor](), Metrics()
+        inputs = (model.trained.flat, model.targets.flat, *given, *self.learner.moving.values())
         for wanted in parts:
             traced, function = self._steps[wanted]
-            results = function(model.trained.flat, model.targets.flat, *given, *(drawn[key] for key in traced.streams))
+            results = function(*inputs, *(drawn[key] for key in traced.streams))
             count = len(traced.segments)
             gradients |= zip(traced.segments, results[:count], strict=True)
             metrics |= zip(traced.metrics, results[count:], strict=True)
