@@ -130,9 +130,9 @@ class GroupedAdam:
         """For each column whether it decays; None if none does."""
         if not self._decayed:
             return None
-        flags = torch.zeros(self.bank.size, dtype=torch.uint8)
+        flags = torch.zeros(self.bank.size)
         for columns in (columns for group in self._decayed.values() for columns in group):
-            flags[columns] = 1
+            flags[columns] = 1.0
         return flags.to(self.bank.flat.device)
 
     @torch.no_grad()
