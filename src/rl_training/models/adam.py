@@ -51,14 +51,20 @@ class GroupedAdam:
         if set(options) != set(bank.groups):
             raise ValueError(f"options for {sorted(options)} do not match groups {sorted(bank.groups)}")
         self.bank = bank
-        self.options = dict(options)
         self.first = bank.new_buffer()  # running mean of the gradient
         self.second = bank.new_buffer()  # running mean of its square
         device = bank.flat.device
         self.counts = {name: torch.zeros(bank.members, 1, device=device) for name in options}
         self._segments = {name: [s.name for s in bank.segments if s.group == name] for name in options}
         self._rows = {name: self._fused_rows(name) for name in options}
+        self.use(options)
+
+    def use(self, options: Mapping[str, GroupOptions]) -> None:
+        """Train the groups by other options from now on; moments and counts stay."""
+        self.options = dict(options)
         self._decayed = {name: self._decayed_columns(name) for name, own in options.items() if own.decays}
+        for derived in ("learning_rates", "weight_decays", "_decay_flags"):
+            vars(self).pop(derived, None)
 
     def _fused_rows(self, name: str) -> list[list[Tensor]]:
         """Views of parameters, moments and counts of a group, a row per segment and member."""

@@ -145,6 +145,16 @@ def test_what_the_optimizer_reads_changes_too():
     assert gradients["critic"].norm() <= 1.01e-9
 
 
+def test_weight_decay_may_begin_online():
+    learner, plain = make_learner("iql"), make_learner("iql")
+    KnobChanges(learner, {"actor_weight_decay": Change(10.0)}, 5).apply(0)
+    for one in (learner, plain):
+        one.update(small_batch())
+    mine, theirs = (one.state_dict()["actor/0/weight"] for one in (learner, plain))
+    start = make_learner("iql").state_dict()["actor/0/weight"]
+    assert torch.allclose(mine, theirs - 10.0 * 3e-4 * start, atol=1e-6)
+
+
 def test_exploration_noise_is_an_attribute_of_the_model():
     learner = make_learner("td3_bc")
     changes = KnobChanges(learner, {"exploration_noise": Change(0.0, moves=True)}, 10)
