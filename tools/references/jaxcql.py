@@ -130,7 +130,7 @@ def cql(source: Source) -> Recording:
 
 def cql_lagrange(source: Source) -> Recording:
     """Record CQL with a learned weight, clipped differences and the best of several next actions."""
-    clip = {"cql_clip_diff_min": 4.0, "cql_clip_diff_max": 6.0}
+    clip = {"cql_clip_diff_min": 3.4, "cql_clip_diff_max": 4.0}
     knobs = {"cql_alpha": 2.0, "lagrange_gap": 0.8, "max_target_backup": True, **clip}
     knobs["multiplier_learning_rate"] = SETTINGS["qf_lr"]
     settings = {"cql_lagrange": True, "cql_target_action_gap": 0.8, "cql_min_q_weight": 2.0, "cql_max_target_backup": True}

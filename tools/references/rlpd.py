@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+import flax
 import numpy as np
 import tensorflow_probability.substrates.jax  # noqa: F401  # the project finds it loaded
 
@@ -11,7 +12,7 @@ from tools.references.jax_code import VERSIONS, Noise, View, joined, perceptron,
 
 FILE = "rlpd/agents/sac/sac_learner.py"
 UNUSED = ("gym", "gym.spaces", "gym.utils", "gym.wrappers", "gym.wrappers.pixel_observation", "d4rl")
-CRITICS, SUBSET, INTERVAL = 5, 2, 2
+CRITICS, SUBSET, ROUND = 5, 2, 2
 
 
 class Space:
@@ -25,7 +26,16 @@ class Space:
         return np.zeros(self.shape)
 
 
-def _record(source: Source, variant: str, knobs: dict[str, Any], alignment: dict[str, Any], **settings: Any) -> Recording:
+def _record(
+    source: Source,
+    variant: str,
+    knobs: dict[str, Any],
+    alignment: dict[str, Any],
+    *,
+    layer_norm: bool = True,
+    **settings: Any,
+) -> Recording:
+    flax.config.update("flax_return_frozendict", True)  # as older versions do, which the mask of weight decay expects
     code = source.module(FILE, UNUSED)
     shared = {
         "actor_learning_rate": 1e-3,
@@ -33,12 +43,11 @@ def _record(source: Source, variant: str, knobs: dict[str, Any], alignment: dict
         "gamma": 0.9,
         "tau": 0.1,
         "subset_size": SUBSET,
-        "actor_interval": INTERVAL,
         **knobs,
     }
-    networks = {"hidden_sizes": [WIDTH, WIDTH], "num_critics": CRITICS, "critic_layer_norm": True}
-    order = {"order": [["critic"], ["actor", "temperature"]], "layer_norm_epsilon": 1e-6}
-    notes = f"Rounds of {INTERVAL} updates; the policy is updated after the last one of a round."
+    networks = {"hidden_sizes": [WIDTH, WIDTH], "num_critics": CRITICS, "critic_layer_norm": layer_norm}
+    order = {"order": [["critic"], ["actor", "temperature"]], "layer_norm_epsilon": 1e-6, "round": ROUND}
+    notes = f"Rounds of {ROUND} updates; policy and temperature are updated after the last one of a round."
     recording = Recording("rlpd", variant, source, FILE, shared, networks, order | alignment, notes)
     agent = code.SACLearner.create(
         0,
@@ -51,7 +60,7 @@ def _record(source: Source, variant: str, knobs: dict[str, Any], alignment: dict
         hidden_dims=(WIDTH, WIDTH),
         num_qs=CRITICS,
         num_min_qs=SUBSET,
-        critic_layer_norm=True,
+        critic_layer_norm=layer_norm,
         **settings,
     )
     states = {name: _redrawn(recording, getattr(agent, name)) for name in ("actor", "critic", "target_critic")}
@@ -63,7 +72,7 @@ def _record(source: Source, variant: str, knobs: dict[str, Any], alignment: dict
         noise.give(recording.normals(step, "next_actions", 1, ROWS, ACTION_DIM)[0].T)
         noise.give(recording.uniforms(step, "critic_subset", CRITICS))
         here = recording.normals(step, "actions", ROWS, ACTION_DIM)  # ours reports the policy's loss at every step
-        if (step + 1) % INTERVAL:
+        if (step + 1) % ROUND:
             agent, info = agent.update_critic(batch)
             return agent, {"critic_loss": info["critic_loss"]}
         noise.give(here.T)
@@ -111,5 +120,12 @@ def rlpd_fixed(source: Source) -> Recording:
     return _record(source, "official_fixed", knobs, alignment, temp_lr=0.0, init_temperature=0.2, backup_entropy=False)
 
 
+def rlpd_decay(source: Source) -> Recording:
+    """Record RLPD with weight decay, which in this code includes the scales of LayerNorm and in ours does not; so without."""
+    knobs = {"alpha": 0.2, "critic_weight_decay": 0.5}
+    settings: dict[str, Any] = {"temp_lr": 0.0, "init_temperature": 0.2, "critic_weight_decay": 0.5, "layer_norm": False}
+    return _record(source, "official_decay", knobs, {"scale": {"critic": 1.0 / CRITICS}}, **settings)
+
+
 if __name__ == "__main__":
-    main("ikostrikov/rlpd", [rlpd, rlpd_fixed], VERSIONS)
+    main("ikostrikov/rlpd", [rlpd, rlpd_fixed, rlpd_decay], VERSIONS)

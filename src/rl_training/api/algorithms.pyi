@@ -43,12 +43,13 @@ class _RunConfig(TypedDict, total=False):
     log_interval: int
     learning_rate_schedule: Mapping[str, Any] | Literal["constant", "linear", "cosine"]
     early_stopping: Mapping[str, Any] | None
-    finetune: Mapping[str, Any] | None
     run_name: str | None
     sweep: Mapping[str, Sequence[float]] | None
+    finetune: Mapping[str, Any] | None
 
 class _LearnerKnobs(TypedDict, total=False):
     actor_learning_rate: float
+    actor_weight_decay: float
     max_grad_norm: float | None
 
 class _NetworkKnobs(TypedDict, total=False):
@@ -84,6 +85,8 @@ class _CriticKnobs(_LearnerKnobs, total=False):
     gamma: float
     tau: float
     critic_learning_rate: float
+    critic_weight_decay: float
+    n_step: int
 
 class _IQLKnobs(_CriticKnobs, total=False):
     value_learning_rate: float
@@ -152,10 +155,13 @@ class _TD3BCKwargs(TypedDict, total=False):
     critic_dropout: float
     exploration_noise: float
     actor_learning_rate: float
+    actor_weight_decay: float
     max_grad_norm: float | None
     gamma: float
     tau: float
     critic_learning_rate: float
+    critic_weight_decay: float
+    n_step: int
     actor_interval: int
     target_noise: float
     target_noise_clip: float

@@ -209,6 +209,9 @@ def dataset_parts(value: Any) -> Any:
     return [{"path": one} if _is_path(one) else one for one in value]
 
 
+EVEN_VARIANCE = 1.0 / 3.0  # of actions that are uniform over [-1, 1]
+
+
 class AlgorithmKwargs(StrictModel):
     """Settings of every algorithm under `algo_kwargs`."""
 

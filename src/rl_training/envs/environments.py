@@ -31,6 +31,14 @@ def make_env(env_id: str) -> Any:
         raise ConfigError(f"environment {env_id!r} cannot be created: {_one_line(error)}") from error
 
 
+def time_limit(env_id: str) -> int | None:
+    """Return the most steps of an episode that an environment is registered with; None where there is no limit."""
+    import gymnasium
+
+    spec = gymnasium.registry.get(env_id)
+    return None if spec is None else spec.max_episode_steps
+
+
 def _one_line(error: Exception) -> str:
     text = str(error).strip().splitlines()
     return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__

@@ -59,6 +59,11 @@ class StackedModel(ABC):
     def build_networks(self, shape: Any) -> list[Segment]:
         """Make the networks for checked knobs; return their parameters, with each group contiguous."""
 
+    @property
+    def networks(self) -> list[StackedMLP]:
+        """The perceptrons of the model."""
+        return [value for value in vars(self).values() if isinstance(value, StackedMLP)]
+
     def _make_actor(self, shape: NetworkKnobs, outputs: int, more_inputs: int = 0, name: str = "actor") -> StackedMLP:
         """The policy network, or another of its group, of observations and `more_inputs` other columns."""
         return StackedMLP(

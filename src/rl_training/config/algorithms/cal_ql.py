@@ -1,6 +1,6 @@
 """The settings of Cal-QL."""
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 from rl_training.config.algorithms.cql import CQLKnobs
 from rl_training.config.algorithms.sac import SACNetworkKnobs
@@ -16,7 +16,10 @@ class CalQLKnobs(CQLKnobs):
     failure_reward: float | None = None
     """Sparse rewards: an episode whose processed rewards all equal this counts as failed, with return r / (1 - gamma)."""
 
-    data_knobs: ClassVar[tuple[str, ...]] = ("gamma", "failure_reward")
+    @property
+    def data_knobs(self) -> tuple[str, ...]:
+        """Knobs that the data is processed with: those of the returns are among them."""
+        return ("n_step", "gamma", "tail", "failure_reward")
 
 
 class CalQLKwargs(CalQLKnobs, SACNetworkKnobs, PurelyOfflineKwargs, RewardKwargs):

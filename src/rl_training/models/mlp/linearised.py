@@ -18,7 +18,7 @@ from torch import Tensor
 
 from rl_training.models.mlp import eager as mlp_math
 from rl_training.models.mlp import operators as mlp_ops
-from rl_training.models.mlp.eager import MLPLayout
+from rl_training.models.mlp.layout import MLPLayout
 
 Pair = tuple[Tensor, Tensor]
 """The outputs (members, critics, rows, 1) and, (members, critics, rows, width), their gradients at the last inputs."""
@@ -74,7 +74,8 @@ class _LinearisedFunction(torch.autograd.Function):
             outputs, saved = mlp_ops.mlp_forward([columns], [first], [second], [width], [1], encoded, precision)
             ones, wanted = torch.ones_like(outputs), [first.shape[-1], width]
             found, gradients = mlp_ops.mlp_hidden_gradients([columns], [ones], [saved], wanted, encoded, precision)
-            hidden, above = ([own[0] for own in layout.saved_views(v, *inputs.shape[:2])] for v in (saved, found))
+            hidden = [own[0] for own in layout.saved_views(saved, *inputs.shape[:2])]
+            above = [own[0] for own in layout.gradient_views(found, *inputs.shape[:2])]
         ctx.save_for_backward(inputs, *parameters, *hidden, *above)
         ctx.layers, ctx.start = len(layout.hidden), first.shape[-1]
         return outputs, gradients
