@@ -59,6 +59,8 @@ SMALL = {"hidden_sizes": [16, 16]}
 KNOBS = {  # what keeps a run of an algorithm short, beside small networks
     "cql": {"num_cql_samples": 2},
     "cal_ql": {"num_cql_samples": 2},
+    "sac_n": {"num_critics": 3},
+    "edac": {"num_critics": 3},
     "fql": {"flow_steps": 3},
     "redq": {"num_critics": 3, "gradient_updates_per_step": 2},
     "rlpd": {"num_critics": 3, "gradient_updates_per_step": 2, "offline_pretrain_updates": 30},

@@ -71,7 +71,7 @@ def managed_stub() -> str:
         packed = _packed(["self", *own, f"**settings: Unpack[_{spec.name}Settings]"], WIDTH - 9)
         signature = ",\n        ".join(packed)
         classes += [f"class {spec.name}(ManagedAlgorithm):", f"    def __init__(\n        {signature}\n    ) -> None: ..."]
-    body = [*settings.lines, "# fmt: off", *classes]
+    body = ["# fmt: off", *settings.lines, *classes]
     learners = {f"{spec.name}Algorithm": "rl_training.algorithms" for spec in REGISTRY.values()}
     words = set(re.findall(r"\w+", "\n".join(body)))
     used = {name: module for name, module in (places | TYPING).items() if name in words}

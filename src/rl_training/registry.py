@@ -74,6 +74,9 @@ _ROWS = (
         *("xql", "XQL", "Extreme Q-learning", "IQL with a Gumbel value regression", "iql:MLPIQLModel"),
         helpers=("xql_value_loss", "gumbel_rescale_loss"),
     ),
+    AlgorithmSpec(
+        *("awac", "AWAC", "Advantage-weighted actor-critic", "cloning weighted by the advantage", "awac:MLPAWACModel")
+    ),
     AlgorithmSpec("td3_bc", "TD3BC", "TD3+BC", "TD3 with a cloning term in the policy's loss", "td3:MLPTD3Model"),
     AlgorithmSpec(
         *("rebrac", "ReBRAC", "Revisited behaviour-regularized actor-critic"),
@@ -85,6 +88,8 @@ _ROWS = (
         *("cal_ql", "CalQL", "Calibrated Q-learning", "CQL with values floored by the data's returns", "sac:MLPSACModel"),
         needs=("returns_to_go",),
     ),
+    AlgorithmSpec("sac_n", "SACN", "SAC-N", "SAC on data with the minimum of N critics", "sac:MLPSACModel"),
+    AlgorithmSpec("edac", "EDAC", "EDAC", "SAC-N with critics kept apart by their gradients", "sac:MLPSACModel"),
     AlgorithmSpec("fql", "FQL", "Flow Q-learning", "one-step policy distilled from a flow of the data", "fql:MLPFQLModel"),
     AlgorithmSpec(
         *("td3", "TD3", "Twin delayed DDPG", "deterministic policy, smoothed and delayed targets", "td3:MLPTD3Model"),

@@ -1,6 +1,7 @@
 """The behaviour every algorithm shares, once over the registry."""
 
 import shutil
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import torch
 
 from rl_training import registry
 from rl_training.api.policy import Policy
+from rl_training.config.shared_knobs import CriticKnobs
 from rl_training.errors import CheckpointError, ConfigError
 from rl_training.runtime import evaluate_policy
 from tests import contract
@@ -49,6 +51,19 @@ def test_population_follows_its_solo_runs(algo, finished, tmp_path):
             for name in left:
                 if name.startswith("train/"):
                     assert left[name] == pytest.approx(right[name], rel=1e-4, abs=1e-5), (left["step"], name)
+
+
+@pytest.mark.parametrize("algo", [spec.id for spec in registry.REGISTRY.values() if issubclass(spec.config, CriticKnobs)])
+def test_the_discounts_of_a_batch_replace_gamma(algo):
+    """Rows over several steps bring their own discount: the loss is that of a learner with this gamma."""
+    batch = small_batch()
+    own = replace(batch, discounts=torch.full_like(batch.rewards, 0.9**3))
+    losses = [
+        contract.make_learner(algo, gamma=gamma).pure_loss(rows)[0]
+        for gamma, rows in ((0.5, own), (0.9**3, batch), (0.5, batch))
+    ]
+    assert losses[0].item() == pytest.approx(losses[1].item(), rel=1e-5)
+    assert losses[0].item() != pytest.approx(losses[2].item(), rel=1e-3)
 
 
 def losses(run_dir):

@@ -22,6 +22,8 @@ VALUES = {
     "value_learning_rate": (3e-4, 1e-2),
     "temperature_learning_rate": (3e-4, 1e-2),
     "multiplier_learning_rate": (3e-4, 1e-2),
+    "actor_weight_decay": (0.0, 10.0),
+    "critic_weight_decay": (0.1, 10.0),
     "max_grad_norm": (0.01, 0.1),
     "expectile": (0.6, 0.9),
     "beta": (0.5, 5.0),
@@ -49,7 +51,7 @@ BESIDE = {  # what a knob needs beside it to do anything
     ("cal_ql", "multiplier_learning_rate"): {"lagrange_gap": 1.0},
     ("rlpd", "temperature_learning_rate"): {"alpha": "auto"},
 }
-CASES = [(algo, knob) for algo in registry.names() for knob in make_learner(algo).knobs_type.sweepable()]
+CASES = [(algo, knob) for algo in registry.names() for knob in make_learner(algo).knobs.sweepable()]
 
 
 def train(learner, batches):
@@ -82,7 +84,7 @@ def test_a_member_trains_like_a_solo_learner_with_its_value(algo, knob):
 @pytest.mark.parametrize("algo", registry.names())
 def test_every_number_at_once_and_three_members(algo):
     """Three members, so that no axis of critics, samples or actions has their length by chance; all knobs differ at once."""
-    legal = [knob for knob in make_learner(algo).knobs_type.sweepable() if knob not in ("cql_clip_diff_min", "alpha")]
+    legal = [knob for knob in make_learner(algo).knobs.sweepable() if knob not in ("cql_clip_diff_min", "alpha")]
     members = [
         {knob: VALUES[knob][0] + share * (VALUES[knob][1] - VALUES[knob][0]) for knob in legal} for share in (0, 0.5, 1)
     ]

@@ -9,10 +9,13 @@ from tests.helpers import environment
 NAMES = {
     "iql": ("IQL", "MLPIQLModel", ["iql_loss"]),
     "xql": ("XQL", "MLPIQLModel", ["xql_loss", "xql_value_loss", "gumbel_rescale_loss"]),
+    "awac": ("AWAC", "MLPAWACModel", ["awac_loss"]),
     "td3_bc": ("TD3BC", "MLPTD3Model", ["td3_bc_loss"]),
     "rebrac": ("ReBRAC", "MLPTD3Model", ["rebrac_loss"]),
     "cql": ("CQL", "MLPSACModel", ["cql_loss"]),
     "cal_ql": ("CalQL", "MLPSACModel", ["cal_ql_loss"]),
+    "sac_n": ("SACN", "MLPSACModel", ["sac_n_loss"]),
+    "edac": ("EDAC", "MLPSACModel", ["edac_loss"]),
     "fql": ("FQL", "MLPFQLModel", ["fql_loss"]),
     "td3": ("TD3", "MLPTD3Model", ["td3_loss"]),
     "sac": ("SAC", "MLPSACModel", ["sac_loss"]),

@@ -142,7 +142,10 @@ def test_the_table_has_a_line_per_algorithm(capsys):
         (["--algo", "iql", "--device", "tpu"], "`device` = 'tpu'"),
         (["--algo", "iql", "--against", "corl"], "only `d3rlpy` is known"),
         (["--algo", "iql", "--against-python", "python3"], "goes with --against"),
-        (["--algo", "xql", "--against", "d3rlpy"], "no twin of xql; --against d3rlpy compares iql, td3_bc, sac, cql, cal_ql"),
+        (
+            ["--algo", "xql", "--against", "d3rlpy"],
+            "no twin of xql; --against d3rlpy compares iql, awac, td3_bc, td3, sac, cql",
+        ),
         (["--algo", "iql", "--against", "d3rlpy", "--set", "max_grad_norm=1.0"], "max_grad_norm=... has no twin"),
         (["--algo", "iql", "--against", "d3rlpy", "--precision", "bf16"], "d3rlpy has no bf16"),
     ],

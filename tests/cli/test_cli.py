@@ -5,8 +5,10 @@ this process, since starting another interpreter would prove nothing more.
 """
 
 import fcntl
+import itertools
 import json
 import os
+import re
 import shutil
 import subprocess
 
@@ -16,7 +18,9 @@ import torch
 import yaml
 
 from rl_training.cli import parse_seeds, run
+from rl_training.config.loading import packaged_configs
 from rl_training.errors import ConfigError
+from rl_training.registry import REGISTRY
 from rl_training.runtime import load_checkpoint
 from tests.helpers import call_cli, command, environment, generator, run_cli, run_values, small_arrays
 
@@ -76,7 +80,18 @@ def test_resume_of_a_finished_run_and_list(trained, capsys):
     listing = json.loads(run_cli("list", "--json").stdout)
     assert "iql" in listing["algorithms"]
     assert "iql/pendulum" in listing["configs"]
-    assert "iql/pendulum-mixture" in call_cli(capsys, "list").stdout
+    assert set(listing["titles"]) == set(listing["configs"])
+
+
+def test_list_groups_configs_by_algorithm(capsys):
+    lines = call_cli(capsys, "list").stdout.splitlines()
+    groups = [line.split()[0] for line in lines[1:-2] if re.match(r"  \S", line)]
+    assert groups == list(REGISTRY)
+    group = lines[lines.index(next(line for line in lines if line.startswith("  iql "))) + 1 :]
+    own = list(itertools.takewhile(lambda line: line.startswith("      "), group))
+    assert [line.split()[0] for line in own] == [name for name in packaged_configs() if name.startswith("iql/")]
+    assert own[-2].split(maxsplit=1)[1] == "IQL on random data from Pendulum-v1"
+    assert max(map(len, lines)) <= 100
 
 
 def check_one_line(done, *parts):

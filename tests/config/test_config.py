@@ -25,8 +25,8 @@ def test_configs_mirror_the_packaged_ones():
     assert files == packaged_configs()
 
 
-@pytest.mark.parametrize("name", packaged_configs())
-def test_packaged_configs_are_valid_and_small(name):
+@pytest.mark.parametrize("name", [name for name in packaged_configs() if "pendulum" in name])
+def test_configs_of_pendulum_are_valid_and_small(name):
     config = load_config(name)
     assert config.algo == name.split("/")[0]
     assert config.algo_kwargs.hidden_sizes == (64, 64)

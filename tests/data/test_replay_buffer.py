@@ -68,7 +68,7 @@ def test_members_draw_what_they_would_draw_alone():
 def test_next_actions_of_new_transitions_are_unknown():
     """They have a place beside those of prior data, and come back from a checkpoint as they were."""
     prior = np.arange(13, dtype=np.float32)[None]
-    buffer, other = (ReplayBuffer(4, 3, 2, prior=prior, next_actions=True) for _ in range(2))
+    buffer, other = (ReplayBuffer(4, 3, 2, prior=lambda _: prior, next_actions=True) for _ in range(2))
     for number in range(6):
         buffer.add(transition(number))
     assert torch.isnan(buffer.sample(32, seed=1).next_actions).all()

@@ -13,7 +13,12 @@ def test_true_end_closes_with_zero():
 
 @pytest.mark.parametrize(
     ("tail", "expected"),
-    [("last_reward", [-2.0, -2.0, -2.0]), ("zero", [-1.75, -1.5, -1.0]), ("none", [-np.inf, -np.inf, -np.inf])],
+    [
+        ("last_penalty", [-2.0, -2.0, -2.0]),
+        ("last_reward", [-2.0, -2.0, -2.0]),
+        ("zero", [-1.75, -1.5, -1.0]),
+        ("none", [-np.inf, -np.inf, -np.inf]),
+    ],
 )
 def test_tails_of_a_cut_episode(tail, expected):
     for timeouts in ([0, 0, 1], [0, 0, 0]):  # a time limit, and the end of the data
@@ -26,12 +31,51 @@ def test_a_cut_sum_of_negative_rewards_is_never_above_the_default_tail():
     assert (compute_returns_to_go(rewards, [0] * 3, [0, 0, 1], 0.9) < zero).all()
 
 
+# Sparse rewards as Cal-QL's authors scale them in AntMaze: -5 a step, +5 in the goal; nine steps, gamma 0.99.
+AT_THE_CUT = [-5.0] * 8 + [5.0]  # the goal is reached in the very step at which the time is up
+TOUCHED_AND_LOST = [-5.0] * 4 + [5.0] + [-5.0] * 4
+
+
+def cut(rewards, *rules):
+    """The first and the last return of an episode that a time limit cuts."""
+    returns = compute_returns_to_go(rewards, [0] * len(rewards), [0] * (len(rewards) - 1) + [1], 0.99, *rules)
+    return pytest.approx([returns[0], returns[-1]], abs=0.05)
+
+
+@pytest.mark.parametrize("failure_reward", [-5.0, None])
+def test_the_authors_returns_of_sparse_tasks(failure_reward):
+    """What their code returns for both: the truncated sums, since neither episode failed throughout."""
+    assert cut(AT_THE_CUT, "zero", failure_reward) == [-34.0, 5.0]
+    assert cut(TOUCHED_AND_LOST, "zero", failure_reward) == [-33.6, -5.0]
+    assert cut([-5.0] * 9, "zero", -5.0) == [-500.0, -500.0]
+
+
+def test_a_success_at_a_time_limit_sets_no_floor_above_the_truth():
+    """Nobody saw the goal's reward twice: it does not repeat forever, as the plain rule of the last reward has it.
+
+    The goal that was lost again: -5 for ever is what was seen last, and a lower bound; the truncated sum is none.
+    """
+    assert cut(AT_THE_CUT, "last_reward") == [422.7, 500.0]
+    assert cut(AT_THE_CUT) == [-34.0, 5.0]
+    assert cut(TOUCHED_AND_LOST) == [-490.4, -500.0]
+
+
+@given(st.lists(st.floats(-10, 10), min_size=1, max_size=9), st.floats(0.0, 0.99))
+def test_the_default_is_the_lower_of_two_tails(rewards, gamma):
+    """Rewards that are never negative are truncated, a lower bound; those that are never positive go on as they ended."""
+    ends = [0] * len(rewards), [0] * (len(rewards) - 1) + [1]
+    default, zero, repeated = (
+        compute_returns_to_go(rewards, *ends, gamma, tail) for tail in ("last_penalty", "zero", "last_reward")
+    )
+    assert np.array_equal(default, np.minimum(zero, repeated))
+
+
 def test_terminal_wins_over_timeout():
     assert compute_returns_to_go([1.0, 1.0], [0, 1], [0, 1], 0.5).tolist() == [1.5, 1.0]
 
 
 @settings(max_examples=200, deadline=None)
-@given(data=st.data(), gamma=st.floats(0.0, 0.99), tail=st.sampled_from(["last_reward", "zero", "none"]))
+@given(data=st.data(), gamma=st.floats(0.0, 0.99), tail=st.sampled_from(["last_penalty", "last_reward", "zero", "none"]))
 def test_no_sum_crosses_a_boundary(data, gamma, tail):
     lengths = data.draw(st.lists(st.integers(1, 6), min_size=1, max_size=6))
     ends = data.draw(st.lists(st.booleans(), min_size=len(lengths), max_size=len(lengths)))

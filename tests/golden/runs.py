@@ -22,7 +22,7 @@ import rl_training
 from rl_training.data import TransitionDataset, save_dataset
 
 VALUES = Path(__file__).parent / "values.json"
-OFFLINE = ("IQL", "XQL", "TD3BC", "ReBRAC", "CQL", "CalQL", "FQL", "BC")
+OFFLINE = ("IQL", "XQL", "AWAC", "TD3BC", "ReBRAC", "CQL", "CalQL", "SACN", "EDAC", "FQL", "BC")
 WITHOUT_CRITICS = ("BC",)  # nothing to finetune, and rewards that are not transformed
 ONLINE = ("TD3", "SAC", "REDQ", "RLPD")
 WITHOUT_DATA = ("TD3", "SAC", "REDQ")
@@ -42,6 +42,8 @@ OWN = {
     "CalQL": {"num_cql_samples": 3, "lagrange_gap": 1.0},
     "FQL": {"flow_steps": 3},
     "XQL": {"critic_loss": "huber", "value_layer_norm": True},
+    "SACN": {"num_critics": 3},
+    "EDAC": {"num_critics": 3},
     "TD3": {"learning_starts": 50},
     "SAC": {"learning_starts": 50},
     "REDQ": {"learning_starts": 50, "num_critics": 3, "gradient_updates_per_step": 2, "actor_interval": 2},
@@ -55,11 +57,13 @@ OWN = {
 }
 SWEPT = {
     "IQL": ("expectile", [0.6, 0.9]),
+    "AWAC": ("awac_lambda", [0.1, 1.0]),
     "XQL": ("loss_temperature", [1.0, 2.0]),
     "TD3BC": ("alpha", [1.0, 2.5]),
     "ReBRAC": ("critic_bc_coef", [0.01, 0.1]),
     "CQL": ("cql_alpha", [1.0, 5.0]),
     "CalQL": ("cql_alpha", [1.0, 5.0]),
+    "EDAC": ("eta", [0.5, 5.0]),
     "FQL": ("alpha", [1.0, 10.0]),
     "BC": ("max_grad_norm", [0.1, 1.0]),
 }

@@ -3,11 +3,12 @@ import torch
 
 from rl_training.models.adam import GroupedAdam, GroupOptions
 from rl_training.models.initializers import zeros
+from rl_training.models.mlp.network import StackedMLP
 from rl_training.models.parameters import ParameterBank, ParameterSpec, Segment
 
 
 def make(members=2, **options):
-    segments = [Segment(name, name, (ParameterSpec(f"{name}/weight", (3, 2), zeros),)) for name in ("a", "b")]
+    segments = [Segment(name, name, (ParameterSpec(f"{name}/weight", (3, 2), zeros, decays=True),)) for name in ("a", "b")]
     bank = ParameterBank(segments, members, torch.device("cpu"))
     bank.flat.copy_(torch.linspace(-1, 1, bank.flat.numel()).reshape(bank.flat.shape))
     return bank, GroupedAdam(bank, {"a": GroupOptions(0.1, **options), "b": GroupOptions(0.01, **options)})
@@ -20,6 +21,19 @@ def slopes(bank, step):
     return {"a": base * (step + 1) * padding, "b": (base.flip(1) - step) * padding}
 
 
+def stepped(adam, gradients, way, rates):
+    """One step of every group, fused as on the CPU or elementwise as on a GPU."""
+    if way == "fused":
+        adam.step(gradients, tuple(rates), rates)
+        return
+    for name, factor in rates.items():
+        rate = adam.options[name].learning_rate * factor
+        adam.counts[name].add_(1.0)
+        adam.decay(name, rate)
+        parts = [gradients[segment.name] for segment in adam.bank.segments if segment.group == name]
+        adam.elementwise_step(name, torch.cat(parts, dim=1), rate)
+
+
 @pytest.mark.parametrize("way", ["fused", "elementwise"])
 def test_equals_torch_adam(way):
     bank, adam = make()
@@ -27,18 +41,50 @@ def test_equals_torch_adam(way):
     torches = {"a": torch.optim.Adam([reference["a"]], lr=0.1), "b": torch.optim.Adam([reference["b"]], lr=0.01)}
     for step in range(20):
         gradients = slopes(bank, step)
-        if way == "fused":
-            adam.step(gradients, ("a", "b"), {"a": 1.0, "b": 0.5})
-        else:
-            for name, factor in (("a", 1.0), ("b", 0.5)):
-                adam.counts[name].add_(1.0)
-                adam.elementwise_step(name, gradients[name], adam.options[name].learning_rate * factor)
+        stepped(adam, gradients, way, {"a": 1.0, "b": 0.5})
         for name, optimizer in torches.items():
             optimizer.param_groups[0]["lr"] = 0.1 if name == "a" else 0.005
             reference[name].grad = gradients[name]
             optimizer.step()
     for name, value in reference.items():
         assert torch.allclose(bank.flat[:, bank.groups[name]], value, rtol=1e-5, atol=1e-6)
+
+
+DECAYS = {"alone": 0.3, "swept": torch.tensor([[0.3], [0.0]], dtype=torch.float64)}
+
+
+def drawn(bank, generator):
+    """A buffer of random numbers with zero padding."""
+    flat = bank.new_buffer()
+    for view in bank.views(flat).values():
+        view.copy_(torch.randn(view.shape, generator=generator))
+    return flat
+
+
+@pytest.mark.parametrize("way", ["fused", "elementwise"])
+@pytest.mark.parametrize("decay", DECAYS)
+def test_weights_decay_as_in_adamw_and_nothing_else_does(decay, way):
+    network = StackedMLP("critic", "critic", 3, (4, 4), 1, 2, norm="before")
+    log_std = Segment("log_std", "critic", (ParameterSpec("log_std/bias", (2,), zeros),))
+    bank = ParameterBank([network.parameters, log_std], 2, torch.device("cpu"))
+    generator = torch.Generator().manual_seed(0)
+    bank.flat.copy_(drawn(bank, generator))
+    adam = GroupedAdam(bank, {"critic": GroupOptions(0.1, weight_decay=DECAYS[decay])})
+    decays = torch.as_tensor(DECAYS[decay]).expand(2, 1)[:, 0].tolist()
+    reference = []
+    for name, view in bank.views(bank.flat).items():
+        for member, own in enumerate(decays):
+            value = view[member].clone().requires_grad_()
+            rest = {"lr": 0.05, "weight_decay": own if name.endswith("weight") else 0.0}
+            reference.append((name, member, value, torch.optim.AdamW([value], **rest)))
+    for _ in range(10):
+        slope, size = drawn(bank, generator), network.parameters.size
+        stepped(adam, {"critic": slope[:, :size], "log_std": slope[:, size:]}, way, {"critic": 0.5})
+        for name, member, value, optimizer in reference:
+            value.grad = bank.views(slope)[name][member]
+            optimizer.step()
+    for name, member, value, _ in reference:
+        assert torch.allclose(bank.views(bank.flat)[name][member], value, rtol=1e-5, atol=1e-6), name
 
 
 def test_group_that_is_not_due_is_untouched():

@@ -8,7 +8,7 @@ from rl_training.errors import ConfigError
 from rl_training.models import MLPIQLModel, MLPSACModel, MLPTD3Model
 from rl_training.models.initializers import orthogonal
 from rl_training.models.mlp import operators
-from rl_training.models.mlp.eager import MLPLayout
+from rl_training.models.mlp.layout import MLPLayout
 from rl_training.models.mlp.network import StackedMLP
 from rl_training.models.parameters import Dropper, ParameterBank, SegmentValues
 from rl_training.models.sac import TanhGaussian

@@ -9,6 +9,7 @@ here, by the test and not by an option of the package:
 * `scale`: a factor per group for its loss and gradient; 0.5 where the other code takes the mean over two critics, `alpha`
   where it differentiates the loss of the temperature with alpha for log(alpha).
 * `squash_epsilon`: e in log(1 - tanh(u)^2 + e), which some codes add to the density of a squashed action.
+* `round`: the number of updates in a round, which a run knows and a learner alone does not.
 * `layer_norm_epsilon`, `adam_epsilon`: where they are not 1e-5 and 1e-8.
 """
 
@@ -22,7 +23,7 @@ from unittest.mock import patch
 import numpy as np
 import torch
 
-from rl_training.algorithms.learner import Step, summarize
+from rl_training.algorithms.learner import Rounds, Step, summarize
 from rl_training.data.batch import Batch
 from rl_training.models.mlp import eager
 from rl_training.models.sac import TanhGaussian
@@ -30,7 +31,11 @@ from rl_training.registry import get_spec
 from rl_training.rng import Draws
 
 HOME = Path(__file__).parent
-GROUP_OF_METRIC = {"alpha_loss": "temperature", "conservative_loss": "critic", "bc_loss": "actor"}
+GROUP_OF_METRIC = {
+    "alpha_loss": "temperature",
+    "conservative_loss": "critic",
+    **dict.fromkeys(("bc_loss", "flow_loss", "distill_loss"), "actor"),
+}
 
 
 class Reference:
@@ -93,20 +98,28 @@ def _aligned_networks(alignment):
         if "layer_norm_epsilon" in alignment:
             stack.enter_context(patch.object(eager, "LAYER_NORM_EPS", alignment["layer_norm_epsilon"]))
         if "squash_epsilon" in alignment:
-            stack.enter_context(patch.object(TanhGaussian, "sample", _sample_with(alignment["squash_epsilon"])))
+            density = _density_with(alignment["squash_epsilon"])
+            stack.enter_context(patch.object(TanhGaussian, "log_prob", lambda policy, a: density(policy, a.atanh())))
+            stack.enter_context(patch.object(TanhGaussian, "sample", lambda policy, noise: _sample(policy, noise, density)))
         yield
 
 
-def _sample_with(epsilon):
-    def sample(self, noise):
-        mean, log_std = self.mean, self.log_std
-        if noise.ndim == 4:
-            mean, log_std = mean.unsqueeze(1), log_std.unsqueeze(1)
-        actions = (mean + log_std.exp() * noise).tanh()
-        density = -0.5 * noise.square() - log_std - 0.5 * log(2.0 * pi) - (1.0 - actions.square() + epsilon).log()
-        return actions, density.sum(-1)
+def _density_with(epsilon):
+    """The log-density of tanh(u) with an epsilon."""
 
-    return sample
+    def density(policy, u):
+        log_std = policy.log_std
+        normal = -0.5 * ((u - policy.mean) / log_std.exp()).square() - log_std - 0.5 * log(2.0 * pi)
+        return (normal - (1.0 - u.tanh().square() + epsilon).log()).sum(-1)
+
+    return density
+
+
+def _sample(policy, noise, density):
+    if noise.ndim == 4:
+        policy = TanhGaussian(policy.mean.unsqueeze(1), policy.log_std.unsqueeze(1))
+    u = policy.mean + policy.log_std.exp() * noise
+    return u.tanh(), density(policy, u)
 
 
 def _learner(reference, changed):
@@ -118,6 +131,7 @@ def _learner(reference, changed):
     assert {name: value.shape for name, value in initial.items()}.items() <= {n: v.shape for n, v in own.items()}.items()
     model.load_tensors(own | initial)
     learner = spec.learner(model, **meta["knobs"] | changed)
+    learner.rounds = Rounds(length=reference.alignment.get("round", 1))
     if "adam_epsilon" in reference.alignment:
         options = learner.optimizer.options
         options |= {name: replace(one, eps=reference.alignment["adam_epsilon"]) for name, one in options.items()}
@@ -140,7 +154,7 @@ def _update(learner, batch, draws, alignment, outcome):
     order = [[g for g in groups if g in due] for groups in alignment.get("order", [list(model.trained.groups)])]
     order = [*filter(None, order)]
     for now in order:
-        loss, metrics = learner.loss(batch, Step(draws, due))
+        loss, metrics = learner.loss(batch, Step(draws, due, stage=learner.stage(learner.step)))
         scale = {group: _factor(learner, factor) for group, factor in alignment.get("scale", {}).items()}
         gradients = learner.gradients(loss, now)
         gradients = {s.name: gradients[s.name] * scale.get(s.group, 1.0) for s in model.trained.segments if s.group in now}

@@ -14,7 +14,7 @@ def test_a_short_run_leaves_checkpoints_metrics_and_an_evaluation(tmp_path):
     check_short_run("cal_ql", tmp_path)
 
 
-@pytest.mark.parametrize("tail", ["last_reward", "zero", "none"])
+@pytest.mark.parametrize("tail", ["last_penalty", "last_reward", "zero", "none"])
 def test_returns_come_from_the_processed_rewards_with_the_run_s_gamma(tail):
     reward = {"scale": 0.1, "shift": -0.5, "clip": [-1.2, 0.0]}
     config = make_config(run_values("cal_ql", algo_kwargs={"gamma": 0.9, "tail": tail, "reward": reward}))
@@ -32,12 +32,12 @@ def test_returns_come_from_the_processed_rewards_with_the_run_s_gamma(tail):
 def test_what_the_tail_says_reaches_the_floor(tmp_path):
     """With negative rewards a cut sum is an over-estimate: it floors values that the default does not."""
     shares = {}
-    for tail in ("zero", "last_reward", "none"):
+    for tail in ("zero", "last_penalty", "none"):
         tiny_run(tmp_path / tail, "cal_ql", algo_kwargs={"tail": tail, "reward": {"scale": 1e-3}})
         rows = [row for row in metric_rows(tmp_path / tail) if "train/calibrated_fraction" in row]
         shares[tail] = max(row["train/calibrated_fraction"] for row in rows)
     assert shares["none"] == 0.0
-    assert shares["zero"] > shares["last_reward"]
+    assert shares["zero"] > shares["last_penalty"]
 
 
 def test_failed_episodes_of_a_sparse_task(tmp_path):

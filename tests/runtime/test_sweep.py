@@ -15,6 +15,7 @@ from rl_training.errors import CheckpointError, ConfigError, StorageError
 from rl_training.experiment import ExperimentManager, export_member, make_config
 from rl_training.runtime.checkpoints.checkpoint import load_checkpoint
 from rl_training.runtime.population import MemberRecord, best_combination, combinations
+from tests.contract import make_learner
 from tests.helpers import Cut, CutAt, assert_same_run, call_cli, checkpoints, metric_rows, run_values, tiny_run
 
 SWEEP = {"expectile": [0.9, 0.6], "beta": [1.0, 5.0]}
@@ -44,7 +45,8 @@ def test_members_are_every_combination_with_every_seed():
 
 SHARED = "it sets a shape or a choice that all members share."
 CAN = (
-    "What can be: actor_learning_rate, max_grad_norm, gamma, tau, critic_learning_rate, value_learning_rate, expectile, beta"
+    "What can be: actor_learning_rate, actor_weight_decay, max_grad_norm, gamma, tau, critic_learning_rate, "
+    "critic_weight_decay, value_learning_rate, expectile, beta"
 )
 
 
@@ -82,6 +84,7 @@ def test_refusals_are_one_line(sweep, words):
     [
         ("cal_ql", {"gamma": [0.9, 0.99]}, "`gamma` cannot be swept: the data that all members share is processed with it"),
         ("cal_ql", {"failure_reward": [0.0, -1.0]}, "`failure_reward` cannot be swept: the data"),
+        ("iql", {"n_step": [1, 3]}, "`n_step` cannot be swept: the data that all members share is processed with it"),
         ("cql", {"num_cql_samples": [2, 4]}, "`num_cql_samples` cannot be swept"),
         ("redq", {"subset_size": [1, 2]}, "`subset_size` cannot be swept"),
         ("sac", {"alpha": ["auto", 0.1]}, "`sweep.alpha.0` = 'auto' is not legal"),
@@ -95,6 +98,18 @@ def test_refusals_by_algorithm(algo, sweep, words):
     with pytest.raises(ConfigError) as caught:
         swept(algo, **sweep)
     assert words in str(caught.value)
+
+
+def test_gamma_is_swept_over_single_steps_only():
+    """Over several steps the rows that all members share are summed with it."""
+    assert [own["gamma"] for own in swept(gamma=[0.9, 0.99]).member_knobs] == [0.9, 0.9, 0.99, 0.99]
+    with pytest.raises(
+        ConfigError, match="`gamma` cannot be swept: the data that all members share is processed with it"
+    ) as caught:
+        make_config(run_values("iql", algo_kwargs={"n_step": 3}, sweep={"gamma": [0.9, 0.99]}))
+    assert "gamma" not in str(caught.value).partition("What can be:")[2]
+    with pytest.raises(ConfigError, match="`gamma` cannot be swept"):
+        make_learner("sac", seeds=(0, 1), n_step=3, member_knobs=[{"gamma": 0.9}, {"gamma": 0.99}])
 
 
 def test_a_fault_is_named_with_its_line(tmp_path, capsys):

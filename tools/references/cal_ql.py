@@ -12,7 +12,7 @@ WEIGHT = 5.0
 def _cal_ql(source: Source, variant: str, knobs: dict[str, Any], **settings: Any) -> Recording:
     every = {**KNOBS, "cql_alpha": WEIGHT, **knobs}
     recording = Recording("cal_ql", variant, source, FILE, every, NETWORKS, notes=NOTES, fields=("returns_to_go",))
-    return Trained(recording, **settings).record(cql_min_q_weight=WEIGHT, enable_calql=True)
+    return Trained(recording, **settings).record(lambda _: {"cql_min_q_weight": WEIGHT, "enable_calql": True})
 
 
 def cal_ql(source: Source) -> Recording:

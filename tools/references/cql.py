@@ -39,7 +39,7 @@ def cql_lagrange(source: Source) -> Recording:
     knobs |= {"multiplier_learning_rate": RATES["critic"]}
     settings = {"min_q_weight": 0.7, "with_lagrange": True, "lagrange_thresh": 0.6, "temp": 0.8}
     settings |= {"use_automatic_entropy_tuning": False}
-    return _record(source, "official_lagrange", knobs, settings, [["critic", "actor", "temperature"]])
+    return _record(source, "official_lagrange", knobs, settings, [["critic", "actor", "multiplier"]])
 
 
 def _record(
@@ -80,7 +80,11 @@ def _record(
         learner.train_from_torch(run.batch(step))
 
     with patch.object(torch, "FloatTensor", torch.DoubleTensor):
-        return run(update)
+        run(update)
+    if "log_multiplier" in scalars:
+        for kind in ("initial", "final"):
+            recording.arrays[f"{kind}/temperature/log_multiplier"] += 1.0  # our parameter is that of a multiplier of e
+    return recording
 
 
 def _learner(source: Source, settings: dict[str, Any]) -> Any:

@@ -11,6 +11,12 @@ from tools.references.jax_code import VERSIONS, Noise, View, parameters, percept
 FILE = "agents/fql.py"
 RATE, GAMMA, TAU, ALPHA, FLOW_STEPS = 3e-3, 0.9, 0.1, 3.0, 4
 TARGET = "modules_target_critic"
+LOSSES = {
+    "critic_loss": "critic/critic_loss",
+    "actor_loss": "actor/actor_loss",
+    "flow_loss": "actor/bc_flow_loss",
+    "distill_loss": "actor/distill_loss",
+}
 NOTES = "One learning rate for all networks."
 
 
@@ -33,7 +39,7 @@ def _record(source: Source, variant: str, *, q_aggregation: str, normalize_q: bo
         "actor_layer_norm": layer_norm,
         "layer_norm_position": "after",
     }
-    alignment = {"targets": "early", "scale": {"critic": 0.5}, "layer_norm_epsilon": 1e-6}
+    alignment = {"targets": "early", "layer_norm_epsilon": 1e-6}
     recording = Recording("fql", variant, source, FILE, knobs, networks, alignment, NOTES)
     config = code.get_config()
     config.update(lr=RATE, discount=GAMMA, tau=TAU, alpha=ALPHA, flow_steps=FLOW_STEPS, actor_layer_norm=layer_norm)
@@ -46,13 +52,13 @@ def _record(source: Source, variant: str, *, q_aggregation: str, normalize_q: bo
 
     def update(agent: Any, step: int, noise: Noise) -> tuple[Any, Mapping[str, Any]]:
         fields = recording.batch(step)
-        noise.give(recording.normals(step, "next_actions", ROWS, ACTION_DIM))
-        noise.give(recording.normals(step, "flow/noise", ROWS, ACTION_DIM))
-        noise.give(recording.uniforms(step, "flow/times", ROWS)[:, None])
-        noise.give(recording.normals(step, "actions", ROWS, ACTION_DIM))
+        noise.give(recording.normals(step, "next_noise", ROWS, ACTION_DIM))
+        noise.give(recording.normals(step, "flow_noise", ROWS, ACTION_DIM))
+        noise.give(recording.uniforms(step, "flow_times", ROWS, 1))
+        noise.give(recording.normals(step, "policy_noise", ROWS, ACTION_DIM))
         noise.give(np.zeros((ROWS, ACTION_DIM)))  # actions that are only logged
         agent, info = agent.update({**fields, "masks": 1.0 - fields["terminals"]})
-        return agent, {"critic_loss": info["critic/critic_loss"], "actor_loss": info["actor/actor_loss"]}
+        return agent, {ours: info[theirs] for ours, theirs in LOSSES.items()}
 
     return run(recording, agent, update, _trained, _targets)
 

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tools.references.common import STEPS, Array, Recording
+from tools.references.common import STEPS, Array, Recording, coarse
 
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_disable_jit", True)  # compiled code would keep the random numbers of its first call
@@ -33,7 +33,7 @@ def redraw(recording: Recording, tree: Tree) -> Tree:
     def draw(path: Sequence[Any], leaf: Any) -> Any:
         shape = np.shape(leaf)
         bound = 2.0 / shape[-2] ** 0.5 if "kernel" in str(path[-1]) else 0.5
-        return jnp.asarray(recording.rng.uniform(-bound, bound, shape))
+        return jnp.asarray(coarse(recording.rng.uniform(-bound, bound, shape)))
 
     return jax.tree_util.tree_map_with_path(draw, tree)
 

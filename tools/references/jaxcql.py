@@ -1,7 +1,7 @@
 """CQL from young-geng/JaxCQL: `python -m tools.references.jaxcql CHECKOUT`."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 from unittest.mock import MagicMock
@@ -79,8 +79,8 @@ class Trained:
         for _ in self.sac.model_keys:
             noise.give(here[None], there[None] if config.cql_max_target_backup else there.swapaxes(0, 1), *samples)
 
-    def update(self, step: int, noise: Noise, **options: Any) -> Mapping[str, Any]:
-        """Take one update and return its losses; `options` are those of `train`."""
+    def update(self, step: int, noise: Noise, options: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Take one update and return its losses."""
         fields = self.recording.batch(step)
         batch = {**fields, "dones": fields["terminals"], "mc_returns": fields.get("returns_to_go")}
         self.give_noise(step, noise)
@@ -90,11 +90,11 @@ class Trained:
         self.sac.train_states["policy"] = policy.replace(params=self._with_held_scalars(policy.params, before))
         return {name: sum(metrics[part] for part in parts) for name, parts in LOSSES.items()}
 
-    def record(self, **options: Any) -> Recording:
-        """Record ten updates."""
+    def record(self, options: Callable[[int], Mapping[str, Any]]) -> Recording:
+        """Record ten updates; `options(step)` are those of `train`."""
 
         def update(_: Any, step: int, noise: Noise) -> tuple[Any, Mapping[str, Any]]:
-            return self.sac, self.update(step, noise, **options)
+            return self.sac, self.update(step, noise, options(step))
 
         return run(self.recording, self.sac, update, _named, _targets)
 
@@ -119,7 +119,7 @@ def _named(sac: Any, view: View) -> dict[str, Any]:
 
 def _cql(source: Source, variant: str, knobs: dict[str, Any], **settings: Any) -> Recording:
     recording = Recording("cql", variant, source, FILE, {**KNOBS, **knobs}, NETWORKS, notes=NOTES)
-    return Trained(recording, **settings).record()
+    return Trained(recording, **settings).record(lambda step: {"bc": step < knobs.get("bc_steps", 0)})
 
 
 def cql(source: Source) -> Recording:
@@ -130,13 +130,17 @@ def cql(source: Source) -> Recording:
 
 def cql_lagrange(source: Source) -> Recording:
     """Record CQL with a learned weight, clipped differences and the best of several next actions."""
-    clip = {"cql_clip_diff_min": 2.5, "cql_clip_diff_max": 4.0}
-    rate = SETTINGS["qf_lr"]  # the project trains the weight at the rate of the critics, the temperature at the policy's
-    rates = {"actor_learning_rate": rate, "temperature_learning_rate": rate}
-    knobs = {"cql_alpha": 2.0, "lagrange_gap": 0.8, "max_target_backup": True, **clip, **rates}
+    clip = {"cql_clip_diff_min": 3.4, "cql_clip_diff_max": 4.0}
+    knobs = {"cql_alpha": 2.0, "lagrange_gap": 0.8, "max_target_backup": True, **clip}
+    knobs["multiplier_learning_rate"] = SETTINGS["qf_lr"]
     settings = {"cql_lagrange": True, "cql_target_action_gap": 0.8, "cql_min_q_weight": 2.0, "cql_max_target_backup": True}
-    return _cql(source, "jaxcql_lagrange", knobs, policy_lr=rate, **settings, **clip)
+    return _cql(source, "jaxcql_lagrange", knobs, **settings, **clip)
+
+
+def cql_cloning(source: Source) -> Recording:
+    """Record CQL whose policy is cloned for the first steps."""
+    return _cql(source, "jaxcql_cloning", {"bc_steps": 4})
 
 
 if __name__ == "__main__":
-    main("young-geng/JaxCQL", [cql, cql_lagrange], VERSIONS)
+    main("young-geng/JaxCQL", [cql, cql_lagrange, cql_cloning], VERSIONS)

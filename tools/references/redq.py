@@ -23,10 +23,10 @@ def redq(source: Source) -> Recording:
     """REDQ: all losses at the parameters from before the step."""
     file = "redq/algos/redq_sac.py"
     rates = {f"{group}_learning_rate": RATE for group in ("actor", "critic", "temperature")}
-    knobs = {"gamma": GAMMA, "tau": TAU, "subset_size": SUBSET, "actor_interval": ROUND, **rates}
+    knobs = {"gamma": GAMMA, "tau": TAU, "subset_size": SUBSET, **rates}
     recording = Recording(
         *("redq", "official", source, file, knobs, {"hidden_sizes": [WIDTH, WIDTH], "num_critics": CRITICS}),
-        alignment={"squash_epsilon": 1e-6},
+        alignment={"round": ROUND, "squash_epsilon": 1e-6},
         notes="its temperature before the first policy update, an argument, is set to that of its log temperature",
     )
     agent = _agent(source.module(file))

@@ -11,7 +11,7 @@ from tools.references.jax_code import VERSIONS, Noise, View, joined, perceptron,
 
 FILE = "rlpd/agents/sac/sac_learner.py"
 UNUSED = ("gym", "gym.spaces", "gym.utils", "gym.wrappers", "gym.wrappers.pixel_observation", "d4rl")
-CRITICS, SUBSET, INTERVAL = 5, 2, 2
+CRITICS, SUBSET, ROUND = 5, 2, 2
 
 
 class Space:
@@ -33,12 +33,11 @@ def _record(source: Source, variant: str, knobs: dict[str, Any], alignment: dict
         "gamma": 0.9,
         "tau": 0.1,
         "subset_size": SUBSET,
-        "actor_interval": INTERVAL,
         **knobs,
     }
     networks = {"hidden_sizes": [WIDTH, WIDTH], "num_critics": CRITICS, "critic_layer_norm": True}
-    order = {"order": [["critic"], ["actor", "temperature"]], "layer_norm_epsilon": 1e-6}
-    notes = f"Rounds of {INTERVAL} updates; the policy is updated after the last one of a round."
+    order = {"order": [["critic"], ["actor", "temperature"]], "layer_norm_epsilon": 1e-6, "round": ROUND}
+    notes = f"Rounds of {ROUND} updates; policy and temperature are updated after the last one of a round."
     recording = Recording("rlpd", variant, source, FILE, shared, networks, order | alignment, notes)
     agent = code.SACLearner.create(
         0,
@@ -63,7 +62,7 @@ def _record(source: Source, variant: str, knobs: dict[str, Any], alignment: dict
         noise.give(recording.normals(step, "next_actions", 1, ROWS, ACTION_DIM)[0].T)
         noise.give(recording.uniforms(step, "critic_subset", CRITICS))
         here = recording.normals(step, "actions", ROWS, ACTION_DIM)  # ours reports the policy's loss at every step
-        if (step + 1) % INTERVAL:
+        if (step + 1) % ROUND:
             agent, info = agent.update_critic(batch)
             return agent, {"critic_loss": info["critic_loss"]}
         noise.give(here.T)
@@ -108,7 +107,7 @@ def rlpd_fixed(source: Source) -> Recording:
     """Record RLPD with a fixed temperature, and without the entropy in the target."""
     knobs = {"alpha": 0.2, "backup_entropy": False}
     alignment = {"scale": {"critic": 1.0 / CRITICS}}
-    return _record(source, "fixed", knobs, alignment, temp_lr=0.0, init_temperature=0.2, backup_entropy=False)
+    return _record(source, "official_fixed", knobs, alignment, temp_lr=0.0, init_temperature=0.2, backup_entropy=False)
 
 
 if __name__ == "__main__":

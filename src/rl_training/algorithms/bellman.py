@@ -1,4 +1,4 @@
-"""The one-step target and the loss to it, which all critics share."""
+"""The target of a transition and the loss to it, which all critics share."""
 
 import torch
 from torch import Tensor
@@ -9,8 +9,12 @@ from rl_training.data.batch import Batch
 
 
 def td_target(batch: Batch, next_values: Tensor, gamma: Knob) -> Tensor:
-    """Return r + gamma (1 - d) V(s'), (members, batch); d is 0 at a timeout, which still bootstraps from V(s')."""
-    return torch.addcmul(batch.rewards, (1.0 - batch.terminals).mul_(gamma), next_values)
+    """Return r + gamma (1 - d) V(s'), (members, batch); d is 0 at a timeout, which still bootstraps from V(s').
+
+    Over m steps r is their discounted reward, s' the state after them, and gamma^m, in the batch, replaces gamma.
+    """
+    discounts = gamma if batch.discounts is None else batch.discounts
+    return torch.addcmul(batch.rewards, (1.0 - batch.terminals).mul_(discounts), next_values)
 
 
 def td_loss(q: Tensor, target: Tensor, huber_delta: float | None = None) -> Tensor:

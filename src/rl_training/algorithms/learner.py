@@ -1,8 +1,8 @@
 """The interface between the loop and an algorithm: it can update, act, and save or load its state."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Generic, TypeVar
@@ -89,8 +89,29 @@ class Learner(ABC, Generic[ModelT, KnobsT]):
         self.model = model
         self.member_knobs = [dict(own) for own in member_knobs] or [{} for _ in model.seeds]
         self.knobs: KnobsT = swept_knobs(self.knobs_type, knobs, self.member_knobs, model.members, model.device)
+        self.moving: dict[str, Tensor] = {}  # knobs whose values change between steps, columns (members, 1)
         self.step = 0
         self.rounds = Rounds()  # set by what takes the steps, since only it knows how they are grouped
+
+    def change_knobs(self, values: Mapping[str, Any], moving: Mapping[str, Tensor] | None = None) -> None:
+        """Go on with other knobs than before, checked by the caller; learning rates and what is learned stay.
+
+        `moving` are knobs that the caller changes between steps: columns (members, 1), which it overwrites.
+        """
+        self.moving = dict(moving or {})
+        self.knobs = self.knobs.model_copy(update={**values, **self.moving})
+        vars(self).pop("tau", None)  # is derived again
+        self.optimizer.options = {name: self._options(name) for name in self.optimizer.options}
+
+    @contextmanager
+    def on_columns(self, columns: Sequence[Tensor]) -> Iterator[None]:
+        """Use other columns in place of those of `moving`, in their order, inside the block."""
+        kept = self.knobs
+        self.knobs = kept.model_copy(update=dict(zip(self.moving, columns, strict=True)))
+        try:
+            yield
+        finally:
+            self.knobs = kept
 
     @cached_property
     def optimizer(self) -> GroupedAdam:
@@ -109,7 +130,8 @@ class Learner(ABC, Generic[ModelT, KnobsT]):
 
     def _options(self, group: str) -> GroupOptions:
         """How a group is trained."""
-        return GroupOptions(self.knobs.learning_rate(group), max_grad_norm=self.knobs.max_grad_norm)
+        rate, decay = self.knobs.learning_rate(group), self.knobs.weight_decay(group)
+        return GroupOptions(rate, max_grad_norm=self.knobs.max_grad_norm, weight_decay=decay)
 
     @abstractmethod
     def loss(self, batch: Batch, step: Step) -> tuple[Tensor, Metrics]:

@@ -35,12 +35,12 @@ def swept_knobs(
         return checked
     if len(member_knobs) != members or any(set(own) != set(member_knobs[0]) for own in member_knobs):
         raise ConfigError(f"member_knobs must name the same knobs for each of the {members} members")
-    check_sweepable(knobs_type, member_knobs[0])
+    check_sweepable(checked, member_knobs[0])
     every = [knobs_type.checked({**knobs, **own}) for own in member_knobs]
 
     def column(name: str) -> Tensor:
-        # the optimizer computes with rates in float64, as it does with a plain number; losses compute in the batch's float32
-        precision = torch.float64 if name.endswith("_learning_rate") else torch.float32
+        # the optimizer computes with rates and decays in float64, as with plain numbers; losses in the batch's float32
+        precision = torch.float64 if name.endswith(("_learning_rate", "_weight_decay")) else torch.float32
         return torch.tensor([[getattr(own, name)] for own in every], dtype=precision, device=device)
 
     return checked.model_copy(update={name: column(name) for name in member_knobs[0]})

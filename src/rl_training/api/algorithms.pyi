@@ -4,15 +4,18 @@ from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack
 
 from rl_training.algorithms import (
+    AWACAlgorithm,
     BCAlgorithm,
     CalQLAlgorithm,
     CQLAlgorithm,
+    EDACAlgorithm,
     FQLAlgorithm,
     IQLAlgorithm,
     ReBRACAlgorithm,
     REDQAlgorithm,
     RLPDAlgorithm,
     SACAlgorithm,
+    SACNAlgorithm,
     TD3Algorithm,
     TD3BCAlgorithm,
     XQLAlgorithm,
@@ -20,10 +23,12 @@ from rl_training.algorithms import (
 from rl_training.api.managed import DatasetLike, ManagedAlgorithm
 from rl_training.runtime.progress import Reporter
 
-__all__ = ["BC", "CQL", "FQL", "IQL", "REDQ", "RLPD", "SAC", "TD3", "TD3BC", "XQL", "BCAlgorithm", "CQLAlgorithm", "CalQL"]
-__all__ += ["CalQLAlgorithm", "FQLAlgorithm", "IQLAlgorithm", "REDQAlgorithm", "RLPDAlgorithm", "ReBRAC", "ReBRACAlgorithm"]
-__all__ += ["SACAlgorithm", "TD3Algorithm", "TD3BCAlgorithm", "XQLAlgorithm"]
+__all__ = ["AWAC", "BC", "CQL", "EDAC", "FQL", "IQL", "REDQ", "RLPD", "SAC", "SACN", "TD3", "TD3BC", "XQL", "AWACAlgorithm"]
+__all__ += ["BCAlgorithm", "CQLAlgorithm", "CalQL", "CalQLAlgorithm", "EDACAlgorithm", "FQLAlgorithm", "IQLAlgorithm"]
+__all__ += ["REDQAlgorithm", "RLPDAlgorithm", "ReBRAC", "ReBRACAlgorithm", "SACAlgorithm", "SACNAlgorithm", "TD3Algorithm"]
+__all__ += ["TD3BCAlgorithm", "XQLAlgorithm"]
 
+# fmt: off
 class _RunConfig(TypedDict, total=False):
     engine: Literal["auto", "eager", "compile", "graph"]
     precision: Literal["float32", "tf32", "bf16"]
@@ -38,12 +43,13 @@ class _RunConfig(TypedDict, total=False):
     log_interval: int
     learning_rate_schedule: Mapping[str, Any] | Literal["constant", "linear", "cosine"]
     early_stopping: Mapping[str, Any] | None
-    finetune: Mapping[str, Any] | None
     run_name: str | None
     sweep: Mapping[str, Sequence[float]] | None
+    finetune: Mapping[str, Any] | None
 
 class _LearnerKnobs(TypedDict, total=False):
     actor_learning_rate: float
+    actor_weight_decay: float
     max_grad_norm: float | None
 
 class _NetworkKnobs(TypedDict, total=False):
@@ -56,10 +62,12 @@ class _NetworkKnobs(TypedDict, total=False):
     initialization: Literal["orthogonal", "xavier", "uniform", "edac"]
     last_layer_gain: float | None
 
-class _GaussianNetworkKnobs(_NetworkKnobs, total=False):
-    policy: Literal["gaussian", "deterministic"]
+class _StochasticNetworkKnobs(_NetworkKnobs, total=False):
     policy_mean: Literal["tanh", "linear"]
     log_std_range: Sequence[float]
+
+class _GaussianNetworkKnobs(_StochasticNetworkKnobs, total=False):
+    policy: Literal["gaussian", "deterministic"]
 
 class _AlgorithmKwargs(TypedDict, total=False):
     batch_size: int
@@ -77,6 +85,8 @@ class _CriticKnobs(_LearnerKnobs, total=False):
     gamma: float
     tau: float
     critic_learning_rate: float
+    critic_weight_decay: float
+    n_step: int
 
 class _IQLKnobs(_CriticKnobs, total=False):
     value_learning_rate: float
@@ -105,6 +115,14 @@ class _XQLKnobs(_IQLKnobs, total=False):
     vanilla_value_loss: bool
 
 class _XQLSettings(_XQLKnobs, _IQLNetworkKnobs, _PurelyOfflineKwargs, _RewardKwargs, _RunConfig, total=False): ...
+
+class _AWACKnobs(_CriticKnobs, total=False):
+    awac_lambda: float
+    max_advantage_weight: float
+
+class _AWACSettings(
+    _AWACKnobs, _StochasticNetworkKnobs, _CriticNetworkKnobs, _PurelyOfflineKwargs, _RewardKwargs, _RunConfig, total=False
+): ...
 
 class _TD3Knobs(_CriticKnobs, total=False):
     actor_interval: int
@@ -137,10 +155,13 @@ class _TD3BCKwargs(TypedDict, total=False):
     critic_dropout: float
     exploration_noise: float
     actor_learning_rate: float
+    actor_weight_decay: float
     max_grad_norm: float | None
     gamma: float
     tau: float
     critic_learning_rate: float
+    critic_weight_decay: float
+    n_step: int
     actor_interval: int
     target_noise: float
     target_noise_clip: float
@@ -185,10 +206,17 @@ class _SACNetworkKnobs(_CriticNetworkKnobs, total=False):
 class _CQLSettings(_CQLKnobs, _SACNetworkKnobs, _PurelyOfflineKwargs, _RewardKwargs, _RunConfig, total=False): ...
 
 class _CalQLKnobs(_CQLKnobs, total=False):
-    tail: Literal["last_reward", "zero", "none"]
+    tail: Literal["last_penalty", "last_reward", "zero", "none"]
     failure_reward: float | None
 
 class _CalQLSettings(_CalQLKnobs, _SACNetworkKnobs, _PurelyOfflineKwargs, _RewardKwargs, _RunConfig, total=False): ...
+
+class _SACNSettings(_SACKnobs, _SACNetworkKnobs, _PurelyOfflineKwargs, _RewardKwargs, _RunConfig, total=False): ...
+
+class _EDACKnobs(_SACKnobs, total=False):
+    eta: float
+
+class _EDACSettings(_EDACKnobs, _SACNetworkKnobs, _PurelyOfflineKwargs, _RewardKwargs, _RunConfig, total=False): ...
 
 class _FQLKnobs(_CriticKnobs, total=False):
     alpha: float
@@ -222,7 +250,6 @@ class _RLPDKwargs(_REDQKnobs, _SACNetworkKnobs, _CollectionConfig, _RewardKwargs
 
 class _RLPDSettings(_RLPDKwargs, _RunConfig, total=False): ...
 
-# fmt: off
 class BC(ManagedAlgorithm):
     def __init__(
         self, env_id: str | None = None, *, dataset: DatasetLike | None = None, columns: Mapping[str, Any] | None = None,
@@ -240,6 +267,12 @@ class XQL(ManagedAlgorithm):
         self, env_id: str | None = None, *, dataset: DatasetLike | None = None, columns: Mapping[str, Any] | None = None,
         seed: int = 0, seeds: Sequence[int] | None = None, device: str = "auto", run_dir: str | Path | None = None,
         reporter: Reporter | None = None, **settings: Unpack[_XQLSettings]
+    ) -> None: ...
+class AWAC(ManagedAlgorithm):
+    def __init__(
+        self, env_id: str | None = None, *, dataset: DatasetLike | None = None, columns: Mapping[str, Any] | None = None,
+        seed: int = 0, seeds: Sequence[int] | None = None, device: str = "auto", run_dir: str | Path | None = None,
+        reporter: Reporter | None = None, **settings: Unpack[_AWACSettings]
     ) -> None: ...
 class TD3BC(ManagedAlgorithm):
     def __init__(
@@ -264,6 +297,18 @@ class CalQL(ManagedAlgorithm):
         self, env_id: str | None = None, *, dataset: DatasetLike | None = None, columns: Mapping[str, Any] | None = None,
         seed: int = 0, seeds: Sequence[int] | None = None, device: str = "auto", run_dir: str | Path | None = None,
         reporter: Reporter | None = None, **settings: Unpack[_CalQLSettings]
+    ) -> None: ...
+class SACN(ManagedAlgorithm):
+    def __init__(
+        self, env_id: str | None = None, *, dataset: DatasetLike | None = None, columns: Mapping[str, Any] | None = None,
+        seed: int = 0, seeds: Sequence[int] | None = None, device: str = "auto", run_dir: str | Path | None = None,
+        reporter: Reporter | None = None, **settings: Unpack[_SACNSettings]
+    ) -> None: ...
+class EDAC(ManagedAlgorithm):
+    def __init__(
+        self, env_id: str | None = None, *, dataset: DatasetLike | None = None, columns: Mapping[str, Any] | None = None,
+        seed: int = 0, seeds: Sequence[int] | None = None, device: str = "auto", run_dir: str | Path | None = None,
+        reporter: Reporter | None = None, **settings: Unpack[_EDACSettings]
     ) -> None: ...
 class FQL(ManagedAlgorithm):
     def __init__(

@@ -131,8 +131,8 @@ class ManagedAlgorithm:
         """Continue in the environment until `env_steps` steps have been taken there; called again, it continues.
 
         `env_id` names the environment where the run had none, or another one of the same sizes; the policy keeps the bounds
-        it was trained with. `settings` are those of the config's `finetune` block: replay, prior_ratio, prior_ratio_end,
-        learning_rate_factor, ...
+        it was trained with. `settings` are those of the config's `finetune` block: replay, prior_ratio, learning_starts,
+        `algo_kwargs={"alpha": {"to": 0.5}}` (knobs that change online), ...
         """
         if self._start is None:
             raise ConfigError("there is nothing to continue from: call learn() or load() first")

@@ -19,7 +19,7 @@ from rl_training.errors import ConfigError
 from rl_training.runtime.execution.mode import Execution
 
 TWINS: Final[Mapping[str, str]] = MappingProxyType(
-    {"iql": "IQL", "td3_bc": "TD3PlusBC", "sac": "SAC", "cql": "CQL", "cal_ql": "CalQL"}
+    {"iql": "IQL", "awac": "AWAC", "td3_bc": "TD3PlusBC", "td3": "TD3", "sac": "SAC", "cql": "CQL", "cal_ql": "CalQL"}
 )
 """Our algorithms that d3rlpy also has, with its names for them."""
 

@@ -58,13 +58,16 @@ def _pass_products(network: Pass, draw: torch.Generator, dtype: torch.dtype) -> 
         x, y = activations[layer : layer + 2]
         w = values(fan_in, fan_out) * 0.05
         forward.append((x, w, y))
-        if network.gradient == "none":
+        twice = network.gradient == "twice"
+        if network.gradient == "none" or (twice and layer == len(network.widths) - 2):
             continue
         gradient = values(network.rows, fan_out)
-        if layer > 0 or network.gradient == "inputs":
+        if twice:
+            backward.append((x, w, torch.empty_like(y)))
+        if layer > 0 or network.wanted:
             wanted = fan_in if layer > 0 else network.wanted
             backward.append((gradient, w[:, -wanted:].mT, values(network.rows, wanted)))
-        if network.gradient == "weights":
+        if network.gradient != "inputs":
             few = fan_out < fan_in  # then the transposed product is faster, and the package uses it
             backward.append((gradient.mT, x, torch.empty_like(w.mT)) if few else (x.mT, gradient, torch.empty_like(w)))
     return forward, backward[::-1]  # built from the first layer to the last, run from the last to the first

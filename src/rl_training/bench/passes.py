@@ -2,13 +2,17 @@
 
 A pass without gradients counts its forward products; one that trains its weights also the weight gradients, and the input
 gradients of all layers but the first; one that only passes a gradient on to its inputs also the input gradients, in the
-first layer those of the inputs that need it (the actions).
+first layer those of the inputs that need it (the actions). One that is also trained through its gradient at these inputs
+("twice") counts forward products, input gradients, a pass through the linearised network and weight gradients; its last
+layer, which has one output, the forward product alone.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Final, Literal
+
+Gradient = Literal["none", "weights", "inputs", "twice"]
 
 
 @dataclass(frozen=True)
@@ -18,7 +22,7 @@ class Pass:
     stack: int
     widths: tuple[int, ...]  # inputs, hidden layers, outputs
     rows: int
-    gradient: Literal["none", "weights", "inputs"] = "none"
+    gradient: Gradient = "none"
     wanted: int = 0  # number of inputs, the last ones, that need a gradient
 
 
@@ -34,13 +38,11 @@ class Shapes:
     actions: int
     kwargs: Any
 
-    def critics(
-        self, gradient: Literal["none", "weights", "inputs"] = "none", rows: int = 1, stack: int | None = None
-    ) -> Pass:
+    def critics(self, gradient: Gradient = "none", rows: int = 1, stack: int | None = None) -> Pass:
         """The ensemble of critics (or `stack` of them), with `rows` actions per transition."""
         kwargs = self.kwargs
         widths = (self.observations + self.actions, *kwargs.critic_widths, 1)
-        wanted = self.actions if gradient == "inputs" else 0
+        wanted = self.actions if gradient in ("inputs", "twice") else 0
         return Pass(kwargs.num_critics if stack is None else stack, widths, rows * kwargs.batch_size, gradient, wanted)
 
     def policy(self, outputs: int, gradient: Literal["none", "weights"] = "none", more_inputs: int = 0) -> Pass:
@@ -60,6 +62,12 @@ def _iql(shapes: Shapes) -> list[Update]:
     return [(*scored, *trained, shapes.policy(shapes.actions, "weights"))]
 
 
+def _awac(shapes: Shapes) -> list[Update]:
+    """Next policy, target critics, critics at the policy's action; critics and policy trained."""
+    scored = (shapes.policy(shapes.actions), shapes.critics(), shapes.critics())
+    return [(*scored, shapes.critics("weights"), shapes.policy(shapes.actions, "weights"))]
+
+
 def _td3(shapes: Shapes, leading: int = 1) -> list[Update]:
     """Target policy, target critics, critics trained; when due, the policy trained through the `leading` first critics."""
     critic = (shapes.policy(shapes.actions), shapes.critics(), shapes.critics("weights"))
@@ -72,13 +80,18 @@ def _rebrac(shapes: Shapes) -> list[Update]:
     return _td3(shapes, shapes.kwargs.num_critics)
 
 
-def _sac(shapes: Shapes) -> list[Update]:
+def _sac(shapes: Shapes, trained: Gradient = "weights") -> list[Update]:
     """Next policy, target critics, critics trained on all their rows; when due, the policy trained through the ensemble."""
     knobs, outputs = shapes.kwargs, 2 * shapes.actions
     target = (shapes.policy(outputs), shapes.critics(rows=knobs.backup_actions))
-    critic = (*target, shapes.critics("weights", rows=knobs.rows_per_transition))
+    critic = (*target, shapes.critics(trained, rows=knobs.rows_per_transition))
     actor = (shapes.policy(outputs, "weights"), shapes.critics("inputs"))
     return _delayed(critic, actor, knobs.actor_interval or knobs.round_length)
+
+
+def _edac(shapes: Shapes) -> list[Update]:
+    """SAC's, with critics that are trained through their gradients at the actions too."""
+    return _sac(shapes, "twice")
 
 
 def _fql(shapes: Shapes) -> list[Update]:
@@ -103,8 +116,10 @@ PASSES: Final[Mapping[str, Callable[[Shapes], list[Update]]]] = MappingProxyType
     {
         **dict.fromkeys(("iql", "xql"), _iql),
         **dict.fromkeys(("td3", "td3_bc"), _td3),
-        **dict.fromkeys(("sac", "redq", "rlpd", "cql", "cal_ql"), _sac),
+        **dict.fromkeys(("sac", "redq", "rlpd", "cql", "cal_ql", "sac_n"), _sac),
+        "awac": _awac,
         "rebrac": _rebrac,
+        "edac": _edac,
         "fql": _fql,
     }
 )

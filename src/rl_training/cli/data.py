@@ -215,7 +215,9 @@ def transform(
     normalize_actions: Annotated[bool, typer.Option("--normalize-actions", help="Map actions to [-1, 1].")] = False,
     next_actions: Annotated[bool, typer.Option("--next-actions", help="Add the action of the following row.")] = False,
     gamma: Annotated[float | None, typer.Option(help="Discount: adds returns-to-go, or recomputes them.")] = None,
-    tail: Annotated[str, typer.Option(help="How a cut return is completed: last_reward, zero or none.")] = "last_reward",
+    tail: Annotated[
+        str, typer.Option(help="How a cut return is completed: last_penalty, last_reward, zero or none.")
+    ] = "last_penalty",
     overwrite: OverwriteOption = False,
     as_json: JsonOption = False,
     debug: DebugOption = False,

@@ -6,7 +6,9 @@ Commands import their dependencies in the function body, since every module-leve
 import errno
 import json
 import os
+import re
 import sys
+import textwrap
 import traceback
 from collections.abc import Sequence
 
@@ -17,6 +19,7 @@ from rl_training.cli.bench import bench
 from rl_training.cli.options import DATA, DebugOption, JsonOption, data_app, with_read_options, without_read_options
 from rl_training.errors import RLTrainingError
 
+_LINE = 100  # columns of a listing
 app = typer.Typer(
     name="rl-training",
     help="Turn logged data into control policies.",
@@ -33,22 +36,30 @@ app.add_typer(data_app)
 
 @app.command("list")
 def list_algorithms(as_json: JsonOption = False, debug: DebugOption = False) -> None:
-    """Show the algorithms and the packaged configs."""
+    """Show the algorithms and the packaged configs of each."""
     del debug
     from rl_training.config.loading import packaged_configs
     from rl_training.registry import REGISTRY
 
-    configs = list(packaged_configs())
+    titles = {name: _title(text) for name, text in packaged_configs().items()}
     if as_json:
         algorithms = {spec.id: {"title": spec.title, "summary": f"{spec.kind}; {spec.summary}"} for spec in REGISTRY.values()}
-        print(json.dumps({"algorithms": algorithms, "configs": configs}))
+        print(json.dumps({"algorithms": algorithms, "configs": list(titles), "titles": titles}))
         return
     print("algorithms")
     for spec in REGISTRY.values():
-        print(f"  {spec.id:<8} {spec.title}: {spec.kind}; {spec.summary}")
-    print("packaged configs (rl-training train NAME)")
-    for name in configs:
-        print(f"  {name}")
+        print(f"  {spec.id:<6} {spec.title}: {spec.kind}; {spec.summary}")
+        own = {name: title for name, title in titles.items() if name.startswith(f"{spec.id}/")}
+        width = max(map(len, own), default=0)
+        for name, title in own.items():
+            print(f"      {name:<{width}}  {textwrap.shorten(title, _LINE - 8 - width, placeholder='...')}")
+    print("packaged configs, each below its algorithm: rl-training train NAME")
+    print("  those of D4RL learn from your files: rl-training train iql/d4rl-locomotion --dataset hopper.hdf5")
+
+
+def _title(text: str) -> str:
+    """The first words of a config's first comment, up to a stop or a colon; what follows is its source or its details."""
+    return re.split(r"[.:;](?:\s|$)", text.partition("\n")[0].lstrip("# "), maxsplit=1)[0]
 
 
 def _load_commands(arguments: Sequence[str]) -> None:

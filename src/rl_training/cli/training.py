@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from rl_training.runtime.checkpoints.checkpoint import Checkpoint
     from rl_training.runtime.loop import TrainingResult
 
+_KINDS = " (a file, a folder of episode files, or a glob)"
+
 
 def train(
     config: Annotated[
@@ -68,6 +70,7 @@ def train(
     if sweep:
         extra["sweep"] = parse_sweep(sweep)
     chosen = load_config(config, settings or (), extra, dataset or (), reading.settings)
+    _require_data(config, chosen)
     if resume and run_dir is None and chosen.run_name is None:
         raise ConfigError("--resume auto needs a --run-dir (or a run_name): without one every start gets a new directory")
     from rl_training.experiment.manager import ExperimentManager
@@ -88,8 +91,15 @@ def _require_source(config: str, dataset: Sequence[str] | None, env: str | None,
     if lacks_env or lacks_data:
         command = f"rl-training train {config}{' --env Pendulum-v1' * spec.online}{' --dataset logs/' * spec.takes_data}"
         wants = "an environment and data" if spec.online and spec.takes_data else "an environment" if spec.online else "data"
-        kinds = " (a file, a folder of episode files, or a glob)" if spec.takes_data else ""
-        raise ConfigError(f"{config} needs {wants} to learn from: {command}{kinds}")
+        raise ConfigError(f"{config} needs {wants} to learn from: {command}{_KINDS * spec.takes_data}")
+
+
+def _require_data(config: str, chosen: "RunConfig[Any]") -> None:
+    """Show the command to type if a config leaves the data to the user, as those of benchmarks do."""
+    from rl_training.registry import get_spec
+
+    if get_spec(chosen.algo).takes_data and not chosen.algo_kwargs.dataset:
+        raise ConfigError(f"{config} needs data to learn from: rl-training train {config} --dataset logs/{_KINDS}")
 
 
 def resume(

@@ -36,12 +36,15 @@ class StrictModel(BaseModel):
         return {key: value.tolist() if key in foreign else value for key, value in values.items()}
 
     @classmethod
-    def checked(cls, values: Mapping[str, Any], where: str = "") -> Self:
-        """Return the validated object, or raise one ConfigError that names every fault in `values`."""
+    def checked(cls, values: Mapping[str, Any], where: str = "", *, inside: str = "") -> Self:
+        """Return the validated object, or raise one ConfigError that names every fault in `values`.
+
+        `where` begins each message, `inside` each name in it, such as `algo_kwargs.`.
+        """
         try:
             return cls.model_validate(dict(values))
         except ValidationError as error:
-            faults = [fault for _, fault in describe_faults(cls, error)]
+            faults = [fault for _, fault in describe_faults(cls, error, inside)]
             raise ConfigError("; ".join(f"{where}{fault}" for fault in faults)) from None
 
 
@@ -118,15 +121,17 @@ def _unknown_key(model: type[BaseModel], owner: type[BaseModel] | None, path: tu
     return f"{unknown}." + (f" Did you mean `{'.'.join(homes[close[0]])}`?" if close else "")
 
 
-def describe_faults(model: type[BaseModel], error: ValidationError) -> list[tuple[tuple[int | str, ...], str]]:
+def describe_faults(
+    model: type[BaseModel], error: ValidationError, inside: str = ""
+) -> list[tuple[tuple[int | str, ...], str]]:
     """Return the path and the message of every fault, except those that only follow from another one."""
     faults = error.errors()
     deeper = {fault["loc"][:length] for fault in faults for length in range(len(fault["loc"]))}
     own = [fault for fault in faults if not (fault["type"] == "too_short" and fault["loc"] in deeper)]
-    return [describe_fault(model, fault) for fault in own]
+    return [describe_fault(model, fault, inside) for fault in own]
 
 
-def describe_fault(model: type[BaseModel], fault: ErrorDetails) -> tuple[tuple[int | str, ...], str]:
+def describe_fault(model: type[BaseModel], fault: ErrorDetails, inside: str = "") -> tuple[tuple[int | str, ...], str]:
     """Return the path of a validation fault and one message with the name, the value and what is legal."""
     path = fault["loc"]
     name = ".".join(str(part) for part in path) or "value"
@@ -140,7 +145,7 @@ def describe_fault(model: type[BaseModel], fault: ErrorDetails) -> tuple[tuple[i
         return path, f"{f'in `{name}`: ' if path else ''}{reason}"
     value = fault["input"]
     shown = repr(value) if len(repr(value)) <= 60 else f"{repr(value)[:57]}..."
-    return path, f"`{name}` = {shown} is not legal: {_legal_range(owner, path) or reason}"
+    return path, f"`{inside}{name}` = {shown} is not legal: {_legal_range(owner, path) or reason}"
 
 
 def _legal_range(owner: type[BaseModel] | None, path: tuple[int | str, ...]) -> str:

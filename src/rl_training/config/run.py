@@ -6,33 +6,13 @@ from typing import Annotated, Any, Generic, Literal, Self, TypeVar, get_args
 from pydantic import BeforeValidator, Field, SerializeAsAny, ValidationInfo, field_validator, model_validator
 
 from rl_training.config.base import Seed, StrictModel
-from rl_training.config.blocks import AlgorithmKwargs, CollectionConfig, OnlineKwargs
+from rl_training.config.blocks import AlgorithmKwargs, OfflineKwargs, OnlineKwargs
+from rl_training.config.finetune import FinetuneConfig, check_changes
 from rl_training.config.shared_knobs import CriticKnobs
 from rl_training.config.sweep import MAX_MEMBERS, Sweep, check_sweep, combinations, read_sweep
 from rl_training.config.yaml_loader import dump_yaml
 
 Schedule = Literal["constant", "linear", "cosine"]
-
-
-class FinetuneConfig(CollectionConfig):
-    """How an offline run continues in its environment."""
-
-    env_steps: int = Field(ge=1)
-    """Environment steps of the online phase."""
-    env_id: str | None = None
-    """Gymnasium environment of the online phase; null is that of the run. The policy keeps the bounds it was trained with."""
-    from_step: int | None = Field(None, ge=1)
-    """Gradient step at which the online phase begins; null is the end of the offline budget."""
-    learning_starts: int = Field(0, ge=0)
-    """Environment steps before the first update; the policy acts from the start."""
-    replay: Literal["mixed", "append"] = "mixed"
-    """`mixed`: an exact share of every batch is prior data; `append`: prior and fresh data are one pool."""
-    prior_ratio: float = Field(0.5, ge=0.0, le=1.0)
-    """Share of prior data in a mixed batch, rounded to whole rows."""
-    prior_ratio_end: float | None = Field(None, ge=0.0, le=1.0)
-    """Final share of prior data, approached linearly over the online phase; null keeps it constant."""
-    learning_rate_factor: float = Field(1.0, gt=0.0, le=1.0)
-    """Constant factor on every learning rate online; the schedules end with the offline phase."""
 
 
 class EarlyStoppingConfig(StrictModel):
@@ -113,14 +93,14 @@ class RunConfig(StrictModel, Generic[KwargsT]):
     """One schedule for all groups, or one per group."""
     early_stopping: EarlyStoppingConfig | None = None
     """Rules to stop a member early."""
-    finetune: FinetuneConfig | None = None
-    """How an offline run continues in its environment."""
     run_name: str | None = Field(None, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")
     """Name of the run directory."""
     algo_kwargs: SerializeAsAny[KwargsT]
     """Settings of the algorithm."""
     sweep: Sweep | None = None
     """Values of knobs that replace those in `algo_kwargs`; every combination is trained with every seed."""
+    finetune: FinetuneConfig | None = None
+    """How an offline run continues in its environment."""
 
     @model_validator(mode="after")
     def _fit_for_online(self) -> Self:
@@ -132,6 +112,12 @@ class RunConfig(StrictModel, Generic[KwargsT]):
                 raise ValueError(f"`finetune` is for offline algorithms; {self.algo} already learns online")
             if self.max_epochs is not None:
                 raise ValueError("`max_epochs` counts passes over a dataset, and an online run has none; use `max_updates`")
+            held = min(max(kwargs.learning_starts, 1), kwargs.buffer_capacity)
+            if isinstance(kwargs, CriticKnobs) and not isinstance(kwargs, OfflineKwargs) and kwargs.n_step > held:
+                raise ValueError(
+                    f"`n_step` = {kwargs.n_step} leaves nothing to learn from at the first update: raise `learning_starts` = "
+                    f"{kwargs.learning_starts} and `buffer_capacity` = {kwargs.buffer_capacity} to it, or lower it"
+                )
             if self.max_updates is not None and self.max_updates < kwargs.gradient_updates_per_step:
                 raise ValueError("`max_updates` is less than one round of `gradient_updates_per_step`")
         elif self.finetune is not None:
@@ -164,6 +150,13 @@ class RunConfig(StrictModel, Generic[KwargsT]):
         if sweep is not None and {"algo_kwargs", "seeds"} <= set(info.data):  # otherwise other faults are reported
             check_sweep(sweep, info.data["algo_kwargs"], len(info.data["seeds"] or (0,)))
         return sweep
+
+    @field_validator("finetune")
+    @classmethod
+    def _legal_changes(cls, block: FinetuneConfig | None, info: ValidationInfo) -> FinetuneConfig | None:
+        if block is not None and {"algo_kwargs", "sweep"} <= set(info.data):
+            check_changes(block.changes, info.data["algo_kwargs"], combinations(info.data["sweep"]))
+        return block
 
     @cached_property
     def member_seeds(self) -> tuple[int, ...]:

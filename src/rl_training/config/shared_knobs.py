@@ -1,7 +1,7 @@
 """Hyper-parameters: the knobs that learners and networks share, and which of them may differ between members."""
 
 from collections.abc import Iterable
-from typing import Annotated, ClassVar, Literal, Self, get_args
+from typing import Annotated, ClassVar, Literal, Self, get_args, get_origin
 
 from pydantic import Field, field_validator, model_validator
 
@@ -26,26 +26,51 @@ class LearnerKnobs(StrictModel):
 
     actor_learning_rate: PositiveRate = 3e-4
     """Adam step size of the policy."""
+    actor_weight_decay: float = Field(0.0, ge=0.0)
+    """Decoupled weight decay (AdamW) of the policy's weight matrices: each step takes rate * decay of them away; biases,
+    LayerNorm and standard deviations without a network do not decay."""
     max_grad_norm: float | None = Field(None, gt=0.0)
     """Largest gradient norm of a group, per member; null is no clipping."""
 
-    data_knobs: ClassVar[tuple[str, ...]] = ()
-    """Knobs that the data is processed with, before any member sees it."""
+    optimizer_knobs: ClassVar[tuple[str, ...]] = ("tau", "max_grad_norm", "actor_weight_decay", "critic_weight_decay")
+    """Knobs that no loss reads."""
     more_cloning: ClassVar[str] = "Check the data"
     """What keeps the policy closer to the data, as an advice."""
 
-    @classmethod
-    def sweepable(cls) -> list[str]:
+    @property
+    def data_knobs(self) -> tuple[str, ...]:
+        """Knobs that the data is processed with, before any member sees it."""
+        return ()
+
+    def sweepable(self) -> list[str]:
         """Return the knobs that may differ between members of a run: real numbers that shape neither networks nor data."""
-        numbers = [
-            name for name, field in cls.model_fields.items() if float in (field.annotation, *get_args(field.annotation))
-        ]
-        return [name for name in numbers if name not in cls.data_knobs]
+        fields = type(self).model_fields.items()
+        numbers = [name for name, field in fields if float in (field.annotation, *get_args(field.annotation))]
+        return [name for name in numbers if name not in self.data_knobs]
 
     def learning_rate(self, group: str) -> float:
         """Return the step size of a group of parameters: the knob of its name."""
         rate: float = getattr(self, f"{group}_learning_rate")
         return rate
+
+    def weight_decay(self, group: str) -> float:
+        """Return the weight decay of a group of parameters; dual variables have none."""
+        return self.actor_weight_decay if group == "actor" else 0.0
+
+    def changeable(self) -> list[str]:
+        """Return the knobs that may have another value online: those that may be swept, and choices that shape nothing."""
+        sweepable = self.sweepable()
+        return [
+            name
+            for name, field in type(self).model_fields.items()
+            if name in sweepable
+            or (name not in self.data_knobs and (field.annotation is bool or get_origin(field.annotation) is Literal))
+        ]
+
+    @property
+    def learned(self) -> tuple[str, ...]:
+        """Knobs whose value is learned instead of given."""
+        return ()
 
     @property
     def idle(self) -> dict[str, str]:
@@ -67,10 +92,27 @@ class CriticKnobs(LearnerKnobs):
     """Share of the online network that is blended into the target network at each update."""
     critic_learning_rate: PositiveRate = 3e-4
     """Adam step size of the critics."""
+    critic_weight_decay: float = Field(0.0, ge=0.0)
+    """The same of the weight matrices of critics and value network."""
+    n_step: int = Field(1, ge=1, le=1000)
+    """Steps of a transition, fewer at the end of an episode: the critics' target sums their rewards before it bootstraps. Of
+    SAC's entropy only that of the bootstrap counts."""
+
+    def weight_decay(self, group: str) -> float:
+        """Return the weight decay of a group of parameters; the value network has that of the critics."""
+        return self.critic_weight_decay if group in ("critic", "value") else super().weight_decay(group)
+
+    @property
+    def data_knobs(self) -> tuple[str, ...]:
+        """Knobs that the data is processed with: over several steps the discount is one of them."""
+        return ("n_step", "gamma") if self.n_step > 1 else ("n_step",)
 
 
 class NetworkKnobs(StrictModel):
     """Shapes of the networks."""
+
+    acting_knobs: ClassVar[tuple[str, ...]] = ()
+    """Knobs that shape nothing: attributes of the model, by the same name, that only acting reads."""
 
     hidden_sizes: Sizes = (256, 256)
     """Widths of the hidden layers of every network."""
@@ -105,7 +147,7 @@ class NetworkKnobs(StrictModel):
 class CriticNetworkKnobs(NetworkKnobs):
     """Shapes of networks that include critics."""
 
-    num_critics: int = Field(2, ge=1, le=256)
+    num_critics: int = Field(2, ge=1, le=1024)
     """Critics in the ensemble."""
     critic_hidden_sizes: Sizes | None = None
     """Widths of the hidden layers of critics and value network; null is `hidden_sizes`."""
@@ -120,11 +162,9 @@ class CriticNetworkKnobs(NetworkKnobs):
         return self.critic_hidden_sizes or self.hidden_sizes
 
 
-class GaussianNetworkKnobs(NetworkKnobs):
-    """Shape of a plain Gaussian policy."""
+class StochasticNetworkKnobs(NetworkKnobs):
+    """Shape of a policy that is always a plain Gaussian."""
 
-    policy: Literal["gaussian", "deterministic"] = "gaussian"
-    """`gaussian`: maximum likelihood, with a standard deviation per action; `deterministic`: squared error."""
     policy_mean: Literal["tanh", "linear"] = "tanh"
     """Whether the policy's mean is squashed into the bounds; a `linear` one is clipped when it acts."""
     log_std_range: LogStdRange = (-5.0, 2.0)
@@ -132,14 +172,31 @@ class GaussianNetworkKnobs(NetworkKnobs):
 
     _ordered = field_validator("log_std_range")(ordered)
 
+    @property
+    def deterministic(self) -> bool:
+        """Whether the policy is its mean alone."""
+        return False
 
-def check_sweepable(knobs: type[LearnerKnobs], names: Iterable[str], shared: Iterable[str] = ()) -> None:
+
+class GaussianNetworkKnobs(StochasticNetworkKnobs):
+    """Shape of a policy that is a plain Gaussian or its mean alone."""
+
+    policy: Literal["gaussian", "deterministic"] = "gaussian"
+    """`gaussian`: maximum likelihood, with a standard deviation per action; `deterministic`: squared error."""
+
+    @property
+    def deterministic(self) -> bool:
+        """Whether the policy is its mean alone."""
+        return self.policy == "deterministic"
+
+
+def check_sweepable(knobs: LearnerKnobs, names: Iterable[str], shared: Iterable[str] = ()) -> None:
     """Raise a ConfigError for the first name that cannot be swept, listing those that can; `shared` are other known keys."""
     legal = knobs.sweepable()
     for name in names:
         if name in knobs.data_knobs:
             reason = "the data that all members share is processed with it."
-        elif name in {*knobs.model_fields, *shared}:
+        elif name in {*type(knobs).model_fields, *shared}:
             reason = "it sets a shape or a choice that all members share."
         else:
             reason = f"there is no such knob.{did_you_mean(name, legal)}"

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, PlainSerializer, Strict
 
-from rl_training.config.blocks import AlgorithmKwargs
+from rl_training.config.blocks import EVEN_VARIANCE, AlgorithmKwargs, learner_knobs, part_of
 from rl_training.config.shared_knobs import LearnerKnobs, check_sweepable
 
 MAX_MEMBERS = 4096
@@ -32,7 +32,7 @@ def read_sweep(value: Any, kwargs: AlgorithmKwargs) -> dict[str, Any]:
     sweep = dict(pairs)
     if len(sweep) != len(pairs):
         raise ValueError(f"names a knob twice: {', '.join(name for name, _ in pairs)}")
-    check_sweepable(_knobs_type(type(kwargs)), sweep, type(kwargs).model_fields)
+    check_sweepable(learner_knobs(kwargs), sweep, type(kwargs).model_fields)
     for name, values in sweep.items():
         if not isinstance(values, list | tuple) or not values:
             raise ValueError(f"`{name}` = {values!r} is not legal: must be a list of numbers")
@@ -51,20 +51,15 @@ def combinations(sweep: Mapping[str, tuple[float, ...]] | None) -> list[dict[str
 
 def check_sweep(sweep: Mapping[str, tuple[float, ...]], kwargs: AlgorithmKwargs, num_seeds: int) -> None:
     """Raise a ValueError for the first fault: a value that is not legal or does nothing, or too many members."""
-    knobs = _knobs_type(type(kwargs))
+    knobs, fitted = part_of(type(kwargs), LearnerKnobs), kwargs.fitted(lambda: EVEN_VARIANCE)
     for name, values in sweep.items():
         if len(set(values)) != len(values):
             raise ValueError(f"`{name}` has the same value twice: {', '.join(map(str, values))}")
     count = math.prod(len(values) for values in sweep.values())
     if count * num_seeds > MAX_MEMBERS:
         raise ValueError(f"{count:,} combinations x {num_seeds:,} seeds are too many members: at most {MAX_MEMBERS:,}")
-    plain = {name: getattr(kwargs, name) for name in knobs.model_fields}
+    plain = {name: getattr(fitted, name) for name in knobs.model_fields}
     checked = [knobs.checked({**plain, **own}) for own in combinations(sweep)]
     for name in sweep:
         if name in checked[0].idle:
             raise ValueError(f"`{name}` would do nothing: {checked[0].idle[name]}")
-
-
-def _knobs_type(kwargs: type[AlgorithmKwargs]) -> type[LearnerKnobs]:
-    """The learner's part of an algorithm's settings."""
-    return next(base for base in kwargs.__mro__ if issubclass(base, LearnerKnobs) and not issubclass(base, AlgorithmKwargs))

@@ -19,6 +19,7 @@ class Batch:
     terminals: Tensor  # (members, batch), 1.0 only for a true end; a timeout still bootstraps
     next_actions: Tensor | None = None  # (members, batch, action_dim), NaN where unknown: after a cut, or if collected
     returns_to_go: Tensor | None = None  # (members, batch)
+    discounts: Tensor | None = None  # (members, batch), of the value at the end of several steps; None is gamma, of one
     prior: Tensor | None = None  # (members, batch), 1.0 for rows of prior data in a mixed batch
 
     def without_members(self) -> Self:

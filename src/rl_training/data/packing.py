@@ -12,9 +12,9 @@ from torch import Tensor
 
 from rl_training.data.batch import Batch
 
-_SCALARS = ("rewards", "terminals", "timeouts", "returns_to_go")  # fields with one number per transition
+_SCALARS = ("rewards", "terminals", "timeouts", "discounts", "returns_to_go")  # fields with one number per transition
 _BESIDE_BATCH = ("timeouts",)  # kept with the rows, not part of a batch
-OPTIONAL = ("next_actions", "returns_to_go")  # fields that only some learners need
+OPTIONAL = ("next_actions", "discounts", "returns_to_go")  # fields that only some runs need
 
 
 @dataclass(frozen=True)

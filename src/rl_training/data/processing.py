@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from rl_training.config.blocks import OfflineKwargs
+from rl_training.data.n_step import NStep
 from rl_training.data.packing import OPTIONAL, RowLayout, row_layout
 from rl_training.data.reading.guards import memory_limit
 from rl_training.data.returns import compute_returns_to_go
@@ -33,20 +34,27 @@ class Processing:
     spaces: Spaces
     transforms: Transforms
     layout: RowLayout
-    sums: Mapping[str, NDArray[np.float32]]  # fields that add up many rows, computed beforehand
+    n_step: NStep
+    sums: Mapping[str, NDArray[np.float32]]  # fields that add up rows, computed beforehand
 
     def pack(self, rows: NDArray[np.int64], read: Read) -> NDArray[np.float32]:
         """Return packed rows by number."""
-        raw = read(rows)
+        first = final = read(rows)
+        final_rows = rows
+        if self.n_step.steps > 1:
+            final_rows = np.minimum(rows + self.n_step.steps - 1, self.view.last_rows(rows))
+            final = read(final_rows)
         columns: dict[str, NDArray[Any]] = {
-            "observations": self.transforms.observations(raw("observations")),
-            "actions": self._actions(raw("actions")),
-            "rewards": self.transforms.rewards(raw("rewards")),
-            "next_observations": self.transforms.observations(raw("next_observations")),
-            "terminals": raw("terminals"),
+            "observations": self.transforms.observations(first("observations")),
+            "actions": self._actions(first("actions")),
+            "rewards": self.transforms.rewards(first("rewards")),
+            "next_observations": self.transforms.observations(final("next_observations")),
+            "terminals": final("terminals"),
         }
         if self.layout.has("next_actions"):
-            columns["next_actions"] = self._next_actions(rows, read)
+            columns["next_actions"] = self._next_actions(final_rows, read)
+        if self.layout.has("discounts"):
+            columns["discounts"] = self.n_step.discounts(final_rows - rows + 1)
         return self.layout.pack({**columns, **{name: values[rows] for name, values in self.sums.items()}})
 
     def _actions(self, actions: NDArray[Any]) -> NDArray[np.float32]:
@@ -153,9 +161,9 @@ def process_dataset(
 
     `needs` are the optional fields of a batch to include. `returns_to_go` are derived from the processed rewards, with the
     run's `gamma`, `tail` and `failure_reward`; any stored in the dataset belong to other rewards and are ignored.
-    `next_actions` are the stored ones, else those of the following rows, NaN where an episode was cut. `like` reuses the
-    spaces and transforms of data processed before. Mapped data that would take more memory than `max_dataset_bytes` stay on
-    disk and yield the same rows.
+    `next_actions` are the stored ones, else those of the following rows, NaN where an episode was cut. With an `n_step` above
+    1 a row spans that many steps, and has `discounts`. `like` reuses the spaces and transforms of data processed before.
+    Mapped data that would take more memory than `max_dataset_bytes` stay on disk and yield the same rows.
     """
     dataset = view.dataset
     if not spaces.learned_dim:
@@ -167,8 +175,12 @@ def process_dataset(
         spaces, transforms = like.spaces, like.transforms
         if (spaces.observation_dim, spaces.action_dim) != (dataset.observation_dim, dataset.action_dim):
             raise DatasetError("the validation data differs from the training data in its observations or actions")
+    n_step = NStep.of(kwargs)
     sums = {"returns_to_go": _returns(view, transforms, kwargs)} if "returns_to_go" in needs else {}
-    processing = Processing(view, spaces, transforms, row_layout(spaces.observation_dim, spaces.learned_dim, needs), sums)
+    if n_step.steps > 1:
+        needs, sums["rewards"] = {*needs, "discounts"}, _n_step_rewards(view, transforms, n_step)
+    layout = row_layout(spaces.observation_dim, spaces.learned_dim, needs)
+    processing = Processing(view, spaces, transforms, layout, n_step, sums)
     limit = memory_limit(kwargs.max_dataset_bytes)
     streamed = dataset.records is not None and len(view) * processing.layout.width * 4 > limit
     rows = np.empty((0 if streamed else len(view), processing.layout.width), dtype=np.float32)
@@ -190,6 +202,16 @@ def _returns(view: RowView, transforms: Transforms, kwargs: Any) -> NDArray[np.f
     rewards, terminals = transforms.rewards(view.whole("rewards")), view.whole("terminals")
     rules = (kwargs.gamma, kwargs.tail, kwargs.failure_reward)
     return compute_returns_to_go(rewards, terminals, view.ends & ~terminals, *rules)
+
+
+def _n_step_rewards(view: RowView, transforms: Transforms, n_step: NStep) -> NDArray[np.float32]:
+    """The discounted processed rewards of the steps from each row."""
+    result = np.empty(len(view), dtype=np.float32)
+    for part in blocks(len(view)):
+        window = slice(part.start, min(part.stop + n_step.steps - 1, len(view)))
+        sums, _ = n_step.sums(transforms.rewards(view.read("rewards", window)), view.ends[window])
+        result[part] = sums[: part.stop - part.start]
+    return result
 
 
 def in_memory(data: RunData, what: str) -> ProcessedDataset:

@@ -10,20 +10,24 @@ from torch import Tensor
 
 from rl_training import rng
 from rl_training.data.batch import Batch
-from rl_training.data.packing import row_layout
+from rl_training.data.n_step import SINGLE_STEPS, NStep
+from rl_training.data.packing import RowLayout, row_layout
 from rl_training.errors import ConfigError, StorageError
 
 Returns = Callable[[NDArray[Any], NDArray[Any], NDArray[Any]], NDArray[np.float32]]
 """Returns-to-go of whole episodes from (rewards, terminals, timeouts)."""
+PriorRows = Callable[[RowLayout], NDArray[np.float32]]
+"""Rows of a dataset, packed in the layout of the buffer."""
 
 
 class ReplayBuffer:
     """The last `capacity` transitions of every member; batches depend only on (seed, step) and on what was added.
 
     Members add in lockstep, one transition each. Transition number n is in slot n modulo the capacity. With `returns` a
-    transition may be sampled only once its episode has ended and its return is known; without, immediately. With
-    `next_actions` they are part of a row: those of new transitions are NaN, which is unknown.
-    `prior` are packed rows of a dataset that all members share, kept in the same storage so that a mixed batch is one gather.
+    transition may be sampled only once its episode has ended and its return is known; with `n_step` once that many steps
+    have been taken or its episode has ended; otherwise immediately. With `next_actions` they are part of a row: those of new
+    transitions are NaN, which is unknown. `prior` rows of a dataset are shared by all members and kept in the same storage,
+    so that a mixed batch is one gather.
     """
 
     def __init__(
@@ -34,16 +38,18 @@ class ReplayBuffer:
         *,
         members: int = 1,
         device: torch.device | str = "cpu",
-        prior: NDArray[np.float32] | None = None,
+        prior: PriorRows | None = None,
         returns: Returns | None = None,
         next_actions: bool = False,
+        n_step: NStep = SINGLE_STEPS,
     ) -> None:
         if capacity < 1 or members < 1:
             raise ConfigError(f"capacity {capacity} and members {members} of a replay buffer must be at least 1")
-        self.capacity, self.members, self.returns = capacity, members, returns
-        needs = [*(["next_actions"] if next_actions else []), *([] if returns is None else ["returns_to_go"])]
-        self.layout = row_layout(observation_dim, action_dim, needs, timeouts=True)
-        self.prior_rows = 0 if prior is None else len(prior)
+        self.capacity, self.members, self.returns, self.n_step = capacity, members, returns, n_step
+        wanted = {"next_actions": next_actions, "discounts": n_step.steps > 1, "returns_to_go": returns is not None}
+        self.layout = row_layout(observation_dim, action_dim, [name for name in wanted if wanted[name]], timeouts=True)
+        rows = None if prior is None else prior(self.layout)
+        self.prior_rows = 0 if rows is None else len(rows)
         self.added = 0  # transitions ever added, per member
         self.ready = np.zeros(members, dtype=np.int64)  # how many of them, from the first on, may be sampled
         try:
@@ -51,8 +57,8 @@ class ReplayBuffer:
         except RuntimeError as error:  # raised by the host's allocator too
             needed = (self.prior_rows + members * capacity) * self.layout.width * 4
             raise StorageError(f"the replay buffer needs {needed:,} bytes; lower buffer_capacity ({error})") from error
-        if prior is not None:
-            self.storage[: self.prior_rows] = torch.from_numpy(prior)
+        if rows is not None:
+            self.storage[: self.prior_rows] = torch.from_numpy(rows)
         self._ring = self.storage[self.prior_rows :].view(members, capacity, self.layout.width)
         self.first_slots = self.prior_rows + torch.arange(members, device=device).unsqueeze(1) * capacity
 
@@ -80,8 +86,8 @@ class ReplayBuffer:
         values["timeouts"] = np.asarray(transition["timeouts"], dtype=bool) & ~np.asarray(transition["terminals"], dtype=bool)
         if self.layout.has("next_actions"):
             values["next_actions"] = np.full_like(values["actions"], np.nan)
-        if self.returns is not None:
-            values["returns_to_go"] = np.full(self.members, -np.inf, dtype=np.float32)
+        values["returns_to_go"] = np.full(self.members, -np.inf, dtype=np.float32)
+        values["discounts"] = np.full(self.members, self.n_step.gamma, dtype=np.float32)
         rows = self.layout.pack(values)
         if rows.shape != (self.members, self.layout.width):
             raise ConfigError(
@@ -89,23 +95,50 @@ class ReplayBuffer:
             )
         self._ring[:, self.added % self.capacity] = torch.from_numpy(rows).to(self._ring.device)
         self.added += 1
-        if self.returns is None:
+        if not self._waits:
             self.ready[:] = self.added
             return
         for member in range(self.members):
             if member in idle:
                 self.ready[member] = self.added
             elif ends[member]:
-                self._settle(member, self.returns)
+                self._settle([member], self.added)
+        if self.returns is None:
+            seen = self.added - self.n_step.steps + 1  # transitions whose steps have all been taken
+            if late := np.flatnonzero(self.ready < seen).tolist():
+                self._settle(late, seen)
 
-    def _settle(self, member: int, returns: Returns) -> None:
-        """Set the returns of an episode that has just ended; from now on its rows may be sampled."""
-        first = max(int(self.ready[member]), self.oldest)
+    @property
+    def _waits(self) -> bool:
+        """Whether a transition is completed by later ones."""
+        return self.returns is not None or self.n_step.steps > 1
+
+    def _settle(self, members: Sequence[int], stop: int) -> None:
+        """Complete the transitions before number `stop` of members that wait for equally many; they may be sampled now."""
+        first = max(int(self.ready[members[0]]), self.oldest)
+        self.ready[members] = stop
+        if first >= stop:
+            return
         slots = torch.arange(first, self.added, device=self._ring.device) % self.capacity
-        columns = self.layout.columns(self._ring[member, slots].cpu())
-        values = returns(columns["rewards"].numpy(), columns["terminals"].numpy(), columns["timeouts"].numpy())
-        self._ring[member, slots, -1] = torch.from_numpy(values).to(self._ring.device)
-        self.ready[member] = self.added
+        owners = torch.tensor(members, device=self._ring.device).unsqueeze(1)
+        rows = self._ring[owners, slots].cpu()
+        columns = {name: values.numpy() for name, values in self.layout.columns(rows).items()}
+        if self.returns is not None:
+            for own in range(len(members)):
+                flags = columns["terminals"][own], columns["timeouts"][own]
+                columns["returns_to_go"][own] = self.returns(columns["rewards"][own], *flags)
+        if self.n_step.steps > 1:
+            self._span_steps(columns)
+        self._ring[owners, slots[: stop - first]] = rows[:, : stop - first].to(self._ring.device)
+
+    def _span_steps(self, columns: dict[str, NDArray[Any]]) -> None:
+        """Make transitions (members, rows, ...) in time order span several steps, as far as the rows go."""
+        ends = (columns["terminals"] + columns["timeouts"]) > 0.0
+        sums, taken = self.n_step.sums(columns["rewards"], ends)
+        owners, final = np.arange(len(sums))[:, None], np.arange(sums.shape[1]) + taken - 1
+        for name in ("next_observations", "terminals"):
+            columns[name][:] = columns[name][owners, final]
+        columns["rewards"][:], columns["discounts"][:] = sums, self.n_step.discounts(taken)
 
     def cut(self, member: int) -> None:
         """End a member's episode at its last transition, as a time limit would: what follows is a new episode."""
@@ -113,8 +146,8 @@ class ReplayBuffer:
             last = self._ring[member, (self.added - 1) % self.capacity]
             columns = self.layout.columns(last)
             columns["timeouts"].copy_(1.0 - columns["terminals"])
-            if self.returns is not None:
-                self._settle(member, self.returns)
+            if self._waits:
+                self._settle([member], self.added)
 
     def storage_rows(self, indices: Tensor) -> Tensor:
         """Return the rows of storage for indices (members, count), counted from the oldest transition that is held."""

@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 from rl_training.data.row_blocks import blocks
 from rl_training.errors import ConfigError, DatasetError
 
-Tail = Literal["last_reward", "zero", "none"]
+Tail = Literal["last_penalty", "last_reward", "zero", "none"]
 
 
 def compute_returns_to_go(
@@ -16,15 +16,17 @@ def compute_returns_to_go(
     terminals: ArrayLike,
     timeouts: ArrayLike,
     gamma: float,
-    tail: Tail = "last_reward",
+    tail: Tail = "last_penalty",
     failure_reward: float | None = None,
 ) -> NDArray[np.float32]:
     """Return the discounted return from each row to the end of its episode; no sum crosses an episode boundary.
 
     A true end closes the sum with 0. A time limit, or the end of the data, closes it by `tail`:
 
-    * `last_reward`: with r_T / (1 - gamma), as if the last reward repeated forever. A truncated sum of negative rewards
-      would overestimate the return;
+    * `last_penalty`: with r_T / (1 - gamma), as if the last reward repeated forever, where that is negative, and with 0
+      otherwise. A truncated sum of negative rewards would overestimate the return, and so would a reward that nobody saw
+      repeat, such as that of a goal reached at the time limit;
+    * `last_reward`: with r_T / (1 - gamma), whatever its sign;
     * `zero`: with 0, a lower bound only if no reward is negative;
     * `none`: not at all; every row of such an episode is -inf, which is no floor.
 
@@ -50,7 +52,8 @@ def compute_returns_to_go(
             if ended:
                 total = 0.0
             elif cut or row == last:
-                total = {"last_reward": value / (1.0 - gamma), "zero": 0.0, "none": -np.inf}[tail]
+                forever = value / (1.0 - gamma)
+                total = {"last_penalty": min(forever, 0.0), "last_reward": forever, "zero": 0.0, "none": -np.inf}[tail]
             total = value + gamma * total if np.isfinite(total) else total
             result[row] = total
     if failure_reward is not None:

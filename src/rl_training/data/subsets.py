@@ -107,7 +107,7 @@ def transform_dataset(
     normalize_actions: bool = False,
     next_actions: bool = False,
     gamma: float | None = None,
-    tail: Tail = "last_reward",
+    tail: Tail = "last_penalty",
 ) -> TransitionDataset:
     """Return a copy with rewards `clip(scale * r + shift)` and, on request, actions mapped to [-1, 1] by their bounds.
 

@@ -23,11 +23,20 @@ def make_env(env_id: str) -> Any:
     if ":" in env_id:  # gymnasium imports what precedes a colon; a config must not name code to import
         raise ConfigError(f"env_id {env_id!r} names a module to import; import it in Python first and use the bare id")
     if env_id not in gymnasium.registry:
-        raise ConfigError(f"unknown environment {env_id!r}.{did_you_mean(env_id, gymnasium.registry)}")
+        advice = did_you_mean(env_id, gymnasium.registry) or " Name one that is registered with Gymnasium (`env_id`, --env)"
+        raise ConfigError(f"unknown environment {env_id!r}.{advice}")
     try:
         return gymnasium.make(env_id, disable_env_checker=True)
     except Exception as error:  # environments are third-party code
         raise ConfigError(f"environment {env_id!r} cannot be created: {_one_line(error)}") from error
+
+
+def time_limit(env_id: str) -> int | None:
+    """Return the most steps of an episode that an environment is registered with; None where there is no limit."""
+    import gymnasium
+
+    spec = gymnasium.registry.get(env_id)
+    return None if spec is None else spec.max_episode_steps
 
 
 def _one_line(error: Exception) -> str:

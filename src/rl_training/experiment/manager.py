@@ -188,7 +188,7 @@ class ExperimentManager:
         if block is not None and checkpoint.env_step is None:  # nothing of the online phase has happened yet
             free.add("early_stopping")
             changes = [change for change in changes if change[0].split(".")[0] != "finetune"]
-        elif block is not None and block.prior_ratio_end is None:
+        elif block is not None and not block.spans_the_phase:
             free.add("finetune.env_steps")
         changes = [change for change in changes if change[0] not in free]
         if changes:

@@ -22,10 +22,16 @@ class GroupOptions:
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-8
     max_grad_norm: float | Tensor | None = None  # a column (members, 1) where members differ
+    weight_decay: float | Tensor = 0.0  # decoupled; a column (members, 1) where members differ
+
+    @property
+    def decays(self) -> bool:
+        """Whether any member's weights decay."""
+        return bool(torch.as_tensor(self.weight_decay).any())
 
 
-def adam_factors(counts: Tensor, increments: Tensor, learning_rates: Tensor, rates: Tensor) -> Tensor:
-    """Return the factor of m / (sqrt(v) + e), and e, for each step, member and group: (steps, members, groups, 2).
+def adam_factors(counts: Tensor, increments: Tensor, learning_rates: Tensor, rates: Tensor, weight_decays: Tensor) -> Tensor:
+    """Return the factor of m / (sqrt(v) + e), e, and the share of weights that remains: (steps, members, groups, 3).
 
     Both bias corrections are folded in, in float64, because 1 - 0.999 loses digits in float32. `counts` (members, groups)
     are the steps taken before, `increments` (steps, groups) those since then, `rates` the schedules' factors.
@@ -33,12 +39,13 @@ def adam_factors(counts: Tensor, increments: Tensor, learning_rates: Tensor, rat
     defaults = GroupOptions(0.0)
     count = counts.double().unsqueeze(0) + increments.unsqueeze(1)
     root = (1.0 - defaults.betas[1] ** count).sqrt()
-    scale = learning_rates.unsqueeze(0) * rates.unsqueeze(1) * root / (defaults.betas[0] ** count - 1.0)
-    return torch.stack((scale, defaults.eps * root), dim=-1).float()
+    rate = learning_rates.unsqueeze(0) * rates.unsqueeze(1)
+    scale = rate * root / (defaults.betas[0] ** count - 1.0)
+    return torch.stack((scale, defaults.eps * root, 1.0 - rate * weight_decays), dim=-1).float()
 
 
 class GroupedAdam:
-    """Adam (Kingma and Ba, 2015) over the groups of a parameter bank."""
+    """Adam (Kingma and Ba, 2015) over the groups of a parameter bank, with decoupled weight decay as in AdamW."""
 
     def __init__(self, bank: ParameterBank, options: Mapping[str, GroupOptions]) -> None:
         if set(options) != set(bank.groups):
@@ -51,6 +58,7 @@ class GroupedAdam:
         self.counts = {name: torch.zeros(bank.members, 1, device=device) for name in options}
         self._segments = {name: [s.name for s in bank.segments if s.group == name] for name in options}
         self._rows = {name: self._fused_rows(name) for name in options}
+        self._decayed = {name: self._decayed_columns(name) for name, own in options.items() if own.decays}
 
     def _fused_rows(self, name: str) -> list[list[Tensor]]:
         """Views of parameters, moments and counts of a group, a row per segment and member."""
@@ -60,6 +68,15 @@ class GroupedAdam:
             pieces = torch.split_with_sizes(buffer, [size for _, size in columns], dim=1)
             rows.append([row for piece, (mine, _) in zip(pieces, columns, strict=True) if mine for row in piece.unbind(0)])
         return [*rows, [*self.counts[name][:, 0].unbind(0)] * len(self._segments[name])]
+
+    def _decayed_columns(self, name: str) -> list[slice]:
+        """The columns of the parameters of a group that decay."""
+        return [
+            slice(start + offset, start + offset + spec.numel)
+            for segment, start in ((s, self.bank.offsets[s.name]) for s in self.bank.segments if s.group == name)
+            for spec, offset in zip(segment.specs, segment.offsets, strict=True)
+            if spec.decays
+        ]
 
     @torch.no_grad()
     def clipped(self, gradients: dict[str, Tensor], due: Collection[str]) -> dict[str, Tensor]:
@@ -80,18 +97,43 @@ class GroupedAdam:
             parts = [gradients[segment] for segment in self._segments[name]]
             rate = options.learning_rate * rates[name]
             self.counts[name].add_(1.0)
+            self.decay(name, rate)
             if parts[0].is_cpu:
                 self._fused_step(name, parts, rate)
             else:
                 self.elementwise_step(name, torch.cat(parts, dim=1), rate)
 
+    def decay(self, name: str, rate: float | Tensor) -> None:
+        """Shrink the weights of a group, p <- p - rate * decay * p, if it decays; a step follows."""
+        share = 1.0 - rate * self.options[name].weight_decay
+        for columns in self._decayed.get(name, []):
+            self.bank.flat[:, columns].mul_(share.float() if isinstance(share, Tensor) else share)
+
     @cached_property
     def learning_rates(self) -> Tensor:
         """The learning rates of all members and groups, (members, groups)."""
-        rates = torch.empty(self.bank.members, len(self.options), dtype=torch.float64)
-        for column, options in enumerate(self.options.values()):
-            rates[:, column : column + 1] = torch.as_tensor(options.learning_rate, dtype=torch.float64)
-        return rates.to(self.bank.flat.device)
+        return self._table([options.learning_rate for options in self.options.values()])
+
+    @cached_property
+    def weight_decays(self) -> Tensor:
+        """The weight decays of all members and groups, (members, groups)."""
+        return self._table([options.weight_decay for options in self.options.values()])
+
+    def _table(self, columns: Sequence[float | Tensor]) -> Tensor:
+        table = torch.empty(self.bank.members, len(columns), dtype=torch.float64)
+        for number, column in enumerate(columns):
+            table[:, number : number + 1] = torch.as_tensor(column, dtype=torch.float64)
+        return table.to(self.bank.flat.device)
+
+    @cached_property
+    def _decay_flags(self) -> Tensor | None:
+        """For each column whether it decays; None if none does."""
+        if not self._decayed:
+            return None
+        flags = torch.zeros(self.bank.size, dtype=torch.uint8)
+        for columns in (columns for group in self._decayed.values() for columns in group):
+            flags[columns] = 1
+        return flags.to(self.bank.flat.device)
 
     @torch.no_grad()
     def kernel_step(
@@ -118,7 +160,7 @@ class GroupedAdam:
         flat = targets.flat if targets is not None else self.bank.flat
         parts = [gradients[segment.name] for segment in self.bank.segments if segment.name in gradients]
         buffers = (self.bank.flat, self.first, self.second, flat)
-        launch.adam(*buffers, parts, segments, factors, tau, defaults.betas)
+        launch.adam(*buffers, parts, segments, factors, tau, self._decay_flags, defaults.betas)
 
     def elementwise_step(self, name: str, gradient: Tensor, rate: float | Tensor) -> None:
         """Apply the formula p <- p - rate * m^ / (sqrt(v^) + eps), with bias-corrected m^ and v^."""

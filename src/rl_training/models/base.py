@@ -59,6 +59,11 @@ class StackedModel(ABC):
     def build_networks(self, shape: Any) -> list[Segment]:
         """Make the networks for checked knobs; return their parameters, with each group contiguous."""
 
+    @property
+    def networks(self) -> list[StackedMLP]:
+        """The perceptrons of the model."""
+        return [value for value in vars(self).values() if isinstance(value, StackedMLP)]
+
     def _make_actor(self, shape: NetworkKnobs, outputs: int, more_inputs: int = 0, name: str = "actor") -> StackedMLP:
         """The policy network, or another of its group, of observations and `more_inputs` other columns."""
         return StackedMLP(
@@ -157,3 +162,10 @@ class CriticModel(StackedModel):
         members, samples, batch, _ = actions.shape
         values = self._critic(parameters["critic"], observations, actions.flatten(1, 2))
         return values.view(members, -1, samples, batch)
+
+    def q_values_and_gradients(self, parameters: Parameters, observations: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
+        """Return Q of every critic, (members, critics, batch), and its gradient at the action, (..., actions).
+
+        Both are differentiable in the parameters, and not in observations and actions.
+        """
+        return self._critic.with_gradients(parameters["critic"], observations, actions)

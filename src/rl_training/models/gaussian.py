@@ -1,11 +1,11 @@
-"""The plain Gaussian policy that IQL, XQL and behaviour cloning share."""
+"""The plain Gaussian policy that IQL, XQL, AWAC and behaviour cloning share."""
 
 from math import log, pi
 
 import torch
 from torch import Tensor
 
-from rl_training.config.shared_knobs import GaussianNetworkKnobs
+from rl_training.config.shared_knobs import StochasticNetworkKnobs
 from rl_training.models.base import Parameters, StackedModel
 from rl_training.models.initializers import zeros
 from rl_training.models.mlp.network import StackedMLP
@@ -22,9 +22,9 @@ class GaussianPolicyModel(StackedModel):
     _actor: StackedMLP  # set by `build_networks`
     deterministic: bool = False
 
-    def _make_gaussian(self, shape: GaussianNetworkKnobs) -> list[Segment]:
+    def _make_gaussian(self, shape: StochasticNetworkKnobs) -> list[Segment]:
         """The segments of the mean's network and, unless the policy is deterministic, of the log standard deviation."""
-        self.deterministic, self._squashed = shape.policy == "deterministic", shape.policy_mean == "tanh"
+        self.deterministic, self._squashed = shape.deterministic, shape.policy_mean == "tanh"
         self._log_std_range = shape.log_std_range
         self._actor = self._make_actor(shape, self.action_dim)
         log_std = ParameterSpec("actor/log_std", (self.action_dim,), zeros)
@@ -50,10 +50,14 @@ class GaussianPolicyModel(StackedModel):
         deviation = (actions - mean) / log_std.exp()
         return -0.5 * deviation.square().sum(-1) - (log_std.sum(-1) + 0.5 * self.action_dim * log(2.0 * pi))
 
+    def sampled(self, parameters: Parameters, mean: Tensor, noise: Tensor) -> Tensor:
+        """Return samples around given means for standard normal `noise`, clipped to [-1, 1]."""
+        return (mean + self.log_std(parameters).exp() * noise).clamp(-1.0, 1.0)
+
     def act(self, observations: Tensor, noise: Tensor | None = None) -> Tensor:
         """Return actions in [-1, 1]: the mean, or a sample clipped to the bounds."""
         with torch.no_grad():
             mean = self.mean_actions(self.frozen, observations)
-            if noise is not None and not self.deterministic:
-                mean = mean + self.log_std(self.frozen).exp() * noise
-            return mean.clamp(-1.0, 1.0)
+            if noise is None or self.deterministic:
+                return mean.clamp(-1.0, 1.0)
+            return self.sampled(self.frozen, mean, noise)

@@ -31,6 +31,7 @@ class ParameterSpec:
     name: str
     shape: tuple[int, ...]
     initialize: Initializer
+    decays: bool = False  # whether weight decay applies to it
 
     @cached_property
     def numel(self) -> int:

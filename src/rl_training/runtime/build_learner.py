@@ -6,11 +6,9 @@ from typing import Any
 import torch
 
 from rl_training.algorithms.learner import Learner
-from rl_training.config.blocks import AlgorithmKwargs
+from rl_training.config.blocks import EVEN_VARIANCE, AlgorithmKwargs
 from rl_training.data.spaces import Spaces
 from rl_training.registry import get_spec
-
-EVEN_VARIANCE = 1.0 / 3.0  # of actions that are uniform over [-1, 1]
 
 
 def build_learner(

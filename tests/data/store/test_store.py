@@ -142,14 +142,14 @@ def processed(data, kwargs, needs=()):
 
 
 @pytest.mark.parametrize("stored_next", [True, False])
-@pytest.mark.parametrize("needs", [(), ("next_actions",), ("next_actions", "returns_to_go")])
-def test_streamed_rows_are_the_rows_in_memory(data, needs, stored_next, tmp_path):
-    """Whitened observations, transformed rewards, next actions, returns: all made while reading, all equal bit for bit."""
+@pytest.mark.parametrize(("n_step", "needs"), [(1, ()), (1, ("next_actions", "returns_to_go")), (4, ("next_actions",))])
+def test_streamed_rows_are_the_rows_in_memory(data, n_step, needs, stored_next, tmp_path):
+    """Whitened observations, transformed rewards, next actions, steps, returns: made while reading, equal bit for bit."""
     data = data if stored_next else replace(data, next_actions=None)
     many = TransitionDataset.from_dict({name: np.tile(v, (200, *[1] * (v.ndim - 1))) for name, v in data.fields().items()})
     save_dataset(many, tmp_path / "d")
     stored = load_dataset(tmp_path / "d")
-    kwargs = {"normalize_observations": True, "reward": {"normalize": True, "shift": 0.5}}
+    kwargs = {"n_step": n_step, "normalize_observations": True, "reward": {"normalize": True, "shift": 0.5}}
     memory = processed(many, {**kwargs, "max_dataset_bytes": "1GiB"}, needs)
     streamed = processed(stored, {**kwargs, "max_dataset_bytes": "1MiB"}, needs)
     assert isinstance(memory, ProcessedDataset)
@@ -162,7 +162,7 @@ RUNS = [
     ("iql", {}),
     ("cal_ql", {}),
     ("td3_bc", {}),
-    ("iql", {"validation": {"fraction": 0.25}, "normalize_observations": True}),
+    ("iql", {"validation": {"fraction": 0.25}, "normalize_observations": True, "n_step": 3}),
 ]
 
 

@@ -1,5 +1,6 @@
 """Compiled steps: the traced graph is the learner's own step, networks are merged, failures fall back, runs resume."""
 
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -14,6 +15,7 @@ from rl_training.runtime.build_learner import build_learner
 from rl_training.runtime.execution import compiled
 from rl_training.runtime.execution.compiled import LONGEST_BLOCK, block_length
 from rl_training.runtime.execution.mode import STEPS_WORTH_COMPILING, resolve_execution
+from rl_training.runtime.execution.steps import Executor
 from rl_training.runtime.progress import QuietReporter
 from tests.contract import check_traced, nearly, wanted_at
 from tests.helpers import assert_same_run, die_at_each, metric_rows, mode_of, tiny_run
@@ -74,6 +76,7 @@ LAUNCHES = {
     "td3_bc": 2,
     "td3": 2,
     "sac": 2,
+    "sac_n": 2,
     "cql": 2,
     "rlpd": 2,
 }  # of forward passes, in a step that trains all
@@ -108,10 +111,17 @@ def test_a_step_recorded_for_the_cpu_s_compiler_is_the_learner_s_own_too(algo):
 
 
 @pytest.mark.parametrize("plainly", [True, False], ids=["plain", "operators"])
-def test_layer_norm_and_clipping_are_traced_too(plainly, monkeypatch):
+@pytest.mark.parametrize(
+    ("position", "activation"), [("before", "relu"), ("after", "relu"), ("before", "gelu"), ("after", "silu")]
+)
+def test_layer_norm_and_clipping_are_traced_too(position, activation, plainly, monkeypatch):
+    """Networks with LayerNorm share a launch, and those without it another."""
     monkeypatch.setattr(mlp_ops, "recorded_plainly", lambda _device: plainly)
-    learner, rows, make_batch = learner_of("iql", critic_layer_norm=True, value_layer_norm=True, max_grad_norm=0.1)
-    check_traced(learner, rows, make_batch, wanted_at(learner, 0), nearly)
+    norms = {"critic_layer_norm": True, "value_layer_norm": True, "layer_norm_position": position}
+    learner, rows, make_batch = learner_of("iql", **norms, activation=activation, max_grad_norm=0.1)
+    traced = check_traced(learner, rows, make_batch, wanted_at(learner, 0), nearly)
+    if not plainly:
+        assert launches(traced.graph) == {"mlp_forward": 2, "mlp_hidden_gradients": 2, "mlp_gradients": 2}
 
 
 @pytest.mark.parametrize("algo", registry.names())
@@ -198,6 +208,29 @@ def test_without_a_compiler_the_warning_says_what_to_install(tmp_path, monkeypat
     tiny_run(tmp_path, "iql", engine="compile", reporter=Warnings(warned))
     assert len(warned) == 1
     assert "install g++, or name one in CXX" in warned[0]
+
+
+@pytest.mark.parametrize(("device", "notes"), [("cuda", 3), ("cpu", 1)])
+def test_a_compiled_run_says_once_which_networks_have_no_kernel(device, notes, monkeypatch):
+    monkeypatch.setattr(mlp_ops, "triton_available", lambda: True)
+    learner, _, _ = learner_of("iql", critic_hidden_sizes=[16, 100], critic_layer_norm=True, activation="gelu")
+    config = make_config({"algo": "iql", "env_id": "Pendulum-v1"})
+    execution = replace(resolve_execution(config, learner, None), device=device, mode="compile")
+    said = []
+    executor = Executor(execution, warn=said.append, note=said.append)
+    executor.announce(learner)
+    executor.announce(learner)
+    assert len(said) == notes
+    assert "compiling the first steps" in said[0]
+    reason = "no kernel for hidden layers of 16, 100 units (powers of two from 16 to 512 have one)"
+    assert (
+        said[1:]
+        == [f"{name}: {reason}; compiled operation by operation, slower" for name in ("critic", "value")][: notes - 1]
+    )
+    dropping, _, _ = learner_of("iql", actor_dropout=0.1)
+    assert [network.without_kernel for network in dropping.model.networks] == [
+        "dropout" if network.name == "actor" else None for network in dropping.model.networks
+    ]
 
 
 def test_what_the_cpu_cannot_do_is_refused_in_one_line():

@@ -179,7 +179,7 @@ def get_learner(algo):
 def test_returns_of_fresh_episodes_are_those_of_the_data_s_rule():
     draw = generator(3)
     rewards = draw.normal(size=25).astype(np.float32)
-    buffer = ReplayBuffer(100, 1, 1, returns=lambda *ends: compute_returns_to_go(*ends, 0.9, "last_reward"))
+    buffer = ReplayBuffer(100, 1, 1, returns=lambda *ends: compute_returns_to_go(*ends, 0.9))
     ends = {9: "terminals", 19: "timeouts"}
     for row, reward in enumerate(rewards):
         buffer.add(

@@ -58,6 +58,11 @@ class CQLKnobs(SACKnobs):
         return self.lagrange_gap is not None
 
     @property
+    def learned(self) -> tuple[str, ...]:
+        """Knobs whose value is, or is reached by, a dual variable."""
+        return (*super().learned, "lagrange_gap") if self.trains_multiplier else super().learned
+
+    @property
     def idle(self) -> dict[str, str]:
         """Knobs that have no effect given the other values, each with the reason."""
         fixed = {} if self.trains_multiplier else {"multiplier_learning_rate": "lagrange_gap is null"}

@@ -30,6 +30,11 @@ class SACKnobs(CriticKnobs):
         return 1
 
     @property
+    def learned(self) -> tuple[str, ...]:
+        """Knobs whose value is a dual variable."""
+        return ("alpha",) if self.trains_alpha else ()
+
+    @property
     def trains_alpha(self) -> bool:
         """Whether the temperature is learned."""
         return isinstance(self.alpha, str)  # `auto` is the only legal string

@@ -1,5 +1,7 @@
 """The settings of TD3."""
 
+from typing import ClassVar
+
 from pydantic import Field
 
 from rl_training.config.blocks import OnlineKwargs, RewardConfig, UnfittedReward
@@ -19,6 +21,8 @@ class TD3Knobs(CriticKnobs):
 
 class TD3NetworkKnobs(CriticNetworkKnobs):
     """Shapes of the networks of the TD3 family."""
+
+    acting_knobs: ClassVar[tuple[str, ...]] = ("exploration_noise",)
 
     initialization: Initialization = "uniform"
     """Initial weights: orthogonal (gain sqrt 2), Xavier uniform, uniform in +-1/sqrt(inputs), or EDAC's."""

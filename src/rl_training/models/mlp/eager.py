@@ -6,20 +6,14 @@ twice; here it is two products per layer, and each gradient is written directly 
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import cached_property, lru_cache
-from itertools import accumulate, pairwise
-from math import prod
-from typing import Any, Literal, Self, get_args
+from functools import lru_cache
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from rl_training.config.shared_knobs import Activation
 from rl_training.models.mlp import activations
-
-Norm = Literal["none", "before", "after"]
-"""Where LayerNorm stands in a hidden layer: nowhere, or before or after the activation."""
+from rl_training.models.mlp.layout import MLPLayout
 
 LAYER_NORM_EPS = 1e-5
 ROWS_AT_ONCE = 512
@@ -37,120 +31,6 @@ def bf16_products(enabled: bool) -> Iterator[None]:
         yield
     finally:
         _bf16 = before
-
-
-@dataclass(frozen=True)
-class MLPLayout:
-    """The shape of a perceptron and where its parameters are in a member's columns."""
-
-    widths: tuple[int, ...]  # inputs, hidden layers, outputs
-    ensemble: int  # critics per member
-    norm: Norm
-    activation: Activation
-    locations: tuple[tuple[int, int], ...]  # first column of each parameter, and the stride from one critic to the next
-    size: int  # columns of a member
-
-    @property
-    def hidden(self) -> tuple[int, ...]:
-        """Widths of the hidden layers."""
-        return self.widths[1:-1]
-
-    @property
-    def layer_norm(self) -> bool:
-        """Whether hidden layers are normalised."""
-        return self.norm != "none"
-
-    @property
-    def parameters_per_layer(self) -> int:
-        """Parameters of a hidden layer: weight and bias, with LayerNorm also scale and offset."""
-        return 4 if self.layer_norm else 2
-
-    def encode(self) -> list[int]:
-        """Return the layout as plain integers, preceded by their count."""
-        kinds = [get_args(Norm).index(self.norm), get_args(Activation).index(self.activation)]
-        values = [self.ensemble, *kinds, self.size, len(self.widths), *self.widths]
-        values += [number for location in self.locations for number in location]
-        return [len(values), *values]
-
-    @classmethod
-    def decode(cls, values: Sequence[int]) -> list[Self]:
-        """Return the layouts from the concatenated results of `encode`."""
-        layouts, rest = [], list(values)
-        while rest:
-            own, rest = rest[1 : rest[0] + 1], rest[rest[0] + 1 :]
-            ensemble, norm, activation, size, count = own[:5]
-            widths, numbers = own[5 : 5 + count], own[5 + count :]
-            pairs = tuple(zip(numbers[::2], numbers[1::2], strict=True))
-            kinds = (get_args(Norm)[norm], get_args(Activation)[activation])
-            layouts.append(cls(tuple(widths), ensemble, *kinds, pairs, size))
-        return layouts
-
-    def stacks(self, columns: Tensor) -> list[Tensor]:
-        """Return each parameter as (stack, rows, out): a view, unless there are several members and several critics."""
-        members, row, start = columns.shape[0], columns.stride(0), columns.storage_offset()
-        stacks = []
-        for (column, step), shape in zip(self.locations, self._shapes, strict=True):
-            size, stride = (members, self.ensemble, *shape), (row, step, shape[1], 1)
-            stacks.append(columns.as_strided(size, stride, start + column).flatten(0, 1))
-        return stacks
-
-    def destinations(self, result: Tensor) -> list[Tensor]:
-        """Return a view of new columns for the gradient of each parameter, (stack, rows, out).
-
-        With several members and several critics, which no such view can cover, it is (members, critics, rows, out).
-        """
-        members, row = result.shape[0], result.stride(0)
-        views = []
-        for (column, step), shape in zip(self.locations, self._shapes, strict=True):
-            lead: tuple[int, ...] = (members, self.ensemble)
-            steps: tuple[int, ...] = (row, step)
-            if self.ensemble == 1 or members == 1:
-                lead, steps = (members * self.ensemble,), (row if self.ensemble == 1 else step,)
-            views.append(result.as_strided((*lead, *shape), (*steps, shape[1], 1), column))
-        return views
-
-    def new_columns(self, members: int, like: Tensor) -> Tensor:
-        """Return columns (members, size) with zero padding and uninitialised parameters."""
-        result = like.new_empty(members, self.size)
-        for start, stop in self.gaps:
-            result[:, start:stop].zero_()
-        return result
-
-    @cached_property
-    def gaps(self) -> list[tuple[int, int]]:
-        """The padding between parameters, as (first column, end)."""
-        starts = [*(column for column, _ in self.locations[1:]), self.size]
-        return [(end, start) for (_, end, _), start in zip(self.slices, starts, strict=True) if end < start]
-
-    @cached_property
-    def slices(self) -> list[tuple[int, int, tuple[int, int]]]:
-        """The first column and the end of each parameter over all critics, and its shape in one critic."""
-        starts = [column for column, _ in self.locations]
-        return [
-            (start, start + self.ensemble * prod(shape), shape) for start, shape in zip(starts, self._shapes, strict=True)
-        ]
-
-    @cached_property
-    def _shapes(self) -> list[tuple[int, int]]:
-        shapes = []
-        for layer, (fan_in, fan_out) in enumerate(pairwise(self.widths)):
-            vectors = self.parameters_per_layer - 1 if layer < len(self.hidden) else 1
-            shapes += [(fan_in, fan_out), *[(1, fan_out)] * vectors]
-        return shapes
-
-    def saved_size(self, stacks: int, rows: int) -> int:
-        """Return how many numbers a forward pass saves for the backward pass."""
-        kept = sum(self.hidden)
-        return stacks * rows * (2 * kept + len(self.hidden) if self.layer_norm else kept)
-
-    def saved_views(self, saved: Tensor, stacks: int, rows: int) -> list[list[Tensor]]:
-        """Return what each hidden layer saves, (stack, rows, width): its activation; with LayerNorm the norm and 1 / std."""
-        widths = [width for layer in self.hidden for width in ((layer, layer, 1) if self.layer_norm else (layer,))]
-        ends = list(accumulate(stacks * rows * width for width in widths))
-        flat = [saved[end - stacks * rows * width : end] for end, width in zip(ends, widths, strict=True)]
-        views = [piece.view(stacks, rows, width) for piece, width in zip(flat, widths, strict=True)]
-        count = 3 if self.layer_norm else 1
-        return [views[start : start + count] for start in range(0, len(views), count)]
 
 
 def product(a: Tensor, b: Tensor) -> Tensor:
@@ -223,17 +103,18 @@ def plain_forward(
     members = columns.shape[0]
     turns = layout.ensemble if members > 1 and layout.ensemble <= _MAX_TURNS else 1
     inputs, count = joined_inputs(parts, layout.ensemble // turns), len(layout.slices)
-    parameters: tuple[Tensor, ...] = _Parameters.apply(columns, layout, turns)  # type: ignore[no-untyped-call]
+    stacks = parameters(layout, columns, turns)
     outputs = []
     for turn in range(turns):
         own = None if masks is None else [(mask[:, turn] if turns > 1 else mask.flatten(0, 1)) for mask in masks]
-        outputs.append(_plain_outputs(layout, parameters[turn * count : (turn + 1) * count], inputs, own))
+        outputs.append(plain_outputs(layout, stacks[turn * count : (turn + 1) * count], inputs, own))
     return torch.stack(outputs, dim=1) if turns > 1 else outputs[0].view(members, -1, *outputs[0].shape[1:])
 
 
-def _plain_outputs(
+def plain_outputs(
     layout: MLPLayout, stacks: Sequence[Tensor], hidden: Tensor, masks: Sequence[Tensor] | None = None
 ) -> Tensor:
+    """Return the outputs (stack, rows, out) for stacked inputs and parameters, through plain operations."""
     count, last = layout.parameters_per_layer, len(layout.hidden)
     for layer in range(last):
         weight, bias = stacks[layer * count : layer * count + 2]
@@ -249,6 +130,12 @@ def _plain_outputs(
         if masks is not None:
             hidden = hidden * masks[layer]
     return torch.bmm(hidden, stacks[last * count]) + stacks[last * count + 1]
+
+
+def parameters(layout: MLPLayout, columns: Tensor, turns: int = 1) -> tuple[Tensor, ...]:
+    """Return each parameter as (stack, rows, out), with gradients for the columns; with `turns`, share after share."""
+    found: tuple[Tensor, ...] = _Parameters.apply(columns, layout, turns)  # type: ignore[no-untyped-call]
+    return found
 
 
 class _Parameters(torch.autograd.Function):

@@ -18,7 +18,8 @@ from rl_training.config.shared_knobs import Activation, Initialization
 from rl_training.models.initializers import layer_initializers, ones, zeros
 from rl_training.models.mlp import eager as mlp_math
 from rl_training.models.mlp import operators as mlp_ops
-from rl_training.models.mlp.eager import MLPLayout, Norm
+from rl_training.models.mlp.layout import MLPLayout, Norm
+from rl_training.models.mlp.linearised import outputs_and_gradients
 from rl_training.models.parameters import ParameterSpec, Segment, SegmentValues
 
 
@@ -62,7 +63,10 @@ class StackedMLP:
             entries = [("weight", (fan_in, fan_out), weight), ("bias", (fan_out,), bias)]
             if self.norm != "none" and not last:
                 entries += [("scale", (fan_out,), ones), ("offset", (fan_out,), zeros)]
-            specs += [ParameterSpec(f"{self.name}/{layer}/{n}", (*lead, *shape), init) for n, shape, init in entries]
+            specs += [
+                ParameterSpec(f"{self.name}/{layer}/{n}", (*lead, *shape), init, decays=n == "weight")
+                for n, shape, init in entries
+            ]
         return Segment(self.name, self.group, tuple(specs))
 
     @cached_property
@@ -78,6 +82,16 @@ class StackedMLP:
     def first_layout(self) -> MLPLayout:
         """The layout of the first critic only."""
         return replace(self.layout, ensemble=1)
+
+    @property
+    def without_kernel(self) -> str | None:
+        """Why the network is compiled operation by operation on a GPU, None if it has a kernel."""
+        if self.dropout:
+            return "dropout"
+        if mlp_ops.has_kernels(self.layout):
+            return None
+        widths = f"{mlp_ops.SMALLEST_WIDTH} to {mlp_ops.LARGEST_WIDTH}"
+        return f"hidden layers of {', '.join(map(str, self.hidden_sizes))} units (powers of two from {widths} have one)"
 
     def __call__(self, values: SegmentValues, *parts: Tensor) -> Tensor:
         """Return outputs (members[, ensemble], batch[, out]) for inputs (members, batch, in), given whole or in two parts.
@@ -97,6 +111,15 @@ class StackedMLP:
         """Return the outputs of the first critic only, (members, batch[, out]); its parameters get no gradient."""
         outputs = self._outputs(self.first_layout, SegmentValues(values.columns.detach()), parts).squeeze(1)
         return outputs.squeeze(-1) if self.scalar else outputs
+
+    def with_gradients(self, values: SegmentValues, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
+        """Return a scalar network's outputs and their gradients at the second part, both differentiable in the parameters.
+
+        They are (members, ensemble, batch) and (members, ensemble, batch, width of the part); the inputs get no gradient.
+        """
+        masks = self._masks(values, (first, second))
+        outputs, gradients = outputs_and_gradients(self.layout, values.columns, first, second, masks)
+        return outputs.squeeze(-1), gradients
 
     def _masks(self, values: SegmentValues, parts: Sequence[Tensor]) -> list[Tensor] | None:
         """The factors of dropout in each hidden layer, (members, critics, rows, width); None if nothing is dropped."""

@@ -1,8 +1,8 @@
 """Perceptrons as three operators that are opaque to the compiler: forward, hidden gradients, parameter gradients.
 
-Each takes a list of *jobs*, networks of equal hidden widths that do not depend on one another, so that several calls can be
-merged into one launch. A call is one Triton kernel on a GPU; there is no other implementation. Networks whose shape the
-kernels do not support are traced operation by operation instead, and so is every network on the CPU.
+Each takes a list of *jobs*, networks with the same hidden layers that do not depend on one another, so that several calls
+can be merged into one launch. A call is one Triton kernel on a GPU; there is no other implementation. Networks whose shape
+the kernels do not support are traced operation by operation instead, and so is every network on the CPU.
 """
 
 import contextlib
@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rl_training.models.mlp.eager import MLPLayout
+from rl_training.models.mlp.layout import MLPLayout
 
-LARGEST_WIDTH = 512
+SMALLEST_WIDTH, LARGEST_WIDTH = 16, 512  # of a hidden layer that has a kernel
 _precision: str | None = None
 
 
@@ -43,15 +43,9 @@ def fused_precision(layout: MLPLayout, device: torch.device) -> str | None:
 
 
 def has_kernels(layout: MLPLayout) -> bool:
-    """Return whether the kernels support a shape: ReLU layers of widths that are powers of two, no LayerNorm."""
-    powers = all(16 <= width <= LARGEST_WIDTH and width & (width - 1) == 0 for width in layout.hidden)
-    return (
-        powers
-        and not layout.layer_norm
-        and layout.activation == "relu"
-        and layout.widths[-1] <= LARGEST_WIDTH
-        and triton_available()
-    )
+    """Return whether the kernels support a shape: hidden layers of widths that are powers of two."""
+    powers = all(SMALLEST_WIDTH <= width <= LARGEST_WIDTH and width & (width - 1) == 0 for width in layout.hidden)
+    return powers and layout.widths[-1] <= LARGEST_WIDTH and triton_available()
 
 
 @lru_cache(maxsize=1)
@@ -107,11 +101,15 @@ def empty_outputs(
     return results
 
 
-def empty_hidden_gradients(gradients: Sequence[Tensor], saved: Sequence[Tensor], wanted: Sequence[int]) -> list[Tensor]:
+def empty_hidden_gradients(
+    gradients: Sequence[Tensor], saved: Sequence[Tensor], wanted: Sequence[int], layouts: Sequence[MLPLayout]
+) -> list[Tensor]:
     """Return uninitialised results of `mlp_hidden_gradients`."""
     results = []
-    for gradient, kept, count in zip(gradients, saved, wanted[1::2], strict=True):
-        results += [torch.empty_like(kept), gradient.new_empty(*gradient.shape[:3], count)]
+    for gradient, kept, count, layout in zip(gradients, saved, wanted[1::2], layouts, strict=True):
+        members, critics, rows, _ = gradient.shape
+        hidden = kept.new_empty(layout.gradient_size(members * critics, rows))
+        results += [hidden, gradient.new_empty(members, critics, rows, count)]
     return results
 
 
@@ -121,8 +119,8 @@ def _empty_forward(*given: Any) -> list[Tensor]:
 
 
 def _empty_hidden_gradients(*given: Any) -> list[Tensor]:
-    _columns, gradients, saved, wanted, _layouts, _precision = given
-    return empty_hidden_gradients(gradients, saved, wanted)
+    _columns, gradients, saved, wanted, layouts, _precision = given
+    return empty_hidden_gradients(gradients, saved, wanted, MLPLayout.decode(layouts))
 
 
 def _empty_gradients(*given: Any) -> list[Tensor]:
@@ -136,7 +134,7 @@ mlp_forward = _operator(
     "Tensor[] columns, Tensor[] firsts, Tensor[] seconds, int[] second_widths, int[] trained",
     _empty_forward,
 )
-"""For each job its outputs (members, critics, rows, out) and what its backward pass needs.
+"""For each job its outputs (members, critics, rows, out) and what its backward pass needs, as in `MLPLayout.saved_views`.
 
 `trained` says which jobs will have a backward pass; the saved values of the others are undefined.
 """
@@ -146,7 +144,7 @@ mlp_hidden_gradients = _operator(
     "Tensor[] columns, Tensor[] gradients, Tensor[] saved, int[] wanted",
     _empty_hidden_gradients,
 )
-"""For each job the gradients at its hidden layers, in the layout of `saved`, and at the wanted inputs.
+"""For each job the gradients at its hidden layers, as in `MLPLayout.gradient_views`, and at the wanted inputs.
 
 `wanted` holds the first wanted column and the number of columns of each job; the result is (members, critics, rows, columns).
 """

@@ -5,6 +5,7 @@ from torch import Tensor
 
 from rl_training import rng
 from rl_training.data.replay_buffer import ReplayBuffer
+from rl_training.errors import ConfigError
 from rl_training.runtime.batches.base import Batches, Bits
 
 
@@ -25,6 +26,11 @@ class ReplayBatches(Batches):
 
     def refresh(self, share: int = 0) -> None:
         """Update the view of the buffer's contents, and set the number of prior rows in a batch."""
+        if not self._buffer.prior_rows and not self._buffer.available.all():
+            raise ConfigError(
+                "there is no transition to learn from, because no episode that is still in the replay has ended: "
+                "raise learning_starts or buffer_capacity above the length of an episode"
+            )
         self._available.copy_(torch.from_numpy(self._buffer.available).unsqueeze(1))
         self._oldest.fill_(self._buffer.oldest)
         self._share.fill_(share)

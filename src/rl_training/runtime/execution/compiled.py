@@ -213,9 +213,10 @@ class CompiledSteps:
     ) -> tuple[dict[str, Tensor], Metrics]:
         """Gradients by segment, and metrics by name, of one step."""
         model, gradients, metrics = self.learner.model, dict[str, Tensor](), Metrics()
+        inputs = (model.trained.flat, model.targets.flat, *given, *self.learner.moving.values())
         for wanted in parts:
             traced, function = self._steps[wanted]
-            results = function(model.trained.flat, model.targets.flat, *given, *(drawn[key] for key in traced.streams))
+            results = function(*inputs, *(drawn[key] for key in traced.streams))
             count = len(traced.segments)
             gradients |= zip(traced.segments, results[:count], strict=True)
             metrics |= zip(traced.metrics, results[count:], strict=True)
@@ -232,7 +233,8 @@ class CompiledSteps:
         optimizer = self.learner.optimizer
         counts = torch.cat([optimizer.counts[group] for group in self._groups], dim=1)
         function = self._compiled_once("factors", adam_factors)
-        factors: Tensor = function(counts, increments, optimizer.learning_rates, self._rates[: len(increments)])
+        rates = (optimizer.learning_rates, self._rates[: len(increments)])
+        factors: Tensor = function(counts, increments, *rates, optimizer.weight_decays)
         return factors
 
     def _apply(self, variant: Variant, gradients: Mapping[str, Tensor], factors: Tensor | None, offset: int) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from rl_training.algorithms.learner import Learner, Metrics, Rounds
@@ -38,15 +39,20 @@ class Executor:
         """Return compiled steps of a learner on batches."""
         use_private_cache()
         graphs = self.execution.mode == "graph"
-        return CompiledSteps(learner, batches, precision=self.execution.precision, graphs=graphs, announce=self._announce)
+        announce = partial(self.announce, learner)
+        return CompiledSteps(learner, batches, precision=self.execution.precision, graphs=graphs, announce=announce)
 
-    def _announce(self) -> None:
-        """Report, once, that compiling begins."""
-        if not self._announced:
-            self._note(
-                f"engine `{self.execution.mode}`: compiling the first steps, may take minutes; signals wait until it is done"
-            )
+    def announce(self, learner: Learner[Any, Any]) -> None:
+        """Report, once, that compiling begins and, on a GPU, which networks have no kernel."""
+        if self._announced:
+            return
         self._announced = True
+        self._note(
+            f"engine `{self.execution.mode}`: compiling the first steps, may take minutes; signals wait until it is done"
+        )
+        for network in learner.model.networks if self.on_gpu else ():
+            if network.without_kernel is not None:
+                self._note(f"{network.name}: no kernel for {network.without_kernel}; compiled operation by operation, slower")
 
     def fall_back_to_eager(self, error: CompilationFailedError) -> None:
         """Continue eagerly, with a warning."""

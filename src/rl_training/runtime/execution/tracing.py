@@ -1,9 +1,9 @@
 """A gradient step as one graph of operations: traced from the learner's own code, its networks merged into few launches.
 
 The algorithms are not aware of this. Their loss and its backward pass are traced once; the result is a pure function of
-parameters, targets, packed rows and random numbers. Independent networks are then merged: each call of the operators in
-`models.mlp.operators` takes a list of networks, and lists can be concatenated. On the CPU there are no such calls, and
-nothing is merged.
+parameters, targets, packed rows, knobs that move and random numbers. Independent networks are then merged: each call of
+the operators in `models.mlp.operators` takes a list of networks, and lists can be concatenated. On the CPU there are no
+such calls, and nothing is merged.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from rl_training.algorithms.learner import Learner, Step, summarize
 from rl_training.data.batch import Batch
 from rl_training.models.mlp import operators as mlp_ops
-from rl_training.models.mlp.eager import MLPLayout
+from rl_training.models.mlp.layout import MLPLayout
 from rl_training.rng import DrawKey, Draws
 
 MakeBatch = Callable[[Tensor, Tensor | None], Batch]
@@ -51,7 +51,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class TracedStep:
-    """One step as a graph; its inputs are trained and target buffers, rows, prior flags if any, and draws."""
+    """One step as a graph; its inputs are trained and target buffers, rows, prior flags if any, moving knobs, and draws."""
 
     graph: fx.GraphModule
     segments: tuple[str, ...]  # segments whose gradients are the first results
@@ -78,8 +78,9 @@ def trace_step(
         learner.training_loss(make_batch(rows, prior), wanted.step(draws))  # records the streams it draws
         streams, segments, names = draws.streams, list[str](), list[str]()
 
-        def step(trained: Tensor, targets: Tensor, rows: Tensor, prior: Tensor | None, *drawn: Tensor) -> list[Tensor]:
-            with model.on_buffers(trained, targets):
+        def step(trained: Tensor, targets: Tensor, rows: Tensor, prior: Tensor | None, *others: Tensor) -> list[Tensor]:
+            columns, drawn = others[: len(learner.moving)], others[len(learner.moving) :]
+            with model.on_buffers(trained, targets), learner.on_columns(columns):
                 given = wanted.step(Draws.given(model.seed_tensor, streams, drawn))
                 loss, metrics = learner.training_loss(make_batch(rows, prior), given)
                 gradients = learner.gradients(loss, wanted.due) if wanted.gradients else {}
@@ -87,7 +88,8 @@ def trace_step(
             segments[:], names[:] = gradients, reported
             return [*gradients.values(), *reported.values()]
 
-        example = (model.trained.flat, model.targets.flat, rows, prior, *draws.values_of_step(streams))
+        others = (*learner.moving.values(), *draws.values_of_step(streams))
+        example = (model.trained.flat, model.targets.flat, rows, prior, *others)
         recorded = make_fx(step)(*example)
         graph = make_fx(torch.func.functionalize(recorded))(*example)  # without in-place writes nodes can be reordered
     merge_networks(graph)

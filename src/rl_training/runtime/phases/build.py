@@ -9,15 +9,16 @@ from typing import Any
 
 from rl_training.algorithms.learner import Learner
 from rl_training.config.blocks import CollectionConfig
-from rl_training.config.run import FinetuneConfig, RunConfig
-from rl_training.data.packing import row_layout
+from rl_training.config.finetune import FinetuneConfig
+from rl_training.config.run import RunConfig
+from rl_training.data.n_step import NStep
 from rl_training.data.processing import ProcessedDataset, RunData, in_memory
 from rl_training.data.replay_buffer import ReplayBuffer, Returns
 from rl_training.data.returns import compute_returns_to_go
 from rl_training.data.spaces import Spaces
 from rl_training.data.transforms import Transforms
 from rl_training.envs.collector import Collector
-from rl_training.envs.environments import check_fits, infer_env_spaces, unused_range
+from rl_training.envs.environments import check_fits, infer_env_spaces, time_limit, unused_range
 from rl_training.errors import ConfigError
 from rl_training.registry import get_spec
 from rl_training.runtime.batches.prefetch import PrefetchedBatches, dataset_batches
@@ -65,15 +66,17 @@ class PhaseBuilder:
         check_fits(self.spaces, own, env_id)
         if note := unused_range(self.spaces, own, env_id):
             self.reporter.note(note)
-        shape, needs = (model.observation_dim, model.action_dim), get_spec(config.algo).needs
+        needs = get_spec(config.algo).needs
         buffer = ReplayBuffer(
             min(capacity, plan.env_steps),
-            *shape,
+            model.observation_dim,
+            model.action_dim,
             members=model.members,
             device=model.device,
-            prior=None if prior is None else prior.replay_rows(row_layout(*shape, needs, timeouts=True)),
+            prior=None if prior is None else prior.replay_rows,
             returns=_returns(config.algo_kwargs) if "returns_to_go" in needs else None,
             next_actions="next_actions" in needs,
+            n_step=NStep.of(config.algo_kwargs),
         )
         collector = Collector(env_id, model.seeds, self.spaces, self.transforms)
         phase = OnlinePhase(self.learner, plan, schedules, buffer, collector, self.replay_dir, self.reporter.warn)
@@ -96,7 +99,10 @@ def offline_phases(builder: PhaseBuilder) -> tuple[list[Phase], int]:
     if switch > budget:
         raise ConfigError(f"finetune.from_step = {switch} lies beyond the offline budget of {budget} steps")
     phase.length = switch  # schedules still span the whole budget
-    prior = None if builder.data is None else in_memory(builder.data, "a finetune")
+    fresh = block.replay == "fresh"
+    if fresh:
+        _check_episodes_end_first(config, block)
+    prior = None if builder.data is None or fresh else in_memory(builder.data, "a finetune")
     online = builder.online(_finetune_plan(config, block, switch), {}, block.buffer_capacity, prior)
     return in_sequence([phase, online]), budget
 
@@ -142,7 +148,18 @@ def _finetune_plan(config: RunConfig[Any], block: FinetuneConfig, switch: int) -
         first_gradient_step=switch,
         share=PriorShare(block.prior_ratio, end, block.env_steps) if block.replay == "mixed" else None,
         rate=block.learning_rate_factor,
+        changes=block.changes,
     )
+
+
+def _check_episodes_end_first(config: RunConfig[Any], block: FinetuneConfig) -> None:
+    """Refuse updates that would come before there is anything to sample, where episodes are sampled once they have ended."""
+    longest = time_limit(str(config.final_env_id))
+    if "returns_to_go" in get_spec(config.algo).needs and longest is not None and block.learning_starts < longest:
+        raise ConfigError(
+            f"{config.algo} samples an episode once it has ended, and one may take {longest} steps: "
+            f"with `replay: fresh` set finetune.learning_starts to at least {longest}"
+        )
 
 
 def _rhythm(config: CollectionConfig) -> UpdateRhythm:

@@ -1,7 +1,7 @@
 """The online phase: collect a transition per member, then take the gradient steps that are due."""
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rl_training.algorithms.learner import Learner, Metrics, Rounds
+from rl_training.config.finetune import Change
 from rl_training.data.replay_buffer import ReplayBuffer
 from rl_training.envs.collector import Collector
 from rl_training.errors import CheckpointError
@@ -21,6 +22,7 @@ from rl_training.runtime.checkpoints.replay_store import ReplayStore, read_repla
 from rl_training.runtime.execution.mode import CHUNK_LIMIT
 from rl_training.runtime.execution.steps import GradientSteps
 from rl_training.runtime.phases.base import Phase
+from rl_training.runtime.phases.knobs import KnobChanges
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,7 @@ class OnlinePlan:
     first_gradient_step: int = 0  # gradient steps taken before the phase
     share: PriorShare | None = None  # None: prior data, if any, and fresh transitions are one pool
     rate: float = 1.0  # factor of every learning rate
+    changes: Mapping[str, Change] = field(default_factory=dict)  # knobs that differ from the offline phase
 
 
 class OnlinePhase(Phase):
@@ -91,6 +94,7 @@ class OnlinePhase(Phase):
         super().__init__(GradientSteps(learner, self.batches, rounds), schedules, plan.env_steps)
         self.plan, self.buffer, self.collector, self.warn = plan, buffer, collector, warn
         self.store = ReplayStore(replay_dir)
+        self.knobs = KnobChanges(learner, plan.changes, plan.env_steps)
 
     @property
     def chunk(self) -> int:
@@ -100,7 +104,7 @@ class OnlinePhase(Phase):
 
     def rates(self, done: int) -> dict[str, float]:
         """Return the learning-rate factor of each group."""
-        return {group: rate * self.plan.rate for group, rate in super().rates(done).items()}
+        return {group: rate * self.plan.rate * self.knobs.rate(group, done) for group, rate in super().rates(done).items()}
 
     @property
     def gradient_steps(self) -> int:
@@ -115,6 +119,7 @@ class OnlinePhase(Phase):
         metrics: Metrics = {}
         self.collector.start()
         for env_step in range(done, done + count):
+            self.knobs.apply(env_step)
             actions = self._actions(env_step, acting.at(env_step - done))
             self.buffer.add(self.collector.step(actions), self.collector.frozen)
             begin, end = rhythm.gradient_steps(env_step), rhythm.gradient_steps(env_step + 1)
@@ -178,6 +183,7 @@ class OnlinePhase(Phase):
             self.buffer.cut(member)
         if not lost:  # otherwise the rows have changed, and the next save rewrites them
             self.store.adopt(checkpoint)
+        self.knobs.apply(max(checkpoint.env_step - 1, 0))  # the last step's, for hooks that are pending
 
     def _stored_rows(self, checkpoint: Checkpoint, added: int) -> NDArray[np.float32]:
         """The transitions of a checkpoint, settled and pending; raise unless they are exactly those the buffer held."""

@@ -15,19 +15,22 @@ def adam_kernel(
     gradients,
     factors,
     tau,
+    decays,
     META: tl.constexpr,
     SEGMENTS: tl.constexpr,
     BLOCK: tl.constexpr,
     ROW: tl.constexpr,
     TARGET_ROW: tl.constexpr,
     GROUPS: tl.constexpr,
+    DECAY: tl.constexpr,
     BETA1: tl.constexpr,
     BETA2: tl.constexpr,
 ):
     """Apply Adam to some segments of the flat buffers, and polyak averaging to their targets, in one pass over memory.
 
     A segment is (first program, column, size, group, column of its target or -1); `factors` holds the factor of
-    m / (sqrt(v) + e), and e, for each member and group.
+    m / (sqrt(v) + e), e, and the share of decaying weights that remains, for each member and group; with DECAY, `decays`
+    says which columns decay.
     """
     segment = which(META, SEGMENTS)
     member = tl.program_id(1)
@@ -41,7 +44,10 @@ def adam_kernel(
     p = tl.load(parameters + column, mask=live, other=0.0)
     m += (gradient - m) * (1.0 - BETA1)
     v = v * BETA2 + gradient * gradient * (1.0 - BETA2)
-    own = factors + (member * GROUPS + pick(segment, META, 3, SEGMENTS)) * 2
+    own = factors + (member * GROUPS + pick(segment, META, 3, SEGMENTS)) * 3
+    if DECAY:
+        decaying = tl.load(decays + pick(segment, META, 1, SEGMENTS) + offset, mask=live, other=0) > 0
+        p *= tl.where(decaying, tl.load(own + 2), 1.0)
     p += tl.load(own) * m / (tl.sqrt(v) + tl.load(own + 1))
     tl.store(first + column, m, mask=live)
     tl.store(second + column, v, mask=live)

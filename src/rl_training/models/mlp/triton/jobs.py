@@ -44,3 +44,9 @@ def pick_pointer(job, pointers, JOBS: tl.constexpr):
     for other in tl.static_range(1, JOBS):
         pointer = tl.where(job == other, pointers[other], pointer)
     return pointer
+
+
+@triton.jit
+def parameter(own, job, critic, PLACES: tl.constexpr, NUMBER: tl.constexpr, JOBS: tl.constexpr):
+    """Return the pointer to a critic's parameter in a member's columns; PLACES has its column and stride for each job."""
+    return own + pick(job, PLACES, 2 * NUMBER, JOBS) + critic * pick(job, PLACES, 2 * NUMBER + 1, JOBS)

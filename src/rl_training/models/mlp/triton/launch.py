@@ -8,11 +8,12 @@ import torch
 import triton
 from torch import Tensor
 
-from rl_training.models.mlp.eager import MLPLayout
+from rl_training.models.mlp.layout import MLPLayout
 from rl_training.models.mlp.operators import empty_hidden_gradients, empty_outputs
 from rl_training.models.mlp.triton.adam import adam_kernel
-from rl_training.models.mlp.triton.mlp_backward import hidden_gradients_kernel, parameter_gradients_kernel
 from rl_training.models.mlp.triton.mlp_forward import forward_kernel
+from rl_training.models.mlp.triton.mlp_hidden_gradients import hidden_gradients_kernel
+from rl_training.models.mlp.triton.mlp_parameter_gradients import parameter_gradients_kernel
 from rl_training.models.parameters import ALIGNMENT
 
 PROCESSORS = 132  # multiprocessors of the GPU that the tile sizes were tuned on
@@ -21,32 +22,39 @@ _USUAL_WIDTH = 256
 _PRECISIONS = {"float32": "ieee", "tf32": "tf32", "bf16": "bf16"}
 
 
-def _forward_tiles(rows: int, precision: str, widest: int) -> dict[str, int]:
+def _forward_tiles(rows: int, precision: str, layout: MLPLayout) -> dict[str, int]:
     """Tiles of the forward pass: few rows per program while processors are idle, many where reading the weights is the limit.
 
     In TF32, tiles of 32 rows use instructions that read a weight as stored; larger ones would transpose it first.
     """
     if rows <= 16 * PROCESSORS:
-        return _fitted({"ROWS": 16, "PAIR": 0, "STEP": 32, "num_warps": 4, "num_stages": 3}, widest)
+        return _fitted({"ROWS": 16, "PAIR": 0, "STEP": 32, "num_warps": 4, "num_stages": 3}, layout)
     if precision == "bf16" and rows > 64 * PROCESSORS:
-        return _fitted({"ROWS": 128, "PAIR": 0, "STEP": 32, "num_warps": 8, "num_stages": 3}, widest)
-    pair = int(rows > 128 * PROCESSORS and widest <= _USUAL_WIDTH)
-    return _fitted({"ROWS": 32, "PAIR": pair, "STEP": 16, "num_warps": 4, "num_stages": 4}, widest)
+        return _fitted({"ROWS": 128, "PAIR": 0, "STEP": 32, "num_warps": 8, "num_stages": 3}, layout)
+    pair = int(rows > 128 * PROCESSORS and max(layout.hidden) <= _USUAL_WIDTH)
+    return _fitted({"ROWS": 32, "PAIR": pair, "STEP": 16, "num_warps": 4, "num_stages": 4}, layout)
 
 
-def _backward_tiles(rows: int, widest: int) -> dict[str, int]:
+def _backward_tiles(rows: int, layout: MLPLayout) -> dict[str, int]:
     """Tiles of the backward pass, which never has to transpose a weight."""
     if rows <= 16 * PROCESSORS:
-        return _fitted({"ROWS": 16, "STEP": 64, "num_warps": 4, "num_stages": 3}, widest)
+        return _fitted({"ROWS": 16, "STEP": 64, "num_warps": 4, "num_stages": 3}, layout)
     if rows <= 64 * PROCESSORS:
-        return _fitted({"ROWS": 32, "STEP": 32, "num_warps": 4, "num_stages": 3}, widest)
-    return _fitted({"ROWS": 128, "STEP": 32, "num_warps": 8, "num_stages": 4}, widest)
+        return _fitted({"ROWS": 32, "STEP": 32, "num_warps": 4, "num_stages": 3}, layout)
+    return _fitted({"ROWS": 128, "STEP": 32, "num_warps": 8, "num_stages": 4}, layout)
 
 
-def _fitted(options: dict[str, int], widest: int) -> dict[str, int]:
-    """The options, with smaller tiles for wider networks, so that they fit into registers and shared memory."""
-    times = max(1, widest // _USUAL_WIDTH)
-    return {**options, "ROWS": max(16, options["ROWS"] // times), "STEP": max(16, options["STEP"] // times)}
+def _fitted(options: dict[str, int], layout: MLPLayout) -> dict[str, int]:
+    """The options, with smaller tiles for wider networks, so that they fit into registers and shared memory.
+
+    With LayerNorm a thread has fewer elements, because it needs the tile and its norm at once.
+    """
+    times = max(1, max(layout.hidden) // _USUAL_WIDTH)
+    rows, step = max(16, options["ROWS"] // times), max(16, options["STEP"] // times)
+    own = {"ROWS": rows, "STEP": min((step, *layout.hidden))}
+    if layout.layer_norm:
+        own |= {"ROWS": min(64, rows), "num_warps": 8}
+    return options | own
 
 
 def _gradient_tiles(stacks: int, precision: str) -> dict[str, int]:
@@ -82,15 +90,22 @@ def _first_programs(programs: Sequence[int]) -> list[int]:
 
 def _shapes(layouts: Sequence[MLPLayout], precision: str) -> dict[str, Any]:
     """The constants that all perceptron kernels share."""
-    hidden = layouts[0].hidden
+    layout, hidden = layouts[0], layouts[0].hidden
     locations = tuple(tuple(number for location in layout.locations for number in location) for layout in layouts)
     return {
         "PLACES": locations,
         "WIDTHS": hidden,
         "JOBS": len(layouts),
         "LAYERS": len(hidden),
+        "NORM": layout.norm,
+        "KEPT": layout.kept,
         "PRECISION": _PRECISIONS[precision],
     }
+
+
+def _layer(layout: MLPLayout) -> dict[str, Any]:
+    """The constants of kernels that pass through hidden layers."""
+    return {"ACTIVATION": layout.activation, "STATISTICS": layout.statistics}
 
 
 def _contiguous_rows(parts: Sequence[Tensor]) -> list[Tensor]:
@@ -143,8 +158,7 @@ def forward(
     members, rows = columns[0].shape[0], [output.shape[2] for output in outputs]
     stacks = [members * layout.ensemble for layout in layouts]
     total = sum(s * r for s, r in zip(stacks, rows, strict=True))
-    options = _forward_tiles(total, precision, max(layouts[0].hidden)) | tiles
-    options["STEP"] = min((options["STEP"], *layouts[0].hidden))
+    options = _forward_tiles(total, precision, layouts[0]) | tiles
     tile = options["ROWS"] * (1 + options["PAIR"])
     programs = [s * triton.cdiv(r, tile) for s, r in zip(stacks, rows, strict=True)]
     fields = [_input_fields(*parts) for parts in zip(firsts, seconds, second_widths, strict=True)]
@@ -154,6 +168,7 @@ def forward(
         *(tuple(columns), tuple(firsts), tuple(seconds), tuple(outputs), tuple(saved)),
         META=table,
         OUT=max(_power(layout.widths[-1]) for layout in layouts),
+        **_layer(layouts[0]),
         **_shapes(layouts, precision),
         **options,
     )
@@ -171,11 +186,10 @@ def hidden_gradients(
 ) -> list[Tensor]:
     """Launch the backward pass to hidden layers and inputs of all jobs; see `mlp_hidden_gradients`."""
     gradients = [gradient.contiguous() for gradient in gradients]
-    results = empty_hidden_gradients(gradients, saved, wanted)
+    results = empty_hidden_gradients(gradients, saved, wanted, layouts)
     members, rows = columns[0].shape[0], [gradient.shape[2] for gradient in gradients]
     stacks = [members * layout.ensemble for layout in layouts]
-    options = _backward_tiles(sum(s * r for s, r in zip(stacks, rows, strict=True)), max(layouts[0].hidden)) | tiles
-    options["STEP"] = min((options["STEP"], *layouts[0].hidden))
+    options = _backward_tiles(sum(s * r for s, r in zip(stacks, rows, strict=True)), layouts[0]) | tiles
     programs = [s * triton.cdiv(r, options["ROWS"]) for s, r in zip(stacks, rows, strict=True)]
     table = _jobs(layouts, members, rows, programs, [own.stride(0) for own in columns], None, wanted)
     hidden_gradients_kernel[(sum(programs),)](
@@ -183,6 +197,7 @@ def hidden_gradients(
         META=table,
         OUT=max(_power(layout.widths[-1]) for layout in layouts),
         IN=_power(max(wanted[1::2])),
+        **_layer(layouts[0]),
         **_shapes(layouts, precision),
         **options,
     )
@@ -238,13 +253,13 @@ def parameter_gradients(
 def _hidden_weights(layout: MLPLayout, saved: Tensor, hidden: Tensor, result: Tensor, rows: int, precision: str) -> None:
     """Write the gradients of the weights between hidden layers into `result` with torch's products, critic by critic."""
     shape = (result.shape[0] * layout.ensemble, rows)
-    kept, gradients = layout.saved_views(saved, *shape), layout.saved_views(hidden, *shape)
+    kept, gradients = layout.saved_views(saved, *shape), layout.gradient_views(hidden, *shape)
     outs = layout.destinations(result)
     before = torch.backends.cuda.matmul.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
     try:
         for layer in range(1, len(kept)):
-            out = outs[2 * layer]
+            out = outs[layout.parameters_per_layer * layer]
             for critic in range(layout.ensemble):
                 below, above = (v[critic :: layout.ensemble] for v in (kept[layer - 1][0], gradients[layer][0]))
                 own = out[:, critic] if out.ndim == 4 else out[critic :: layout.ensemble]
@@ -262,21 +277,26 @@ def adam(
     segments: Sequence[tuple[int, int, int, int]],
     factors: Tensor,
     tau: Tensor,
+    decays: Tensor | None,
     betas: tuple[float, float],
     block: int = 1024,
     **options: Any,
 ) -> None:
-    """Launch Adam on segments (column, size, group, column of the target or -1), and polyak averaging of their targets."""
+    """Launch Adam on segments (column, size, group, column of the target or -1), and polyak averaging of their targets.
+
+    `decays` says for each column whether it decays, if any does.
+    """
     programs = [triton.cdiv(size, block) for _, size, _, _ in segments]
     table = tuple((start, *segment) for start, segment in zip(_first_programs(programs), segments, strict=True))
     adam_kernel[(sum(programs), parameters.shape[0])](
-        *(parameters, first, second, targets, tuple(gradients), factors, tau),
+        *(parameters, first, second, targets, tuple(gradients), factors, tau, factors if decays is None else decays),
         META=table,
         SEGMENTS=len(segments),
         BLOCK=block,
         ROW=parameters.stride(0),
         TARGET_ROW=targets.stride(0),
         GROUPS=factors.shape[-2],
+        DECAY=decays is not None,
         BETA1=betas[0],
         BETA2=betas[1],
         **options,

@@ -1,8 +1,8 @@
 """The forward pass of stacked perceptrons as one Triton kernel.
 
-One launch runs a list of *jobs*: networks of the same hidden widths, each with its own inputs and parameters. A program runs
-a tile of rows of one network through all layers and reads the weights through the cache. Between layers the tile is written
-to memory, where the backward pass needs it anyway.
+One launch runs a list of *jobs*: networks with the same hidden layers, each with its own inputs and parameters. A program
+runs a tile of rows of one network through all layers and reads the weights through the cache. Between layers the tile is
+written to memory, where the backward pass needs it anyway.
 
 Products are in full float32 ("ieee"), TF32 ("tf32") or bfloat16 ("bf16", factors rounded, sums in float32). Each element of
 a result is summed by one program in a fixed order, so that a launch repeats bit for bit.
@@ -11,7 +11,8 @@ a result is summed by one program in a fixed order, so that a launch repeats bit
 import triton
 import triton.language as tl
 
-from rl_training.models.mlp.triton.jobs import pick, pick_pointer, product, which
+from rl_training.models.mlp.triton.hidden_layer import activated, normalised, slope_argument
+from rl_training.models.mlp.triton.jobs import parameter, pick, pick_pointer, product, which
 
 
 @triton.jit
@@ -102,11 +103,52 @@ def _first_layer(
 
 
 @triton.jit
-def _activate(total, bias, kept, line, live, WIDTH: tl.constexpr):
-    """Add the bias, apply ReLU, and store the result in `kept`."""
+def _activate(
+    total,
+    own,
+    job,
+    critic,
+    kept,
+    statistics,
+    plane,
+    line,
+    written,
+    trained,
+    PLACES: tl.constexpr,
+    JOBS: tl.constexpr,
+    LAYER: tl.constexpr,
+    WIDTH: tl.constexpr,
+    NORM: tl.constexpr,
+    ACTIVATION: tl.constexpr,
+    KEPT: tl.constexpr,
+):
+    """Add the bias, apply activation and LayerNorm, and store the rows `written` of the result in `kept`.
+
+    Rows that are `trained` also store what gives their slopes; `plane` is the number of all rows of the job.
+    """
+    COUNT: tl.constexpr = 2 if NORM == "none" else 4
     unit = tl.arange(0, WIDTH)
-    hidden = tl.maximum(total + tl.load(bias + unit)[None, :], 0.0)
-    tl.store(kept + line[:, None] * WIDTH + unit[None, :], hidden, mask=live[:, None])
+    place = line[:, None] * WIDTH + unit[None, :]
+    values = total + tl.load(parameter(own, job, critic, PLACES, COUNT * LAYER + 1, JOBS) + unit)[None, :]
+    if NORM == "none":
+        hidden = activated(values, ACTIVATION)
+        if KEPT == 2:
+            tl.store(kept + plane * WIDTH + place, slope_argument(values, hidden, ACTIVATION), mask=trained[:, None])
+    else:
+        scale = tl.load(parameter(own, job, critic, PLACES, COUNT * LAYER + 2, JOBS) + unit)[None, :]
+        offset = tl.load(parameter(own, job, critic, PLACES, COUNT * LAYER + 3, JOBS) + unit)[None, :]
+        if NORM == "before":
+            norm, _, rstd = normalised(values, WIDTH)
+            tl.store(kept + plane * WIDTH + place, norm, mask=trained[:, None])
+            hidden = activated(norm * scale + offset, ACTIVATION)
+        else:
+            active = activated(values, ACTIVATION)
+            norm, mean, rstd = normalised(active, WIDTH)
+            tl.store(kept + plane * WIDTH + place, slope_argument(values, active, ACTIVATION), mask=trained[:, None])
+            tl.store(statistics + plane + line, mean, mask=trained)
+            hidden = norm * scale + offset
+        tl.store(statistics + line, rstd, mask=trained)
+    tl.store(kept + place, hidden, mask=written[:, None])
     return hidden
 
 
@@ -156,16 +198,21 @@ def forward_kernel(
     WIDTHS: tl.constexpr,
     JOBS: tl.constexpr,
     LAYERS: tl.constexpr,
+    NORM: tl.constexpr,
+    ACTIVATION: tl.constexpr,
+    KEPT: tl.constexpr,
+    STATISTICS: tl.constexpr,
     ROWS: tl.constexpr,
     PAIR: tl.constexpr,
     STEP: tl.constexpr,
     OUT: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """Write the outputs of every job, and its hidden activations to `saved`, layer after layer, each (stack, rows, width).
+    """Write the outputs of every job, and what its hidden layers save to `saved`; see `MLPLayout.saved_views`.
 
     A program has ROWS rows, or with PAIR twice as many.
     """
+    COUNT: tl.constexpr = 2 if NORM == "none" else 4
     job = which(META, JOBS)
     inside = tl.program_id(0) - pick(job, META, 0, JOBS)
     stacks, ensemble, rows = pick(job, META, 1, JOBS), pick(job, META, 2, JOBS), pick(job, META, 3, JOBS)
@@ -174,42 +221,67 @@ def forward_kernel(
     stack, tile = inside // tiles, inside % tiles
     member, critic = stack // ensemble, stack % ensemble
     own = pick_pointer(job, columns, JOBS) + member.to(tl.int64) * pick(job, META, 11, JOBS)
-    kept = pick_pointer(job, saved, JOBS)
+    kept, plane = pick_pointer(job, saved, JOBS), stacks.to(tl.int64) * rows
+    statistics = kept
+    for layer in tl.static_range(0, LAYERS):
+        statistics += plane * KEPT * WIDTHS[layer]
     row = tile * TILE + tl.arange(0, ROWS)
     live, below_live = row < rows, row + ROWS < rows
     line = stack.to(tl.int64) * rows + row
+    trained = pick(job, META, 14, JOBS) > 0
 
-    weight = own + pick(job, PLACES, 0, JOBS) + critic * pick(job, PLACES, 1, JOBS)
-    bias = own + pick(job, PLACES, 2, JOBS) + critic * pick(job, PLACES, 3, JOBS)
+    weight = parameter(own, job, critic, PLACES, 0, JOBS)
     total = _first_layer(*(job, firsts, seconds, weight, member, row, live), *(META, JOBS, WIDTHS[0], ROWS, STEP, PRECISION))
-    hidden = _activate(total, bias, kept, line, live, WIDTHS[0])
+    hidden = _activate(
+        *(total, own, job, critic, kept, statistics, plane, line, live, live & trained),
+        *(PLACES, JOBS, 0, WIDTHS[0], NORM, ACTIVATION, KEPT),
+    )
     other = hidden
     if PAIR:
         total = _first_layer(
             *(job, firsts, seconds, weight, member, row + ROWS, below_live), *(META, JOBS, WIDTHS[0], ROWS, STEP, PRECISION)
         )
-        other = _activate(total, bias, kept, line + ROWS, below_live, WIDTHS[0])
+        other = _activate(
+            *(total, own, job, critic, kept, statistics, plane, line + ROWS, below_live, below_live & trained),
+            *(PLACES, JOBS, 0, WIDTHS[0], NORM, ACTIVATION, KEPT),
+        )
 
     for layer in tl.static_range(1, LAYERS):
-        weight = own + pick(job, PLACES, 4 * layer, JOBS) + critic * pick(job, PLACES, 4 * layer + 1, JOBS)
-        bias = own + pick(job, PLACES, 4 * layer + 2, JOBS) + critic * pick(job, PLACES, 4 * layer + 3, JOBS)
-        keeps = (layer < LAYERS - 1) | (ROWS > 32) | (pick(job, META, 14, JOBS) > 0)
+        keeps = (layer < LAYERS - 1) | (ROWS > 32) | trained  # a small last tile is multiplied from registers
+        weight = parameter(own, job, critic, PLACES, COUNT * layer, JOBS)
         tl.debug_barrier()  # other threads of this program wrote what is read next
         below = kept
-        kept += stacks.to(tl.int64) * rows * WIDTHS[layer - 1]
+        kept += plane * KEPT * WIDTHS[layer - 1]
+        statistics += plane * STATISTICS
         if PAIR:
             total, total_other = _pair_times_weight(
                 *(below, weight, line, rows - tile * TILE), *(WIDTHS[layer - 1], WIDTHS[layer], ROWS, STEP, PRECISION)
             )
-            other = _activate(total_other, bias, kept, line + ROWS, below_live & keeps, WIDTHS[layer])
+            other = _activate(
+                *(
+                    total_other,
+                    own,
+                    job,
+                    critic,
+                    kept,
+                    statistics,
+                    plane,
+                    line + ROWS,
+                    below_live & keeps,
+                    below_live & trained,
+                ),
+                *(PLACES, JOBS, layer, WIDTHS[layer], NORM, ACTIVATION, KEPT),
+            )
         else:
             total = _times_weight(below, weight, line, live, WIDTHS[layer - 1], WIDTHS[layer], ROWS, STEP, PRECISION)
-        hidden = _activate(total, bias, kept, line, live & keeps, WIDTHS[layer])
+        hidden = _activate(
+            *(total, own, job, critic, kept, statistics, plane, line, live & keeps, live & trained),
+            *(PLACES, JOBS, layer, WIDTHS[layer], NORM, ACTIVATION, KEPT),
+        )
 
-    out_width = pick(job, META, 12, JOBS)
-    weight = own + pick(job, PLACES, 4 * LAYERS, JOBS) + critic * pick(job, PLACES, 4 * LAYERS + 1, JOBS)
-    bias = own + pick(job, PLACES, 4 * LAYERS + 2, JOBS) + critic * pick(job, PLACES, 4 * LAYERS + 3, JOBS)
-    result = pick_pointer(job, outputs, JOBS)
+    out_width, result = pick(job, META, 12, JOBS), pick_pointer(job, outputs, JOBS)
+    weight = parameter(own, job, critic, PLACES, COUNT * LAYERS, JOBS)
+    bias = parameter(own, job, critic, PLACES, COUNT * LAYERS + 1, JOBS)
     _last_layer(
         *(hidden, kept, weight, bias, result, line, live, out_width), *(WIDTHS[LAYERS - 1], OUT, ROWS, STEP, PRECISION)
     )

@@ -1,0 +1,209 @@
+"""The backward pass of stacked perceptrons to their hidden layers and inputs as one Triton kernel.
+
+As in the forward kernel: a list of jobs per launch, a tile per program, the same precisions, sums in a fixed order.
+"""
+
+import triton
+import triton.language as tl
+
+from rl_training.models.mlp.layout import ROWS_PER_SUM as _ROWS_PER_SUM
+from rl_training.models.mlp.triton.hidden_layer import activated, activation_of, deactivated, denormalised, slope_argument
+from rl_training.models.mlp.triton.jobs import parameter, pick, pick_pointer, product, which
+
+ROWS_PER_SUM = tl.constexpr(_ROWS_PER_SUM)
+
+
+@triton.jit
+def _times_transposed(
+    above,
+    weight,
+    line,
+    live,
+    FAN_IN: tl.constexpr,
+    FAN_OUT: tl.constexpr,
+    ROWS: tl.constexpr,
+    STEP: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    """Return the rows `line` of `above` (rows, out) times the transpose of a weight (in, out)."""
+    unit = tl.arange(0, FAN_IN)
+    total = tl.zeros((ROWS, FAN_IN), dtype=tl.float32)
+    for start in range(0, FAN_OUT, STEP):
+        feature = start + tl.arange(0, STEP)
+        g = tl.load(above + line[:, None] * FAN_OUT + feature[None, :], mask=live[:, None], other=0.0)
+        w = tl.load(weight + unit[None, :] * FAN_OUT + feature[:, None])
+        total = product(g, w, total, PRECISION)
+    return total
+
+
+@triton.jit
+def _deactivate(
+    total,
+    own,
+    job,
+    critic,
+    kept,
+    statistics,
+    result,
+    sums,
+    plane,
+    line,
+    live,
+    first_sum,
+    sums_left,
+    sum_plane,
+    PLACES: tl.constexpr,
+    JOBS: tl.constexpr,
+    LAYER: tl.constexpr,
+    WIDTH: tl.constexpr,
+    NORM: tl.constexpr,
+    ACTIVATION: tl.constexpr,
+    KEPT: tl.constexpr,
+    ROWS: tl.constexpr,
+):
+    """Write the gradient at a hidden layer's product, given the gradient at its result in `total`.
+
+    With LayerNorm, also write the sums that make the gradients of scale and offset, from number `first_sum` on.
+    """
+    unit = tl.arange(0, WIDTH)
+    place = line[:, None] * WIDTH + unit[None, :]
+    second = tl.load(kept + (KEPT - 1) * plane * WIDTH + place, mask=live[:, None], other=0.0).to(tl.float32)
+    if NORM == "none":
+        gradient = deactivated(total, second, ACTIVATION)
+    else:
+        scale = tl.load(parameter(own, job, critic, PLACES, 4 * LAYER + 2, JOBS) + unit)[None, :]
+        rstd = tl.load(statistics + line, mask=live, other=0.0).to(tl.float32)
+        if NORM == "before":
+            values = second * scale + tl.load(parameter(own, job, critic, PLACES, 4 * LAYER + 3, JOBS) + unit)[None, :]
+            argument = slope_argument(values, activated(values, ACTIVATION), ACTIVATION)
+            total = deactivated(total, argument, ACTIVATION)
+            norm = second
+        else:
+            mean = tl.load(statistics + plane + line, mask=live, other=0.0).to(tl.float32)
+            norm = (activation_of(second, ACTIVATION) - mean[:, None]) * rstd[:, None]
+        _store_sums(total * norm, sums, first_sum, sums_left, WIDTH, ROWS)
+        _store_sums(total, sums + sum_plane * WIDTH, first_sum, sums_left, WIDTH, ROWS)
+        gradient = denormalised(total * scale, norm, rstd, WIDTH)
+        if NORM == "after":
+            gradient = deactivated(gradient, second, ACTIVATION)
+    tl.store(result + place, gradient, mask=live[:, None])
+
+
+@triton.jit
+def _store_sums(values, sums, first, left, WIDTH: tl.constexpr, ROWS: tl.constexpr):
+    """Store the sums of every ROWS_PER_SUM rows from number `first` on, of which `left` exist."""
+    number = tl.arange(0, ROWS // ROWS_PER_SUM)
+    found = tl.sum(tl.reshape(values, (ROWS // ROWS_PER_SUM, ROWS_PER_SUM, WIDTH)), 1)
+    place = (first + number)[:, None] * WIDTH + tl.arange(0, WIDTH)[None, :]
+    tl.store(sums + place, found, mask=(number < left)[:, None])
+
+
+@triton.jit
+def _input_gradients(
+    hidden,
+    weight,
+    result,
+    line,
+    live,
+    wanted,
+    WIDTH: tl.constexpr,
+    IN: tl.constexpr,
+    ROWS: tl.constexpr,
+    STEP: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    """Write the gradients at the first `wanted` inputs of a weight (in, out)."""
+    column = tl.arange(0, IN)
+    total = tl.zeros((ROWS, IN), dtype=tl.float32)
+    for start in range(0, WIDTH, STEP):
+        feature = start + tl.arange(0, STEP)
+        g = tl.load(hidden + line[:, None] * WIDTH + feature[None, :], mask=live[:, None], other=0.0)
+        address = weight + column[None, :] * WIDTH + feature[:, None]
+        w = tl.load(address, mask=(column < wanted)[None, :], other=0.0)
+        total = product(g, w, total, PRECISION)
+    address = result + line[:, None] * wanted + column[None, :]
+    tl.store(address, total, mask=live[:, None] & (column < wanted)[None, :])
+
+
+@triton.jit
+def hidden_gradients_kernel(
+    columns,
+    gradients,
+    saved,
+    hidden_gradients,
+    inputs,
+    META: tl.constexpr,
+    PLACES: tl.constexpr,
+    WIDTHS: tl.constexpr,
+    JOBS: tl.constexpr,
+    LAYERS: tl.constexpr,
+    NORM: tl.constexpr,
+    ACTIVATION: tl.constexpr,
+    KEPT: tl.constexpr,
+    STATISTICS: tl.constexpr,
+    ROWS: tl.constexpr,
+    STEP: tl.constexpr,
+    OUT: tl.constexpr,
+    IN: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    """Write the gradients at every hidden layer, as in `MLPLayout.gradient_views`, and at the wanted inputs."""
+    COUNT: tl.constexpr = 2 if NORM == "none" else 4
+    job = which(META, JOBS)
+    inside = tl.program_id(0) - pick(job, META, 0, JOBS)
+    stacks, ensemble, rows = pick(job, META, 1, JOBS), pick(job, META, 2, JOBS), pick(job, META, 3, JOBS)
+    tiles = (rows + ROWS - 1) // ROWS
+    stack, tile = inside // tiles, inside % tiles
+    member, critic = stack // ensemble, stack % ensemble
+    row = tile * ROWS + tl.arange(0, ROWS)
+    live = row < rows
+    line = stack.to(tl.int64) * rows + row
+    own = pick_pointer(job, columns, JOBS) + member.to(tl.int64) * pick(job, META, 11, JOBS)
+    kept, hidden = pick_pointer(job, saved, JOBS), pick_pointer(job, hidden_gradients, JOBS)
+    plane, blocks = stacks.to(tl.int64) * rows, tl.cdiv(rows, ROWS_PER_SUM)
+    sum_plane, first_sum = stacks.to(tl.int64) * blocks, stack.to(tl.int64) * blocks + tile * (ROWS // ROWS_PER_SUM)
+    sums_left = blocks - tile * (ROWS // ROWS_PER_SUM)
+    HIGHEST: tl.constexpr = WIDTHS[LAYERS - 1]
+    for layer in tl.static_range(0, LAYERS - 1):
+        kept += plane * KEPT * WIDTHS[layer]
+        hidden += plane * WIDTHS[layer]
+    statistics = kept + plane * (KEPT * HIGHEST + STATISTICS * (LAYERS - 1))
+    sums = hidden + plane * HIGHEST
+    for layer in tl.static_range(0, LAYERS - 1):
+        sums += 2 * sum_plane * WIDTHS[layer]
+
+    out_width = pick(job, META, 12, JOBS)
+    out, unit = tl.arange(0, OUT), tl.arange(0, HIGHEST)
+    shown = out < out_width
+    weight = parameter(own, job, critic, PLACES, COUNT * LAYERS, JOBS)
+    gradient = pick_pointer(job, gradients, JOBS) + line[:, None] * out_width + out[None, :]
+    g = tl.load(gradient, mask=live[:, None] & shown[None, :], other=0.0)
+    w = tl.load(weight + unit[None, :] * out_width + out[:, None], mask=shown[:, None], other=0.0)
+    total = product(g, w, tl.zeros((ROWS, HIGHEST), dtype=tl.float32), PRECISION)
+    _deactivate(
+        *(total, own, job, critic, kept, statistics, hidden, sums, plane, line, live, first_sum, sums_left, sum_plane),
+        *(PLACES, JOBS, LAYERS - 1, HIGHEST, NORM, ACTIVATION, KEPT, ROWS),
+    )
+
+    for layer in tl.static_range(LAYERS - 2, -1, -1):
+        above = hidden
+        kept -= plane * KEPT * WIDTHS[layer]
+        hidden -= plane * WIDTHS[layer]
+        statistics -= plane * STATISTICS
+        sums -= 2 * sum_plane * WIDTHS[layer]
+        weight = parameter(own, job, critic, PLACES, COUNT * (layer + 1), JOBS)
+        tl.debug_barrier()  # other threads of this program wrote what is read next
+        total = _times_transposed(above, weight, line, live, WIDTHS[layer], WIDTHS[layer + 1], ROWS, STEP, PRECISION)
+        _deactivate(
+            *(total, own, job, critic, kept, statistics, hidden, sums, plane, line, live, first_sum, sums_left, sum_plane),
+            *(PLACES, JOBS, layer, WIDTHS[layer], NORM, ACTIVATION, KEPT, ROWS),
+        )
+
+    wanted = pick(job, META, 14, JOBS)  # number of inputs; field 13 is the first
+    if wanted > 0:
+        tl.debug_barrier()
+        weight = parameter(own, job, critic, PLACES, 0, JOBS) + pick(job, META, 13, JOBS) * WIDTHS[0]
+        _input_gradients(
+            *(hidden, weight, pick_pointer(job, inputs, JOBS), line, live, wanted),
+            *(WIDTHS[0], IN, ROWS, STEP, PRECISION),
+        )

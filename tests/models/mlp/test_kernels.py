@@ -1,0 +1,150 @@
+"""The kernels of stacked perceptrons against torch's products: on a CUDA device, or with TRITON_INTERPRET=1 on the CPU."""
+
+import os
+
+import pytest
+import torch
+
+from rl_training.models.adam import GroupedAdam, GroupOptions, adam_factors
+from rl_training.models.mlp.network import StackedMLP
+from rl_training.models.mlp.operators import triton_available
+from rl_training.models.parameters import ParameterBank
+from tests.models.mlp import operators_on_the_cpu as on_the_cpu
+
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+pytestmark = pytest.mark.skipif(
+    not triton_available() or not (INTERPRETED or torch.cuda.is_available()), reason="needs a CUDA device"
+)
+
+DEVICE = torch.device("cpu" if INTERPRETED else "cuda")
+VALUES = {"float32": 1e-5, "tf32": 1e-2, "bf16": 5e-2}
+GRADIENTS = {"float32": 2e-3, "tf32": 0.1, "bf16": 0.3}  # a rounded product may fall on the other side of a ReLU
+PRECISIONS = ["float32"] if INTERPRETED else list(VALUES)  # the interpreter rounds nothing to TF32, and reads bfloat16 wrong
+ROWS = 40 if INTERPRETED else 100
+HIDDEN = [(32,), (16, 32)] if INTERPRETED else [(64,), (256, 256), (32, 128, 64)]
+MEMBERS = [2] if INTERPRETED else [1, 40]
+TILES = {
+    "pairs": {"forward": {"ROWS": 16, "PAIR": 1}, "hidden": {"ROWS": 32}, "parameters": {"HIDDEN": False}},
+    "large": {"forward": {"ROWS": 64}, "hidden": {"ROWS": 64}, "parameters": {"HIDDEN": True, "PART": 64}},
+}
+KINDS = [
+    *(("none", activation) for activation in ("relu", "gelu", "tanh", "silu")),
+    *(("before", activation) for activation in ("relu", "gelu")),
+    *(("after", activation) for activation in ("relu", "tanh", "silu")),
+]
+
+
+def networks(hidden, members, norm="none", activation="relu"):
+    """An ensemble on inputs in two parts, the first of them repeated, and a lone network on one part."""
+    draw = torch.Generator().manual_seed(0)
+    options = {"norm": norm, "activation": activation}
+    nets = [StackedMLP("q", "q", 8, hidden, 1, 3, **options), StackedMLP("p", "p", 5, hidden, 6, **options)]
+    columns = [torch.randn(members, net.layout.size, generator=draw) * 0.1 for net in nets]
+    wide = torch.randn(members, ROWS, 16, generator=draw)
+    firsts = [wide[:, : ROWS // 2, 2:7], wide[:, : ROWS // 3, 7:12]]
+    return [net.layout for net in nets], columns, firsts, [wide[..., 13:16], firsts[1]], [3, 0]
+
+
+def expected_passes(layouts, columns, firsts, seconds, widths):
+    encoded = [number for layout in layouts for number in layout.encode()]
+    forward = on_the_cpu.forward(columns, firsts, seconds, widths, [1, 1], encoded, "float32")
+    outputs, saved = forward[::2], forward[1::2]
+    gradients = [output * 0.5 + 0.1 for output in outputs]
+    hidden = on_the_cpu.hidden_gradients(columns, gradients, saved, [5, 3, 0, 0], encoded, "float32")
+    rest = (gradients, saved, hidden[::2], encoded, "float32")
+    return results(layouts, outputs, saved, hidden, on_the_cpu.parameter_gradients(firsts, seconds, widths, *rest))
+
+
+def kernel_passes(layouts, columns, firsts, seconds, widths, precision, tiles=None):
+    from rl_training.models.mlp.triton import launch
+
+    own = tiles or {}
+    forward = launch.forward(columns, firsts, seconds, widths, [1, 1], layouts, precision, **own.get("forward", {}))
+    outputs, saved = forward[::2], forward[1::2]
+    gradients = [output * 0.5 + 0.1 for output in outputs]
+    hidden = launch.hidden_gradients(columns, gradients, saved, [5, 3, 0, 0], layouts, precision, **own.get("hidden", {}))
+    rest = (gradients, saved, hidden[::2], layouts, precision)
+    found = launch.parameter_gradients(firsts, seconds, widths, *rest, **own.get("parameters", {}))
+    return results(layouts, outputs, saved, hidden, found)
+
+
+def results(layouts, outputs, saved, hidden, found):
+    """Everything that both ways must have in common, by name."""
+    named = {}
+    for job, (layout, output) in enumerate(zip(layouts, outputs, strict=True)):
+        shape = (output.shape[0] * output.shape[1], output.shape[2])
+        named |= {f"outputs {job}": output, f"inputs {job}": hidden[2 * job + 1]}
+        for layer, views in enumerate(layout.saved_views(saved[job], *shape)):
+            named |= {f"saved {job} {layer} {number}": view for number, view in enumerate(views)}
+        for layer, (gradient, *sums) in enumerate(layout.gradient_views(hidden[2 * job], *shape)):
+            named[f"hidden {job} {layer}"] = gradient
+            named |= {f"sums {job} {layer} {number}": view.float().sum(1) for number, view in enumerate(sums)}
+        for number, view in enumerate(layout.destinations(found[job])):
+            named[f"gradient {job} {number}"] = view
+        assert layout.gaps
+        assert all(not found[job][:, start:stop].any() for start, stop in layout.gaps)
+    return named
+
+
+def check(expected, got, precision):
+    assert expected.keys() == got.keys()
+    for name, plain in expected.items():
+        tolerance = (VALUES if name.startswith(("outputs", "saved")) else GRADIENTS)[precision]
+        assert (got[name].cpu().float() - plain).norm() <= tolerance * plain.norm(), name
+
+
+def moved(tensors):
+    return [[tensor.to(DEVICE) for tensor in some] for some in tensors]
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("members", MEMBERS)
+@pytest.mark.parametrize("hidden", HIDDEN, ids=str)
+@pytest.mark.parametrize("norm", ["none", "before", "after"])
+def test_the_kernels_give_what_torch_s_products_give(norm, hidden, members, precision):
+    layouts, columns, firsts, seconds, widths = networks(hidden, members, norm)
+    there = moved((columns, firsts, seconds))
+    got = kernel_passes(layouts, *there, widths, precision)
+    again = kernel_passes(layouts, *there, widths, precision)
+    assert all(torch.equal(value, again[name]) for name, value in got.items())
+    check(expected_passes(layouts, columns, firsts, seconds, widths), got, precision)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize(("norm", "activation"), KINDS)
+def test_every_activation_has_a_kernel(norm, activation, precision):
+    layouts, columns, firsts, seconds, widths = networks((32, 16), 1, norm, activation)
+    got = kernel_passes(layouts, *moved((columns, firsts, seconds)), widths, precision)
+    check(expected_passes(layouts, columns, firsts, seconds, widths), got, precision)
+
+
+@pytest.mark.parametrize("tiles", TILES)
+@pytest.mark.parametrize("norm", ["none", "before", "after"])
+def test_results_do_not_depend_on_the_tiles(norm, tiles):
+    layouts, columns, firsts, seconds, widths = networks((32, 16), 1, norm)
+    there = moved((columns, firsts, seconds))
+    got = kernel_passes(layouts, *there, widths, "float32", TILES[tiles])
+    check(expected_passes(layouts, columns, firsts, seconds, widths), got, "float32")
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.3])
+def test_the_adam_kernel_steps_as_the_formula_does(decay):
+    """With a schedule and decaying weights, on a network that is trained among two."""
+    nets = [StackedMLP(name, name, 3, (16, 16), 1, 2, norm="before") for name in ("critic", "actor")]
+    options = {"critic": GroupOptions(0.1, weight_decay=decay), "actor": GroupOptions(0.01, weight_decay=decay)}
+    optimizers = []
+    for device in (torch.device("cpu"), DEVICE):
+        bank = ParameterBank([net.parameters for net in nets], 2, device)
+        bank.initialize([0, 7])
+        optimizers.append(GroupedAdam(bank, options))
+    plain, ours = optimizers
+    rates = torch.tensor([[0.5, 1.0]], dtype=torch.float64)
+    for step in range(3):
+        slopes = torch.randn(2, nets[0].layout.size, generator=torch.Generator().manual_seed(step))
+        plain.step({"critic": slopes}, ("critic",), {"critic": 0.5})
+        counts = torch.full((2, 2), float(step), device=DEVICE)
+        one = torch.ones(1, 2, dtype=torch.float64, device=DEVICE)
+        factors = adam_factors(counts, one, ours.learning_rates, rates.to(DEVICE), ours.weight_decays)
+        ours.kernel_step({"critic": slopes.to(DEVICE)}, factors[0], None, torch.ones(2, device=DEVICE))
+    assert torch.allclose(ours.bank.flat.cpu(), plain.bank.flat, rtol=1e-5, atol=1e-6)
+    assert torch.allclose(ours.second.cpu(), plain.second, rtol=1e-5, atol=1e-7)
