@@ -80,7 +80,7 @@ _ROWS = (
     AlgorithmSpec("td3_bc", "TD3BC", "TD3+BC", "TD3 with a cloning term in the policy's loss", "td3:MLPTD3Model"),
     AlgorithmSpec(
         *("rebrac", "ReBRAC", "Revisited behaviour-regularized actor-critic"),
-        *("TD3 with cloning terms in policy and target", "td3:MLPTD3Model"),
+        *("TD3, cloning in policy and target", "td3:MLPTD3Model"),
         needs=("next_actions",),
     ),
     AlgorithmSpec("cql", "CQL", "Conservative Q-learning", "SAC with values pushed down off the data", "sac:MLPSACModel"),

@@ -27,6 +27,8 @@ VALUES = {
     "max_grad_norm": (0.01, 0.1),
     "expectile": (0.6, 0.9),
     "beta": (0.5, 5.0),
+    "awac_lambda": (0.2, 2.0),
+    "eta": (0.5, 5.0),
     "max_advantage_weight": (0.7, 1.1),
     "loss_temperature": (0.5, 2.0),
     "max_value_diff_exp": (0.1, 0.7),

@@ -87,6 +87,20 @@ def test_weights_decay_as_in_adamw_and_nothing_else_does(decay, way):
         assert torch.allclose(bank.views(bank.flat)[name][member], value, rtol=1e-5, atol=1e-6), name
 
 
+def test_changed_options_apply_from_the_next_step_on():
+    bank, adam = make()
+    assert adam.weight_decays.tolist() == [[0.0, 0.0]] * 2
+    before = bank.flat.clone()
+    adam.change_options({**adam.options, "a": GroupOptions(0.1, weight_decay=2.0)})
+    assert adam.weight_decays.tolist() == [[2.0, 0.0]] * 2
+    still = {name: torch.zeros(2, bank.segments[0].size) for name in ("a", "b")}
+    adam.step(still, ("a", "b"), {"a": 0.5, "b": 1.0})
+    size = 6  # without padding
+    for name, share in (("a", 0.9), ("b", 1.0)):  # 1 - 0.5 * 0.1 * 2
+        start = bank.offsets[name]
+        assert torch.allclose(bank.flat[:, start : start + size], share * before[:, start : start + size])
+
+
 def test_group_that_is_not_due_is_untouched():
     bank, adam = make()
     adam.step(slopes(bank, 0), ("a", "b"), {"a": 1.0, "b": 1.0})

@@ -2,13 +2,11 @@
 
 import pytest
 
+from rl_training.registry import REGISTRY
 from tests.references.harness import HOME, Reference, run
 
 TOLERANCE = 1e-6
-PENDING = {
-    *("awac-corl", "edac-corl", "edac-official", "sac_n-corl", "sac_n-official"),
-}
-FILES = sorted(path for path in HOME.glob("*.npz") if path.stem not in PENDING)
+FILES = sorted(HOME.glob("*.npz"))
 
 
 def differences(reference, outcome):
@@ -38,6 +36,15 @@ def test_ten_updates_agree(reference):
     found = differences(reference, run(reference))
     apart = {name: value for name, value in found.items() if not value <= TOLERANCE}
     assert not apart, f"the largest difference is {max(apart.values()):.3g}, in {apart}"
+
+
+def test_every_algorithm_has_a_reference():
+    assert {Reference(path).meta["algorithm"] for path in FILES} == set(REGISTRY)
+
+
+def test_the_readme_names_every_source(reference):
+    readme = (HOME / "README.md").read_text()
+    assert f"{reference.meta['repository']} {reference.meta['commit'][:7]}" in readme
 
 
 def test_every_recorded_knob_matters(reference):

@@ -65,6 +65,22 @@ def test_refusals(algo, kwargs, words):
     assert words in str(caught.value)
 
 
+def test_a_finetune_on_fresh_data_alone_needs_a_head_start(tmp_path):
+    """And keeps its steps: rows of the data have them already."""
+    fresh = {"env_steps": 60, "replay": "fresh"}
+    with pytest.raises(ConfigError, match="`n_step` = 5 leaves nothing to learn from at the first update"):
+        make_config(run_values("iql", algo_kwargs={"n_step": 5}, finetune={**fresh, "learning_starts": 4}))
+    with pytest.raises(ConfigError, match="`algo_kwargs.n_step` cannot change online: the data is processed with it"):
+        make_config(run_values("iql", finetune={**fresh, "algo_kwargs": {"n_step": 5}}))
+    with pytest.raises(ConfigError, match="`algo_kwargs.gamma` cannot change online: the data is processed with it"):
+        make_config(
+            run_values(
+                "iql", algo_kwargs={"n_step": 5}, finetune={**fresh, "learning_starts": 5, "algo_kwargs": {"gamma": 0.9}}
+            )
+        )
+    assert tiny_run(tmp_path, "iql", algo_kwargs={"n_step": 5}, finetune={**fresh, "learning_starts": 5}).env_step == 60
+
+
 def test_prior_data_needs_no_head_start():
     """Until enough steps are taken, batches are prior data alone."""
     make_config(run_values("rlpd", algo_kwargs={"n_step": 10, "learning_starts": 0}))

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+import flax
 import numpy as np
 import tensorflow_probability.substrates.jax  # noqa: F401  # the project finds it loaded
 
@@ -25,7 +26,16 @@ class Space:
         return np.zeros(self.shape)
 
 
-def _record(source: Source, variant: str, knobs: dict[str, Any], alignment: dict[str, Any], **settings: Any) -> Recording:
+def _record(
+    source: Source,
+    variant: str,
+    knobs: dict[str, Any],
+    alignment: dict[str, Any],
+    *,
+    layer_norm: bool = True,
+    **settings: Any,
+) -> Recording:
+    flax.config.update("flax_return_frozendict", True)  # as older versions do, which the mask of weight decay expects
     code = source.module(FILE, UNUSED)
     shared = {
         "actor_learning_rate": 1e-3,
@@ -35,7 +45,7 @@ def _record(source: Source, variant: str, knobs: dict[str, Any], alignment: dict
         "subset_size": SUBSET,
         **knobs,
     }
-    networks = {"hidden_sizes": [WIDTH, WIDTH], "num_critics": CRITICS, "critic_layer_norm": True}
+    networks = {"hidden_sizes": [WIDTH, WIDTH], "num_critics": CRITICS, "critic_layer_norm": layer_norm}
     order = {"order": [["critic"], ["actor", "temperature"]], "layer_norm_epsilon": 1e-6, "round": ROUND}
     notes = f"Rounds of {ROUND} updates; policy and temperature are updated after the last one of a round."
     recording = Recording("rlpd", variant, source, FILE, shared, networks, order | alignment, notes)
@@ -50,7 +60,7 @@ def _record(source: Source, variant: str, knobs: dict[str, Any], alignment: dict
         hidden_dims=(WIDTH, WIDTH),
         num_qs=CRITICS,
         num_min_qs=SUBSET,
-        critic_layer_norm=True,
+        critic_layer_norm=layer_norm,
         **settings,
     )
     states = {name: _redrawn(recording, getattr(agent, name)) for name in ("actor", "critic", "target_critic")}
@@ -110,5 +120,12 @@ def rlpd_fixed(source: Source) -> Recording:
     return _record(source, "official_fixed", knobs, alignment, temp_lr=0.0, init_temperature=0.2, backup_entropy=False)
 
 
+def rlpd_decay(source: Source) -> Recording:
+    """Record RLPD with weight decay, which in this code includes the scales of LayerNorm and in ours does not; so without."""
+    knobs = {"alpha": 0.2, "critic_weight_decay": 0.5}
+    settings: dict[str, Any] = {"temp_lr": 0.0, "init_temperature": 0.2, "critic_weight_decay": 0.5, "layer_norm": False}
+    return _record(source, "official_decay", knobs, {"scale": {"critic": 1.0 / CRITICS}}, **settings)
+
+
 if __name__ == "__main__":
-    main("ikostrikov/rlpd", [rlpd, rlpd_fixed], VERSIONS)
+    main("ikostrikov/rlpd", [rlpd, rlpd_fixed, rlpd_decay], VERSIONS)

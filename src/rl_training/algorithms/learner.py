@@ -101,7 +101,7 @@ class Learner(ABC, Generic[ModelT, KnobsT]):
         self.moving = dict(moving or {})
         self.knobs = self.knobs.model_copy(update={**values, **self.moving})
         vars(self).pop("tau", None)  # is derived again
-        self.optimizer.options = {name: self._options(name) for name in self.optimizer.options}
+        self.optimizer.change_options({name: self._options(name) for name in self.optimizer.options})
 
     @contextmanager
     def on_columns(self, columns: Sequence[Tensor]) -> Iterator[None]:

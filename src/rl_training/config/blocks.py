@@ -3,13 +3,12 @@
 import os
 import re
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
 from rl_training.config.base import FlagOrAuto, Seed, StrictModel
 from rl_training.config.columns import ColumnMap
-from rl_training.config.shared_knobs import LearnerKnobs
 
 VALIDATION_ROWS = 25_600  # held-out rows scored per evaluation
 
@@ -210,7 +209,6 @@ def dataset_parts(value: Any) -> Any:
     return [{"path": one} if _is_path(one) else one for one in value]
 
 
-PartT = TypeVar("PartT", bound=StrictModel)
 EVEN_VARIANCE = 1.0 / 3.0  # of actions that are uniform over [-1, 1]
 
 
@@ -237,17 +235,6 @@ class AlgorithmKwargs(StrictModel):
     def reward_transform(self) -> RewardConfig:
         """How rewards are transformed; an algorithm that learns without rewards leaves them unchanged."""
         return RewardConfig(normalize=False)
-
-
-def part_of(kwargs: type[AlgorithmKwargs], kind: type[PartT]) -> type[PartT]:
-    """Return the settings of one kind among all of an algorithm's: those of its learner, or those of its networks."""
-    return next(base for base in kwargs.__mro__ if issubclass(base, kind) and not issubclass(base, AlgorithmKwargs))
-
-
-def learner_knobs(kwargs: AlgorithmKwargs) -> LearnerKnobs:
-    """Return the learner's part of checked settings; an `auto` that waits for data stays."""
-    part = part_of(type(kwargs), LearnerKnobs)
-    return part.model_construct(**{name: getattr(kwargs, name) for name in part.model_fields})
 
 
 class RewardKwargs(AlgorithmKwargs):

@@ -6,7 +6,8 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BeforeValidator, Field
 
-from rl_training.config.blocks import EVEN_VARIANCE, AlgorithmKwargs, CollectionConfig, learner_knobs, part_of
+from rl_training.config.blocks import EVEN_VARIANCE, AlgorithmKwargs, CollectionConfig
+from rl_training.config.parts import learner_knobs, part_of
 from rl_training.config.shared_knobs import LearnerKnobs, NetworkKnobs
 from rl_training.errors import ConfigError, did_you_mean
 

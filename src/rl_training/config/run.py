@@ -112,12 +112,6 @@ class RunConfig(StrictModel, Generic[KwargsT]):
                 raise ValueError(f"`finetune` is for offline algorithms; {self.algo} already learns online")
             if self.max_epochs is not None:
                 raise ValueError("`max_epochs` counts passes over a dataset, and an online run has none; use `max_updates`")
-            held = min(max(kwargs.learning_starts, 1), kwargs.buffer_capacity)
-            if isinstance(kwargs, CriticKnobs) and not isinstance(kwargs, OfflineKwargs) and kwargs.n_step > held:
-                raise ValueError(
-                    f"`n_step` = {kwargs.n_step} leaves nothing to learn from at the first update: raise `learning_starts` = "
-                    f"{kwargs.learning_starts} and `buffer_capacity` = {kwargs.buffer_capacity} to it, or lower it"
-                )
             if self.max_updates is not None and self.max_updates < kwargs.gradient_updates_per_step:
                 raise ValueError("`max_updates` is less than one round of `gradient_updates_per_step`")
         elif self.finetune is not None:
@@ -130,6 +124,19 @@ class RunConfig(StrictModel, Generic[KwargsT]):
                 )
             if self.early_stopping is not None:
                 raise ValueError("`early_stopping` and `finetune` exclude each other")
+        return self
+
+    @model_validator(mode="after")
+    def _first_update_has_rows(self) -> Self:
+        """Refuse steps so long that none is complete when learning starts; prior data would fill the batch."""
+        kwargs: Any = self.algo_kwargs
+        fresh = self.finetune if self.finetune is not None and self.finetune.replay == "fresh" else None
+        alone = fresh if isinstance(kwargs, OfflineKwargs) else kwargs
+        if alone is not None and kwargs.n_step > min(max(alone.learning_starts, 1), alone.buffer_capacity):
+            raise ValueError(
+                f"`n_step` = {kwargs.n_step} leaves nothing to learn from at the first update: set `learning_starts` = "
+                f"{alone.learning_starts} and `buffer_capacity` = {alone.buffer_capacity} to at least that"
+            )
         return self
 
     @field_validator("seeds")

@@ -93,7 +93,7 @@ class CriticKnobs(LearnerKnobs):
     critic_learning_rate: PositiveRate = 3e-4
     """Adam step size of the critics."""
     critic_weight_decay: float = Field(0.0, ge=0.0)
-    """The same of the weight matrices of critics and value network."""
+    """Decoupled weight decay of the weight matrices of critics and value network."""
     n_step: int = Field(1, ge=1, le=1000)
     """Steps of a transition, fewer at the end of an episode: the critics' target sums their rewards before it bootstraps. Of
     SAC's entropy only that of the bootstrap counts."""

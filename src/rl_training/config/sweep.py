@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 from pydantic import Field, PlainSerializer, Strict
 
-from rl_training.config.blocks import EVEN_VARIANCE, AlgorithmKwargs, learner_knobs, part_of
+from rl_training.config.blocks import EVEN_VARIANCE, AlgorithmKwargs
+from rl_training.config.parts import learner_knobs, part_of
 from rl_training.config.shared_knobs import LearnerKnobs, check_sweepable
 
 MAX_MEMBERS = 4096

@@ -51,14 +51,13 @@ class GroupedAdam:
         if set(options) != set(bank.groups):
             raise ValueError(f"options for {sorted(options)} do not match groups {sorted(bank.groups)}")
         self.bank = bank
-        self.options = dict(options)
         self.first = bank.new_buffer()  # running mean of the gradient
         self.second = bank.new_buffer()  # running mean of its square
         device = bank.flat.device
         self.counts = {name: torch.zeros(bank.members, 1, device=device) for name in options}
         self._segments = {name: [s.name for s in bank.segments if s.group == name] for name in options}
         self._rows = {name: self._fused_rows(name) for name in options}
-        self._decayed = {name: self._decayed_columns(name) for name, own in options.items() if own.decays}
+        self.change_options(options)
 
     def _fused_rows(self, name: str) -> list[list[Tensor]]:
         """Views of parameters, moments and counts of a group, a row per segment and member."""
@@ -68,6 +67,13 @@ class GroupedAdam:
             pieces = torch.split_with_sizes(buffer, [size for _, size in columns], dim=1)
             rows.append([row for piece, (mine, _) in zip(pieces, columns, strict=True) if mine for row in piece.unbind(0)])
         return [*rows, [*self.counts[name][:, 0].unbind(0)] * len(self._segments[name])]
+
+    def change_options(self, options: Mapping[str, GroupOptions]) -> None:
+        """Go on with other options of the same groups."""
+        self.options = dict(options)
+        self._decayed = {name: self._decayed_columns(name) for name, own in options.items() if own.decays}
+        for derived in ("learning_rates", "weight_decays", "_decay_flags"):
+            vars(self).pop(derived, None)
 
     def _decayed_columns(self, name: str) -> list[slice]:
         """The columns of the parameters of a group that decay."""
@@ -130,9 +136,9 @@ class GroupedAdam:
         """For each column whether it decays; None if none does."""
         if not self._decayed:
             return None
-        flags = torch.zeros(self.bank.size, dtype=torch.uint8)
+        flags = torch.zeros(self.bank.size)
         for columns in (columns for group in self._decayed.values() for columns in group):
-            flags[columns] = 1
+            flags[columns] = 1.0
         return flags.to(self.bank.flat.device)
 
     @torch.no_grad()

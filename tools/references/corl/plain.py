@@ -96,7 +96,7 @@ def _iql(source: Source, variant: str, policy: str) -> Recording:
 def awac(source: Source) -> Recording:
     """AWAC: the policy's loss uses the critics after their update, and the same policy samples for both."""
     file = "algorithms/offline/awac.py"
-    knobs = {"gamma": GAMMA, "tau": TAU, "awac_lambda": 0.7, "max_advantage_weight": 1.5}
+    knobs = {"gamma": GAMMA, "tau": TAU, "awac_lambda": 0.4, "max_advantage_weight": 1.2}
     recording = Recording(
         *("awac", "corl", source, file, knobs | rates("actor", "critic"), THREE), alignment={"order": [["critic"], ["actor"]]}
     )

@@ -22,7 +22,7 @@ class REDQKnobs(SACKnobs):
 class REDQNetworkKnobs(SACNetworkKnobs):
     """Shapes of REDQ's networks."""
 
-    num_critics: int = Field(10, ge=1, le=256)
+    num_critics: int = Field(10, ge=1, le=1024)
     """Critics in the ensemble."""
 
 

@@ -46,7 +46,7 @@ def adam_kernel(
     v = v * BETA2 + gradient * gradient * (1.0 - BETA2)
     own = factors + (member * GROUPS + pick(segment, META, 3, SEGMENTS)) * 3
     if DECAY:
-        decaying = tl.load(decays + pick(segment, META, 1, SEGMENTS) + offset, mask=live, other=0) > 0
+        decaying = tl.load(decays + pick(segment, META, 1, SEGMENTS) + offset, mask=live, other=0.0) > 0.0
         p *= tl.where(decaying, tl.load(own + 2), 1.0)
     p += tl.load(own) * m / (tl.sqrt(v) + tl.load(own + 1))
     tl.store(first + column, m, mask=live)

@@ -143,8 +143,8 @@ def _activate(
             hidden = activated(norm * scale + offset, ACTIVATION)
         else:
             active = activated(values, ACTIVATION)
-            norm, mean, rstd = normalised(active, WIDTH)
             tl.store(kept + plane * WIDTH + place, slope_argument(values, active, ACTIVATION), mask=trained[:, None])
+            norm, mean, rstd = normalised(active, WIDTH)
             tl.store(statistics + plane + line, mean, mask=trained)
             hidden = norm * scale + offset
         tl.store(statistics + line, rstd, mask=trained)
