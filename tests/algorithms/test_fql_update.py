@@ -130,13 +130,29 @@ def test_each_network_is_led_by_its_own_loss():
     assert torch.equal(plain["critic"], normalised["critic"])
 
 
-def test_acting_takes_the_middle_of_the_noise_or_a_sample_within_the_bounds():
+def test_acting_with_noise_is_a_sample_within_the_bounds():
     model = MLPFQLModel(3, 2, hidden_sizes=(8,))
-    rows = torch.randn(1, 6, 3, generator=torch.Generator().manual_seed(0))
-    noise = torch.full((1, 6, 2), 0.5)
-    assert torch.equal(model.act(rows), model.actions(model.frozen, rows, torch.zeros(1, 6, 2)).clamp(-1, 1))
+    rows, noise = torch.randn(1, 6, 3, generator=torch.Generator().manual_seed(0)), torch.full((1, 6, 2), 0.5)
     assert torch.equal(model.act(rows, noise), model.actions(model.frozen, rows, noise).clamp(-1, 1))
     assert model.act(rows, 100.0 * noise).abs().max() == 1.0
+
+
+def test_a_deterministic_action_is_the_candidate_that_the_smallest_critic_prefers():
+    rows = torch.randn(2, 6, 3, generator=torch.Generator().manual_seed(0))
+    shape = {"hidden_sizes": (8,), "seeds": (0, 1)}
+    middle = MLPFQLModel(3, 2, action_candidates=1, **shape)
+    assert torch.equal(middle.act(rows), middle.actions(middle.frozen, rows, torch.zeros(2, 6, 2)).clamp(-1, 1))
+    model = MLPFQLModel(3, 2, action_candidates=5, **shape)
+    noise = model._candidates
+    assert noise.shape == (5, 2)
+    assert not noise[0].any()
+    assert len({tuple(draw) for draw in noise.tolist()}) == 5
+    for member in range(2):
+        for number in range(6):
+            state = rows[:, number : number + 1].expand(2, 5, 3)
+            actions = model.actions(model.frozen, state, noise.expand(2, -1, -1)).clamp(-1, 1)
+            best = model.q_values(model.frozen, state, actions)[member].min(0).values.argmax()
+            assert torch.allclose(model.act(rows)[member, number], actions[member, best], atol=1e-6)
 
 
 def test_published_shapes_are_the_defaults():

@@ -224,7 +224,10 @@ class _FQLKnobs(_CriticKnobs, total=False):
     q_aggregation: Literal["mean", "min"]
     normalize_q: bool
 
-class _FQLSettings(_FQLKnobs, _CriticNetworkKnobs, _PurelyOfflineKwargs, _RewardKwargs, _RunConfig, total=False): ...
+class _FQLNetworkKnobs(_CriticNetworkKnobs, total=False):
+    action_candidates: int
+
+class _FQLSettings(_FQLKnobs, _FQLNetworkKnobs, _PurelyOfflineKwargs, _RewardKwargs, _RunConfig, total=False): ...
 
 class _CollectionConfig(TypedDict, total=False):
     buffer_capacity: int

@@ -1,8 +1,11 @@
 """The networks of flow Q-learning: a flow that clones the data, a one-step policy, an ensemble of critics."""
 
+from functools import cached_property
+
 import torch
 from torch import Tensor
 
+from rl_training import rng
 from rl_training.config.algorithms.fql import FQLNetworkKnobs
 from rl_training.models.base import CriticModel, Parameters
 from rl_training.models.parameters import Segment
@@ -20,6 +23,7 @@ class MLPFQLModel(CriticModel):
 
     def build_networks(self, shape: FQLNetworkKnobs) -> list[Segment]:
         """Make critics, one-step policy and flow."""
+        self._num_candidates = shape.action_candidates
         self._critic = self._make_critic(shape)
         self._actor = self._make_actor(shape, self.action_dim, more_inputs=self.action_dim)
         self._flow = self._make_actor(shape, self.action_dim, more_inputs=self.action_dim + 1, name="flow")
@@ -41,8 +45,24 @@ class MLPFQLModel(CriticModel):
         return points.clamp(-1.0, 1.0)
 
     def act(self, observations: Tensor, noise: Tensor | None = None) -> Tensor:
-        """Return actions in [-1, 1]: the one-step policy's for the noise, or without any for z = 0, its mode."""
+        """Return actions in [-1, 1] of the one-step policy: a sample, or without noise the best of `action_candidates`."""
         with torch.no_grad():
             if noise is None:
-                noise = observations.new_zeros((*observations.shape[:-1], self.action_dim))
+                return self._best_actions(observations)
             return self.actions(self.frozen, observations, noise).clamp(-1.0, 1.0)
+
+    def _best_actions(self, observations: Tensor) -> Tensor:
+        """The actions of the candidates that the smallest critic prefers."""
+        members, batch, _ = observations.shape
+        noise = self._candidates.repeat_interleave(batch, 0).expand(members, -1, -1)
+        actions = self.actions(self.frozen, observations, noise).clamp(-1.0, 1.0)
+        actions = actions.view(members, -1, batch, self.action_dim)
+        best = self.q_values(self.frozen, observations, actions).amin(1).argmax(1)
+        return actions.gather(1, best[:, None, :, None].expand(-1, 1, -1, self.action_dim)).squeeze(1)
+
+    @cached_property
+    def _candidates(self) -> Tensor:
+        """Noise of the candidates, (candidates, actions): z = 0, then draws that are the same for all members and runs."""
+        noise = rng.normals([0], "candidates", 0, (self._num_candidates, self.action_dim), device=torch.device("cpu"))[0]
+        noise[0] = 0.0
+        return noise.to(self.device)

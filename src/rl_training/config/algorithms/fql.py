@@ -37,6 +37,8 @@ class FQLNetworkKnobs(CriticNetworkKnobs):
     """Whether LayerNorm comes before or after the activation."""
     initialization: Initialization = "xavier"
     """Initial weights: orthogonal (gain sqrt 2), Xavier uniform, uniform in +-1/sqrt(inputs), or EDAC's."""
+    action_candidates: int = Field(8, ge=1, le=1000)
+    """Draws of the noise, the first of them 0, of whose actions a deterministic one is that with the highest Q value."""
 
 
 class FQLKwargs(FQLKnobs, FQLNetworkKnobs, PurelyOfflineKwargs, RewardKwargs):
