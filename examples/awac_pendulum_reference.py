@@ -17,7 +17,7 @@ def main() -> None:
         hidden_sizes=[64, 64],
         reward={"scale": 0.1},
         learning_rate_schedule={"actor": "cosine"},
-        awac_lambda=0.05,
+        awac_lambda=0.1,
         actor_learning_rate=1e-3,
         critic_learning_rate=1e-3,
     )

@@ -1,18 +1,17 @@
 """The strict schema of a run: everything except `algo_kwargs`; free of torch."""
 
 from functools import cached_property
-from typing import Annotated, Any, Generic, Literal, Self, TypeVar, get_args
+from typing import Annotated, Any, Generic, Literal, Self, TypeVar
 
 from pydantic import BeforeValidator, Field, SerializeAsAny, ValidationInfo, field_validator, model_validator
 
 from rl_training.config.base import Seed, StrictModel
 from rl_training.config.blocks import AlgorithmKwargs, OfflineKwargs, OnlineKwargs
 from rl_training.config.finetune import FinetuneConfig, check_changes
+from rl_training.config.schedules import GroupSchedules, ScheduleConfig, for_all_groups
 from rl_training.config.shared_knobs import CriticKnobs
 from rl_training.config.sweep import MAX_MEMBERS, Sweep, check_sweep, combinations, read_sweep
 from rl_training.config.yaml_loader import dump_yaml
-
-Schedule = Literal["constant", "linear", "cosine"]
 
 
 class EarlyStoppingConfig(StrictModel):
@@ -30,25 +29,6 @@ class EarlyStoppingConfig(StrictModel):
         if self.patience is None and self.threshold is None:
             raise ValueError("set `patience`, `threshold` or both")
         return self
-
-
-class GroupSchedules(StrictModel):
-    """A learning-rate schedule per parameter group."""
-
-    actor: Schedule = "constant"
-    critic: Schedule = "constant"
-    value: Schedule = "constant"
-    temperature: Schedule = "constant"
-    multiplier: Schedule = "constant"
-
-
-def _for_all_groups(value: Any) -> Any:
-    """Expand a single schedule to one per group."""
-    if not isinstance(value, str):
-        return value
-    if value not in get_args(Schedule):
-        raise ValueError(f"must be one of {', '.join(get_args(Schedule))}, or one of them per group")
-    return dict.fromkeys(GroupSchedules.model_fields, value)
 
 
 KwargsT = TypeVar("KwargsT", bound=AlgorithmKwargs)
@@ -89,8 +69,8 @@ class RunConfig(StrictModel, Generic[KwargsT]):
     """Checkpoints kept in addition to the best."""
     log_interval: int = Field(500, ge=1)
     """Steps between metric rows."""
-    learning_rate_schedule: Annotated[GroupSchedules, BeforeValidator(_for_all_groups)] = GroupSchedules()
-    """One schedule for all groups, or one per group."""
+    learning_rate_schedule: Annotated[GroupSchedules, BeforeValidator(for_all_groups)] = GroupSchedules()
+    """One schedule for all groups, or one per group: a name, or {kind: cosine, over: 0.5, to: 0.1}."""
     early_stopping: EarlyStoppingConfig | None = None
     """Rules to stop a member early."""
     run_name: str | None = Field(None, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")
@@ -182,9 +162,9 @@ class RunConfig(StrictModel, Generic[KwargsT]):
         return (self.finetune and self.finetune.env_id) or self.env_id
 
     @cached_property
-    def schedules(self) -> dict[str, str]:
+    def schedules(self) -> dict[str, ScheduleConfig]:
         """The schedule of each parameter group."""
-        return self.learning_rate_schedule.model_dump()
+        return dict(self.learning_rate_schedule)
 
     def record(self) -> dict[str, Any]:
         """Return the complete, resolved configuration as plain values."""

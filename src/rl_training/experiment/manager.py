@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from rl_training.config.loading import make_config
 from rl_training.config.run import RunConfig
+from rl_training.config.schedules import CONSTANT
 from rl_training.config.yaml_loader import parse_yaml
 from rl_training.errors import CheckpointError, ConfigError, RLTrainingError, StorageError
 from rl_training.registry import get_spec
@@ -183,7 +184,7 @@ class ExperimentManager:
         free = {"device", "keep_checkpoints", "run_name", "algo_kwargs.max_dataset_bytes"}
         known = make_config(checkpoint.state["config"], str(checkpoint.path)).record()  # including settings added since
         block, changes = self.config.finetune, _changes(known, self.config.record())
-        if set(self.config.schedules.values()) == {"constant"} and (block is None or checkpoint.env_step is None):
+        if set(self.config.schedules.values()) == {CONSTANT} and (block is None or checkpoint.env_step is None):
             free |= BUDGETS  # other schedules span the whole run, and an online phase depends on the offline budget
         if block is not None and checkpoint.env_step is None:  # nothing of the online phase has happened yet
             free.add("early_stopping")

@@ -1,9 +1,11 @@
-"""Learning-rate schedules: non-increasing factors of the learning rate over a run."""
+"""Learning-rate schedules: non-increasing factors of the learning rate over a run, or over the first part of it."""
 
 from collections.abc import Callable, Mapping
 from math import cos, pi
 from types import MappingProxyType
 from typing import Final
+
+from rl_training.config.schedules import ScheduleConfig
 
 SCHEDULES: Final[Mapping[str, Callable[[float], float]]] = MappingProxyType(
     {
@@ -14,6 +16,7 @@ SCHEDULES: Final[Mapping[str, Callable[[float], float]]] = MappingProxyType(
 )
 
 
-def schedule_factor(name: str, step: int, total_steps: int) -> float:
-    """Return the factor of the learning rate at a step; beyond the last step it stays constant."""
-    return SCHEDULES[name](min(step / total_steps, 1.0) if total_steps > 0 else 0.0)
+def schedule_factor(schedule: ScheduleConfig, step: int, total_steps: int) -> float:
+    """Return the factor of the learning rate at a step; beyond the schedule's share of the steps it stays constant."""
+    done = min(step / (schedule.over * total_steps), 1.0) if total_steps > 0 else 0.0
+    return schedule.to + (1.0 - schedule.to) * SCHEDULES[schedule.kind](done)

@@ -28,8 +28,8 @@ class ReplayBatches(Batches):
         """Update the view of the buffer's contents, and set the number of prior rows in a batch."""
         if not self._buffer.prior_rows and not self._buffer.available.all():
             raise ConfigError(
-                "there is no transition to learn from, because no episode that is still in the replay has ended: "
-                "raise learning_starts or buffer_capacity above the length of an episode"
+                "the replay holds no transition that can be sampled yet: raise learning_starts or buffer_capacity above the "
+                "length of an episode (above n_step where the algorithm needs no returns)"
             )
         self._available.copy_(torch.from_numpy(self._buffer.available).unsqueeze(1))
         self._oldest.fill_(self._buffer.oldest)

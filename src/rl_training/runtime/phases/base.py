@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from rl_training.algorithms.learner import Metrics
+from rl_training.config.schedules import CONSTANT, ScheduleConfig
 from rl_training.errors import ConfigError
 from rl_training.runtime.checkpoints.checkpoint import Checkpoint
 from rl_training.runtime.execution.steps import GradientSteps
@@ -24,10 +25,10 @@ class Phase(ABC):
     unit = "step"  # name of the unit in messages
     env_id: str | None = None  # the environment in which the phase is evaluated
 
-    def __init__(self, steps: GradientSteps, schedules: Mapping[str, str], length: int) -> None:
+    def __init__(self, steps: GradientSteps, schedules: Mapping[str, ScheduleConfig], length: int) -> None:
         self.steps, self.length, self.first = steps, length, 0
         self._span = length  # of the schedules, also if `length` is reduced later
-        self._schedules = {group: schedules.get(group, "constant") for group in steps.learner.model.trained.groups}
+        self._schedules = {group: schedules.get(group, CONSTANT) for group in steps.learner.model.trained.groups}
 
     @property
     def last(self) -> int:
@@ -46,7 +47,7 @@ class Phase(ABC):
 
     def rates(self, done: int) -> dict[str, float]:
         """Return the learning-rate factor of each group."""
-        return {group: schedule_factor(name, done, self._span) for group, name in self._schedules.items()}
+        return {group: schedule_factor(schedule, done, self._span) for group, schedule in self._schedules.items()}
 
     def prepare(self, done: int, count: int) -> None:
         """Do what can fail outside the learner, before `run` is called with the same arguments."""

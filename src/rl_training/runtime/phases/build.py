@@ -11,6 +11,7 @@ from rl_training.algorithms.learner import Learner
 from rl_training.config.blocks import CollectionConfig
 from rl_training.config.finetune import FinetuneConfig
 from rl_training.config.run import RunConfig
+from rl_training.config.schedules import ScheduleConfig
 from rl_training.data.n_step import NStep
 from rl_training.data.processing import ProcessedDataset, RunData, in_memory
 from rl_training.data.replay_buffer import ReplayBuffer, Returns
@@ -28,6 +29,8 @@ from rl_training.runtime.phases.offline import OfflinePhase
 from rl_training.runtime.phases.online import OnlinePhase, OnlinePlan, PriorShare, UpdateRhythm
 from rl_training.runtime.progress import Reporter
 
+Schedules = dict[str, ScheduleConfig]
+
 
 @dataclass(frozen=True)
 class PhaseBuilder:
@@ -42,7 +45,7 @@ class PhaseBuilder:
     reporter: Reporter
     stack: ExitStack
 
-    def offline(self, schedules: dict[str, str], length: Callable[[int], int], *, prior: bool = False) -> OfflinePhase:
+    def offline(self, schedules: Schedules, length: Callable[[int], int], *, prior: bool = False) -> OfflinePhase:
         """Return gradient steps on the data; `length` maps an epoch's steps to their number, which schedules span."""
         if self.data is None:
             raise ConfigError(f"{self.config.algo} has no data to learn from")
@@ -55,9 +58,7 @@ class PhaseBuilder:
         phase.env_id = self.config.env_id
         return self.stack.enter_context(closing(phase))
 
-    def online(
-        self, plan: OnlinePlan, schedules: dict[str, str], capacity: int, prior: ProcessedDataset | None
-    ) -> OnlinePhase:
+    def online(self, plan: OnlinePlan, schedules: Schedules, capacity: int, prior: ProcessedDataset | None) -> OnlinePhase:
         """Return interaction with the environment; `prior` data is stored in the replay buffer with what is collected."""
         config, model, env_id = self.config, self.learner.model, self.config.final_env_id
         if env_id is None:

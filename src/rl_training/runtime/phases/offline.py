@@ -1,6 +1,7 @@
 """The offline phase: gradient steps on a fixed dataset."""
 
 from rl_training.algorithms.learner import Metrics
+from rl_training.config.schedules import CONSTANT
 from rl_training.runtime.phases.base import Phase
 
 
@@ -18,7 +19,7 @@ class OfflinePhase(Phase):
 
     def run(self, done: int, count: int) -> Metrics:
         """Take `count` gradient steps and return the metrics of the last."""
-        scheduled = any(name != "constant" for name in self._schedules.values())
+        scheduled = any(schedule != CONSTANT for schedule in self._schedules.values())
         return self.steps.run(done, count, (lambda offset: self.rates(done + offset)) if scheduled else None)
 
     def counters(self, done: int) -> dict[str, int]:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from rl_training.algorithms.learner import Learner, Metrics, Rounds
 from rl_training.config.finetune import Change
+from rl_training.config.schedules import ScheduleConfig
 from rl_training.data.replay_buffer import ReplayBuffer
 from rl_training.envs.collector import Collector
 from rl_training.errors import CheckpointError
@@ -82,7 +83,7 @@ class OnlinePhase(Phase):
         self,
         learner: Learner[Any, Any],
         plan: OnlinePlan,
-        schedules: Mapping[str, str],
+        schedules: Mapping[str, ScheduleConfig],
         buffer: ReplayBuffer,
         collector: Collector,
         replay_dir: Path,
