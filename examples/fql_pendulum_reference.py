@@ -12,7 +12,7 @@ from rl_training import FQL
 
 
 def main() -> None:
-    given = arguments(__doc__, steps=15_000, rows=100_000)
+    given = arguments(__doc__, steps=10_000, rows=100_000)
     model = FQL(
         "Pendulum-v1",
         dataset={"kind": "random", "size": given.rows},
@@ -22,6 +22,7 @@ def main() -> None:
         learning_rate_schedule={"actor": "cosine"},
         alpha=0.03,
         normalize_q=True,
+        flow_steps=5,
         actor_learning_rate=1e-3,
         critic_learning_rate=1e-3,
     )
