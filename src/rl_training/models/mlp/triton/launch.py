@@ -47,13 +47,14 @@ def _backward_tiles(rows: int, layout: MLPLayout) -> dict[str, int]:
 def _fitted(options: dict[str, int], layout: MLPLayout) -> dict[str, int]:
     """The options, with smaller tiles for wider networks, so that they fit into registers and shared memory.
 
-    With LayerNorm a thread has fewer elements, because it needs the tile and its norm at once.
+    With LayerNorm a thread of a large tile has fewer elements, because it needs the tile and its norm at once; small tiles
+    are faster with as many threads as without.
     """
     times = max(1, max(layout.hidden) // _USUAL_WIDTH)
     rows, step = max(16, options["ROWS"] // times), max(16, options["STEP"] // times)
     own = {"ROWS": rows, "STEP": min((step, *layout.hidden))}
-    if layout.layer_norm:
-        own |= {"ROWS": min(64, rows), "num_warps": 8}
+    if layout.layer_norm and rows > 32:
+        own |= {"ROWS": 64, "num_warps": 8}
     return options | own
 
 
