@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
+from rl_training.config.loading import make_config
 from rl_training.data import TransitionDataset
 from rl_training.runtime import load_checkpoint
 from tests.contract import check_short_run
-from tests.helpers import metric_rows, small_arrays, tiny_run
+from tests.helpers import metric_rows, run_values, small_arrays, tiny_run
 
 
 def test_a_short_run_leaves_checkpoints_metrics_and_an_evaluation(tmp_path):
@@ -45,3 +46,12 @@ def test_members_may_differ_in_their_weights(tmp_path):
 def test_it_goes_on_in_an_environment(tmp_path):
     result = tiny_run(tmp_path, "rebrac", finetune={"env_steps": 30})
     assert load_checkpoint(result.checkpoint).env_step == 30
+
+
+@pytest.mark.parametrize(("variance", "weight"), [(1 / 3, 0.4), (2.0, 0.4), (1 / 30, 4.0), (0.0, 4e5)])
+def test_narrow_actions_are_cloned_more(variance, weight):
+    """TD3+BC's balance of 1 / 2.5 for actions that fill their range, more in proportion where they do not."""
+    kwargs = make_config(run_values("rebrac")).algo_kwargs
+    assert kwargs.actor_bc_coef == "auto"
+    assert kwargs.fitted(lambda: variance).actor_bc_coef == pytest.approx(weight)
+    assert kwargs.model_copy(update={"actor_bc_coef": 0.001}).fitted(lambda: variance).actor_bc_coef == 0.001

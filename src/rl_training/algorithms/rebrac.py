@@ -3,8 +3,8 @@
 TD3+BC with a weight for the policy's distance to the data and another for that of the target's action: the next value is
 lowered by the distance of the smoothed action to the logged next action. Both distances are sums over the dimensions, not
 means as in TD3+BC, the policy maximises the minimum of the critics, and these have LayerNorm after each activation. The
-defaults are the authors' for locomotion; both weights are chosen for each dataset in the paper, from 0.001 to 0.1 for the
-policy and from 0 to 0.5 for the target.
+defaults are the authors' for locomotion, but for the weights: the paper chooses them for each dataset, from 0.001 to 0.1 for
+the policy and from 0 to 0.5 for the target; a run's default for the policy follows the spread of the logged actions.
 
 Ours: all losses use the parameters from before the step, where the authors' code trains the policy through the critics it has
 just updated; the target policy follows the policy from after the step, theirs that from before it; LayerNorm adds 1e-5 to the

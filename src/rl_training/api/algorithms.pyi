@@ -174,7 +174,41 @@ class _ReBRACKnobs(_TD3Knobs, total=False):
     critic_bc_coef: float
     normalize_q: bool
 
-class _ReBRACSettings(_ReBRACKnobs, _TD3NetworkKnobs, _PurelyOfflineKwargs, _RewardKwargs, _RunConfig, total=False): ...
+class _ReBRACKwargs(TypedDict, total=False):
+    batch_size: int
+    reward: Mapping[str, Any]
+    normalize_observations: bool | Literal["auto"]
+    max_dataset_bytes: int | str | None
+    validation: Mapping[str, Any] | None
+    hidden_sizes: Sequence[int]
+    actor_hidden_sizes: Sequence[int] | None
+    activation: Literal["relu", "gelu", "tanh", "silu"]
+    actor_layer_norm: bool
+    layer_norm_position: Literal["before", "after"]
+    actor_dropout: float
+    initialization: Literal["orthogonal", "xavier", "uniform", "edac"]
+    last_layer_gain: float | None
+    num_critics: int
+    critic_hidden_sizes: Sequence[int] | None
+    critic_layer_norm: bool
+    critic_dropout: float
+    exploration_noise: float
+    actor_learning_rate: float
+    actor_weight_decay: float
+    max_grad_norm: float | None
+    gamma: float
+    tau: float
+    critic_learning_rate: float
+    critic_weight_decay: float
+    n_step: int
+    actor_interval: int
+    target_noise: float
+    target_noise_clip: float
+    actor_bc_coef: float | Literal["auto"]
+    critic_bc_coef: float
+    normalize_q: bool
+
+class _ReBRACSettings(_ReBRACKwargs, _RunConfig, total=False): ...
 
 class _SACKnobs(_CriticKnobs, total=False):
     temperature_learning_rate: float

@@ -1,13 +1,18 @@
 """The settings of ReBRAC."""
 
-from typing import ClassVar, Literal
+from collections.abc import Callable
+from typing import ClassVar, Literal, Self
 
 from pydantic import Field
 
 from rl_training.config.algorithms.td3 import TD3Knobs, TD3NetworkKnobs
-from rl_training.config.base import PositiveRate, Sizes
+from rl_training.config.algorithms.td3_bc import PUBLISHED_ALPHA
+from rl_training.config.base import Alpha, PositiveRate, Sizes
 from rl_training.config.blocks import PurelyOfflineKwargs, RewardKwargs
 from rl_training.config.shared_knobs import Initialization
+
+TD3_BC_BALANCE = 1.0 / PUBLISHED_ALPHA
+LEAST_VARIANCE = 1e-6  # so that actions that hardly vary give a finite weight
 
 
 class ReBRACKnobs(TD3Knobs):
@@ -43,5 +48,16 @@ class ReBRACNetworkKnobs(TD3NetworkKnobs):
 class ReBRACKwargs(ReBRACKnobs, ReBRACNetworkKnobs, PurelyOfflineKwargs, RewardKwargs):
     """Everything under `algo_kwargs` of ReBRAC."""
 
+    actor_bc_coef: Alpha = "auto"  # type: ignore[assignment]
+    """Weight of the policy's squared distance to the logged action against the Q value. `auto`: TD3+BC's balance,
+    0.4, and more in proportion where the logged actions vary less than if they filled their range evenly. The paper chooses
+    0.001 to 0.1 for each dataset."""
     batch_size: int = Field(1024, ge=1, le=1_000_000)
     """Transitions per gradient step and member."""
+
+    def fitted(self, action_variance: Callable[[], float]) -> Self:
+        """Return the settings with `actor_bc_coef` as a number; for the reason see TD3+BC's `alpha`."""
+        if not isinstance(self.actor_bc_coef, str):
+            return self
+        narrow = max(min(1.0, 3.0 * action_variance()), LEAST_VARIANCE)
+        return self.model_copy(update={"actor_bc_coef": TD3_BC_BALANCE / narrow})
