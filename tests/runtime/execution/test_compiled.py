@@ -104,6 +104,15 @@ def test_a_traced_step_is_the_learner_s_own(algo, step, results, operators):
         assert launches(traced.graph) == {"mlp_forward": calls, "mlp_hidden_gradients": calls, "mlp_gradients": 1}
 
 
+def test_a_network_that_would_be_alone_joins_a_later_launch(operators):
+    """ReBRAC's critics differ from its policies: those of the data wait for the target's and, if due, the policy's."""
+    for step, calls in ((0, (2, 1)), (19, (2, 2))):
+        learner, rows, make_batch = learner_of("rebrac")
+        traced = check_traced(learner, rows, make_batch, wanted_at(learner, step), torch.equal)
+        found = launches(traced.graph)
+        assert (found["mlp_forward"], found["mlp_hidden_gradients"]) == calls
+
+
 @pytest.mark.parametrize("algo", registry.names())
 def test_a_step_recorded_for_the_cpu_s_compiler_is_the_learner_s_own_too(algo):
     learner, rows, make_batch = learner_of(algo)

@@ -6,6 +6,7 @@ the operators in `models.mlp.operators` takes a list of networks, and lists can 
 such calls, and nothing is merged.
 """
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -106,24 +107,43 @@ def merge_networks(module: fx.GraphModule) -> None:
     """Merge the calls of independent networks in a graph, in place.
 
     A network's depth is the number of networks on the longest path to it; networks of one kind, depth and shape are
-    independent. Parameter gradients, which no network depends on, are merged regardless of depth.
+    independent. One that would be alone joins a deeper launch if nothing waits for it. Parameter gradients, which no network
+    depends on, are merged regardless of depth.
     """
     graph = module.graph
     graph.eliminate_dead_code()
     groups: dict[Any, list[fx.Node]] = {}
-    for node, depth in _depths(graph).items():
-        if node.target in _RESULTS:
-            layouts = MLPLayout.decode(_encoded(node))
-            level = -1 if node.target is _GRADIENTS else depth
-            groups.setdefault((node.target, level, layouts[0].hidden, layouts[0].norm, layouts[0].activation), []).append(
-                node
-            )
+    for node, level in _levels(graph).items():
+        groups.setdefault((*_kind(node), level), []).append(node)
     for nodes in groups.values():
         if len(nodes) > 1:
             _merge(graph, nodes)
     _sort(graph)
     graph.eliminate_dead_code()
     module.recompile()
+
+
+def _kind(node: fx.Node) -> tuple[Any, ...]:
+    """What networks must have in common to share a launch: the operator and the hidden layers."""
+    layout = MLPLayout.decode(_encoded(node))[0]
+    return node.target, layout.hidden, layout.norm, layout.activation
+
+
+def _levels(graph: fx.Graph) -> dict[fx.Node, int]:
+    """The launch of each network: its depth or, if it is alone there, a later one of its kind before any that needs it."""
+    depths, limits = _depths(graph), dict[fx.Node, int]()
+    deepest = max(depths.values(), default=0)
+    for node in reversed(graph.nodes):
+        needed = [depths[user] - 1 if user.target in _RESULTS else limits[user] for user in node.users]
+        limits[node] = min(needed, default=deepest)
+    networks = [node for node in graph.nodes if node.target in _RESULTS]
+    there = Counter((_kind(node), depths[node]) for node in networks)
+    levels: dict[fx.Node, int] = {}
+    for node in networks:
+        kind, depth = _kind(node), depths[node]
+        later = range(depth + 1, limits[node] + 1) if there[kind, depth] == 1 else ()
+        levels[node] = next((level for level in later if there[kind, level]), depth)
+    return levels | {node: -1 for node in networks if node.target is _GRADIENTS}
 
 
 def _encoded(node: fx.Node) -> Sequence[int]:
