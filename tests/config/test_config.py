@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rl_training.config.loading import load_config, make_config, packaged_configs
+from rl_training.config.parts import without_effect
 from rl_training.config.run import RunConfig
 from rl_training.config.yaml_loader import parse_yaml
 from rl_training.errors import ConfigError
@@ -228,3 +229,43 @@ def test_a_flag_that_may_be_auto_names_its_three_values(key):
     with pytest.raises(ConfigError, match=r"must be true, false or `auto`") as caught:
         load_config("iql", [f"algo_kwargs.{key}=ture"])
     assert "literal" not in str(caught.value)
+
+
+def test_a_fault_of_an_override_is_blamed_on_it_and_not_on_the_file():
+    with pytest.raises(ConfigError) as caught:
+        load_config("iql/pendulum", ["algo_kwargs.expectil=0.8", "eval_interval=0"])
+    lines = str(caught.value).splitlines()
+    assert "--set algo_kwargs.expectil=0.8: unknown key `algo_kwargs.expectil`. Did you mean `expectile`?" in lines
+    assert any(line.startswith("--set eval_interval=0: `eval_interval` = 0 is not legal") for line in lines)
+
+
+def test_a_knob_of_another_algorithm_is_told_whose_it_is():
+    with pytest.raises(ConfigError, match="unknown key `algo_kwargs.eta`; it is a knob of edac"):
+        make_config(run_values("sac_n", algo_kwargs={"eta": 1.0}))
+
+
+def test_one_schedule_for_all_groups_is_checked_once():
+    with pytest.raises(ConfigError) as caught:
+        make_config(run_values("iql", learning_rate_schedule={"over": 2.0, "to": 0.1}))
+    assert str(caught.value).count("`kind` is required") == str(caught.value).count("`over` = 2.0 is not legal") == 1
+
+
+def test_widths_are_a_list():
+    with pytest.raises(ConfigError, match=r"`algo_kwargs.actor_hidden_sizes` = 32 is not legal: must be a list of widths"):
+        make_config(run_values("iql", algo_kwargs={"actor_hidden_sizes": 32}))
+
+
+@pytest.mark.parametrize(
+    ("algo", "kwargs", "idle"),
+    [
+        ("cql", {"lagrange_form": "authors", "max_backup_form": "min_of_max"}, {"lagrange_form", "max_backup_form"}),
+        ("cql", {"lagrange_form": "authors", "lagrange_gap": 1.0}, set()),
+        ("rlpd", {"target_entropy": -1.0}, {"target_entropy"}),
+        ("sac", {"target_entropy": -1.0, "target_entropy_multiplier": 0.5}, {"target_entropy_multiplier"}),
+        ("rlpd", {}, set()),
+    ],
+)
+def test_settings_without_effect_are_known(algo, kwargs, idle):
+    assert (
+        set(without_effect(make_config({"algo": algo, "env_id": "Pendulum-v1", "algo_kwargs": kwargs}).algo_kwargs)) == idle
+    )

@@ -1,11 +1,14 @@
 """A short run of FQL's trainer, its options from a config, and its policy in an environment."""
 
 import numpy as np
+import pytest
 
 from rl_training.api import Policy
+from rl_training.config.loading import make_config
+from rl_training.errors import ConfigError
 from rl_training.runtime import load_checkpoint
 from tests.contract import check_short_run
-from tests.helpers import generator, metric_rows, tiny_run
+from tests.helpers import generator, metric_rows, run_values, tiny_run
 
 
 def test_a_short_run_leaves_checkpoints_metrics_and_an_evaluation(tmp_path):
@@ -36,3 +39,12 @@ def test_both_policies_are_in_the_checkpoint_and_predictions_sample_the_one_step
 def test_it_goes_on_in_an_environment(tmp_path):
     result = tiny_run(tmp_path, "fql", finetune={"env_steps": 30})
     assert load_checkpoint(result.checkpoint).env_step == 30
+
+
+@pytest.mark.parametrize(("variance", "weight"), [(1 / 3, 2.0), (1 / 30, 20.0)])
+def test_narrow_actions_are_cloned_more(variance, weight):
+    kwargs = make_config(run_values("fql")).algo_kwargs
+    assert kwargs.normalize_q
+    assert kwargs.fitted(lambda: variance).alpha == pytest.approx(weight)
+    with pytest.raises(ConfigError, match="`alpha: auto` is a balance with a normalised Q value"):
+        make_config(run_values("fql", algo_kwargs={"normalize_q": False}))

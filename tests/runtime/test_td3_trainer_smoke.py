@@ -5,8 +5,11 @@ import pytest
 
 from rl_training.config.loading import make_config
 from rl_training.errors import ConfigError
+from rl_training.experiment.registry import get_spec
 from rl_training.runtime.checkpoints.checkpoint import load_checkpoint
 from rl_training.runtime.checkpoints.replay_store import read_replay
+from rl_training.runtime.progress import QuietReporter
+from rl_training.runtime.trainer import TrainOptions
 from tests.contract import check_short_run
 from tests.helpers import run_values, tiny_run
 
@@ -37,3 +40,13 @@ def test_a_dataset_and_rewards_fitted_on_one_are_refused():
         make_config(run_values("td3", algo_kwargs={"dataset": {"kind": "random"}}))
     with pytest.raises(ConfigError, match="fitted on a dataset"):
         make_config(run_values("td3", algo_kwargs={"reward": {"normalize": True}}))
+
+
+def test_a_run_that_ends_before_its_first_update_says_so(tmp_path):
+    reporter = QuietReporter()
+    said = []
+    reporter.warn = said.append
+    config = make_config(run_values("td3", total_timesteps=30, algo_kwargs={"learning_starts": 1000}))
+    assert get_spec("td3").train()(config, tmp_path, TrainOptions(reporter=reporter)).step == 0
+    expected = "nothing will be learned online: the first update comes after learning_starts = 1,000 environment steps"
+    assert [text for text in said if text.startswith(expected)]

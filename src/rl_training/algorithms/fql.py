@@ -6,10 +6,9 @@ use the parameters from before the step and all networks are updated at each, th
 ensemble, the distance to the flow is measured before the policy's action is clipped, and the critics see it clipped.
 
 Three things are ours. The targets follow the critics from after the step (theirs follow those from before it), LayerNorm adds
-1e-5 to the variance (theirs 1e-6), and there is a deterministic action: that of a few fixed draws of the noise,
-beginning with z = 0, which the critics prefer. The official evaluation draws z, which is what acting with
-`deterministic=False` does. The action of z = 0 alone is the middle of what the policy does, and where the data holds two ways
-to act, a middle is neither.
+1e-5 to the variance (theirs 1e-6), and there is a deterministic action: that of z = 0. The official evaluation draws z, which
+is what acting with `deterministic=False` does. The action of z = 0 is the middle of what the policy does, and where the data
+holds two ways to act, a middle is neither; `action_candidates` lets the critics choose among several fixed draws.
 
 `alpha` must suit the data and the scale of the rewards: the paper's values lie between 3 and 1000 on most tasks. For tasks of
 one's own its authors recommend `normalize_q`, and an `alpha` between 0.03 and 10.

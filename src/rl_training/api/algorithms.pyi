@@ -261,7 +261,39 @@ class _FQLKnobs(_CriticKnobs, total=False):
 class _FQLNetworkKnobs(_CriticNetworkKnobs, total=False):
     action_candidates: int
 
-class _FQLSettings(_FQLKnobs, _FQLNetworkKnobs, _PurelyOfflineKwargs, _RewardKwargs, _RunConfig, total=False): ...
+class _FQLKwargs(TypedDict, total=False):
+    batch_size: int
+    reward: Mapping[str, Any]
+    normalize_observations: bool | Literal["auto"]
+    max_dataset_bytes: int | str | None
+    validation: Mapping[str, Any] | None
+    hidden_sizes: Sequence[int]
+    actor_hidden_sizes: Sequence[int] | None
+    activation: Literal["relu", "gelu", "tanh", "silu"]
+    actor_layer_norm: bool
+    layer_norm_position: Literal["before", "after"]
+    actor_dropout: float
+    initialization: Literal["orthogonal", "xavier", "uniform", "edac"]
+    last_layer_gain: float | None
+    num_critics: int
+    critic_hidden_sizes: Sequence[int] | None
+    critic_layer_norm: bool
+    critic_dropout: float
+    action_candidates: int
+    actor_learning_rate: float
+    actor_weight_decay: float
+    max_grad_norm: float | None
+    gamma: float
+    tau: float
+    critic_learning_rate: float
+    critic_weight_decay: float
+    n_step: int
+    alpha: float | Literal["auto"]
+    flow_steps: int
+    q_aggregation: Literal["mean", "min"]
+    normalize_q: bool
+
+class _FQLSettings(_FQLKwargs, _RunConfig, total=False): ...
 
 class _CollectionConfig(TypedDict, total=False):
     buffer_capacity: int

@@ -9,6 +9,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, Vali
 from pydantic_core import ErrorDetails
 
 from rl_training.errors import ConfigError, did_you_mean
+from rl_training.registry import REGISTRY
 
 _LIMITS = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
 
@@ -67,8 +68,18 @@ def _flag_or_auto(value: Any) -> Any:
 
 FlagOrAuto = Annotated[bool | Literal["auto"], BeforeValidator(_flag_or_auto)]
 Alpha = Annotated[float | Literal["auto"], BeforeValidator(_number_or_auto)]
+
+
+def _widths(value: Any) -> Any:
+    if isinstance(value, list | tuple) and value:
+        return value
+    raise ValueError("must be a list of widths, such as [256, 256]")
+
+
 Sizes = Annotated[
-    tuple[Annotated[int, Strict(), Field(ge=1, le=65536)], ...], Field(strict=False, min_length=1, max_length=16)
+    tuple[Annotated[int, Strict(), Field(ge=1, le=65536)], ...],
+    Field(strict=False, min_length=1, max_length=16),
+    BeforeValidator(_widths),
 ]
 Seed = Annotated[int, Strict(), Field(ge=0, lt=2**63)]
 
@@ -115,6 +126,8 @@ def _unknown_key(model: type[BaseModel], owner: type[BaseModel] | None, path: tu
     if key in homes:
         place = f"under `{'.'.join(homes[key])}`" if len(homes[key]) > 1 else "at the top level"
         return f"{unknown}; it belongs {place}"
+    if block == ("algo_kwargs",) and (others := [spec.id for spec in REGISTRY.values() if key in spec.config.model_fields]):
+        return f"{unknown}; it is a knob of {', '.join(others)}"
     if hint := did_you_mean(key, owner.model_fields if owner else ()):
         return f"{unknown}.{hint}"
     close = get_close_matches(key, homes, n=1)

@@ -210,6 +210,7 @@ def dataset_parts(value: Any) -> Any:
 
 
 EVEN_VARIANCE = 1.0 / 3.0  # of actions that are uniform over [-1, 1]
+LEAST_NARROWNESS = 1e-6  # so that actions that hardly vary give finite weights
 
 
 class AlgorithmKwargs(StrictModel):
@@ -235,6 +236,11 @@ class AlgorithmKwargs(StrictModel):
     def reward_transform(self) -> RewardConfig:
         """How rewards are transformed; an algorithm that learns without rewards leaves them unchanged."""
         return RewardConfig(normalize=False)
+
+
+def narrowness(action_variance: float) -> float:
+    """Return the variance of the actions as a share of that of actions that fill their range evenly, at most 1."""
+    return max(min(1.0, action_variance / EVEN_VARIANCE), LEAST_NARROWNESS)
 
 
 class RewardKwargs(AlgorithmKwargs):

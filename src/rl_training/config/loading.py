@@ -14,8 +14,11 @@ from rl_training.config.yaml_loader import parse_scalar, parse_yaml
 from rl_training.errors import ConfigError, did_you_mean
 from rl_training.registry import REGISTRY, get_spec
 
+Lines = Mapping[Any, int | str]
+"""Where a key path was set: a line of the file, or an option of the command line."""
 
-def make_config(values: Mapping[str, Any], where: str = "config", lines: Mapping[Any, int] | None = None) -> RunConfig[Any]:
+
+def make_config(values: Mapping[str, Any], where: str = "config", lines: Lines | None = None) -> RunConfig[Any]:
     """Return the checked configuration, or one ConfigError with a line for every fault."""
     if not isinstance(values, Mapping):
         raise ConfigError(f"{where}: must be a mapping of settings")
@@ -41,11 +44,12 @@ def make_config(values: Mapping[str, Any], where: str = "config", lines: Mapping
         raise ConfigError("\n".join(text)) from None
 
 
-def _location(where: str, lines: Mapping[Any, int] | None, path: Sequence[int | str]) -> str:
-    """`file:line` of a key path, or of its nearest parent in the file."""
+def _location(where: str, lines: Lines | None, path: Sequence[int | str]) -> str:
+    """`file:line` of a key path, or of its nearest parent in the file; or the option that set it."""
     for length in range(len(path), 0, -1):
         if lines and tuple(path[:length]) in lines:
-            return f"{where}:{lines[tuple(path[:length])]}"
+            found = lines[tuple(path[:length])]
+            return found if isinstance(found, str) else f"{where}:{found}"
     return where
 
 
@@ -77,12 +81,14 @@ def load_config(
         raise ConfigError(f"{where}: must be a mapping of settings")
     if paths:
         _set_dataset(values, list(paths), dict(reading or {}))
+    places: dict[Any, int | str] = dict(lines)
     for override in overrides:
         apply_override(values, override)
+        places[tuple(override.partition("=")[0].split("."))] = f"--set {override}"
     if reading and not paths:  # about files that the config or an override names
         _set_dataset(values, [], dict(reading))
     values.update(extra or {})
-    return make_config(values, where, lines)
+    return make_config(values, where, places)
 
 
 def _config_text(name: str) -> tuple[str, str]:

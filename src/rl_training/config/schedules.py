@@ -57,5 +57,8 @@ class GroupSchedules(StrictModel):
 
 def for_all_groups(value: Any) -> Any:
     """Return the settings of `GroupSchedules` from one schedule for all groups, or from one per group."""
-    single = isinstance(value, str) or (isinstance(value, Mapping) and "kind" in value)
-    return dict.fromkeys(GroupSchedules.model_fields, _by_name(value)) if single else value
+    if isinstance(value, Mapping) and not set(value) & set(ScheduleConfig.model_fields):
+        return value
+    if not isinstance(value, str | Mapping):
+        return value
+    return dict.fromkeys(GroupSchedules.model_fields, ScheduleConfig.checked(_by_name(value)))

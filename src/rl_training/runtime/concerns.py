@@ -38,7 +38,7 @@ def _values(figures: Mapping[str, float], _closer: str) -> list[Concern]:
     allowed += f"{figures['reached_lowest']:.4g} to {figures['reached_highest']:.4g}"
     if high + _SLACK * span < seen <= 0.0 or 0.0 <= seen < low - _SLACK * span:
         text = f"the values of its actions are {seen:.4g} on average, but {allowed}: they begin at 0 and are not there yet. "
-        return [Concern("impossible-values", f"{text}Train longer (total_timesteps), and check the unit of the reward")]
+        return [Concern("impossible-values", f"{text}Train longer (total_timesteps)")]
     if seen > high + _SLACK * span:
         text = (
             f"the values of its actions are {seen:.4g} on average, but {allowed}: the critics overestimate actions that are "
@@ -59,7 +59,7 @@ def _saturation(figures: Mapping[str, float], closer: str) -> list[Concern]:
     text = (
         f"{own:.0%} of its actions are at a bound, {logged:.0%} of the logged ones: it follows values beyond what the data "
     )
-    return [Concern("saturated-policy", f"{text}supports. {closer}, or train longer")]
+    return [Concern("saturated-policy", f"{text}supports. {closer}")]
 
 
 def _flatness(figures: Mapping[str, float], closer: str) -> list[Concern]:
@@ -67,7 +67,7 @@ def _flatness(figures: Mapping[str, float], closer: str) -> list[Concern]:
     if own >= _FLAT * logged or not predictable(figures):
         return []
     text = f"it hardly reacts to the observations: its actions spread over {own:.1%} of the range, the logged ones over "
-    return [Concern("constant-policy", f"{text}{logged:.1%}. {closer}, or train longer")]
+    return [Concern("constant-policy", f"{text}{logged:.1%}. Train longer (total_timesteps); if it stays so: {closer}")]
 
 
 def _distance(figures: Mapping[str, float], closer: str) -> list[Concern]:
@@ -77,7 +77,7 @@ def _distance(figures: Mapping[str, float], closer: str) -> list[Concern]:
     text = (
         f"its actions are {own:.1%} of the range away from the logged ones, the best constant action {constant:.1%}: in most "
     )
-    return [Concern("far-from-data", f"{text}states it does what nobody tried. {closer}, or train longer")]
+    return [Concern("far-from-data", f"{text}states it does what nobody tried. {closer}")]
 
 
 Losses = Mapping[str, float]

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import torch
 
 from rl_training.config.blocks import AlgorithmKwargs
+from rl_training.config.parts import without_effect
 from rl_training.config.run import RunConfig
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.data.processing import action_variance
@@ -78,6 +79,8 @@ def _train(config: RunConfig[Any], run_dir: Path, options: TrainOptions) -> Trai
         kwargs = config.algo_kwargs if data is None else config.algo_kwargs.fitted(partial(action_variance, data))
         learner = build_learner(config.algo, spaces, config.member_seeds, device, kwargs, config.member_knobs)
         _note_fitted(config.algo_kwargs, kwargs, reporter)
+        for name, reason in without_effect(config.algo_kwargs).items():
+            reporter.warn(f"`algo_kwargs.{name}` does nothing: {reason}")
 
         builder = PhaseBuilder(config, learner, spaces, transforms, data, run_dir / "replay", reporter, stack)
         phases, planned_steps = online_phases(builder) if get_spec(config.algo).online else offline_phases(builder)

@@ -65,8 +65,12 @@ class CQLKnobs(SACKnobs):
     @property
     def idle(self) -> dict[str, str]:
         """Knobs that have no effect given the other values, each with the reason."""
-        fixed = {} if self.trains_multiplier else {"multiplier_learning_rate": "lagrange_gap is null"}
-        return {**super().idle, **fixed}
+        idle = dict(super().idle)
+        if not self.trains_multiplier:
+            idle |= dict.fromkeys(("multiplier_learning_rate", "lagrange_form"), "lagrange_gap is null")
+        if not self.max_target_backup:
+            idle["max_backup_form"] = "max_target_backup is false"
+        return idle
 
     def learning_rate(self, group: str) -> float:
         """Return the step size of a group."""

@@ -11,7 +11,9 @@ from rl_training.config.blocks import PurelyOfflineKwargs, RewardKwargs
 class EDACKnobs(SACNKnobs):
     """Ensemble-diversified actor-critic (An, Moon, Kim, Song, 2021)."""
 
-    more_cloning: ClassVar[str] = "Raise algo_kwargs.eta or num_critics"
+    more_cloning: ClassVar[str] = (
+        "Use an algorithm that clones, such as iql or td3_bc; more critics (algo_kwargs.num_critics) need wide data"
+    )
 
     eta: float = Field(1.0, ge=0.0)
     """Weight of the alignment of the critics' gradients at the actions of the data."""

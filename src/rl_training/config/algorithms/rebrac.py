@@ -6,13 +6,10 @@ from typing import ClassVar, Literal, Self
 from pydantic import Field
 
 from rl_training.config.algorithms.td3 import TD3Knobs, TD3NetworkKnobs
-from rl_training.config.algorithms.td3_bc import PUBLISHED_ALPHA
+from rl_training.config.algorithms.td3_bc import TD3_BC_BALANCE
 from rl_training.config.base import Alpha, PositiveRate, Sizes
-from rl_training.config.blocks import PurelyOfflineKwargs, RewardKwargs
+from rl_training.config.blocks import PurelyOfflineKwargs, RewardKwargs, narrowness
 from rl_training.config.shared_knobs import Initialization
-
-TD3_BC_BALANCE = 1.0 / PUBLISHED_ALPHA
-LEAST_VARIANCE = 1e-6  # so that actions that hardly vary give a finite weight
 
 
 class ReBRACKnobs(TD3Knobs):
@@ -59,5 +56,4 @@ class ReBRACKwargs(ReBRACKnobs, ReBRACNetworkKnobs, PurelyOfflineKwargs, RewardK
         """Return the settings with `actor_bc_coef` as a number; for the reason see TD3+BC's `alpha`."""
         if not isinstance(self.actor_bc_coef, str):
             return self
-        narrow = max(min(1.0, 3.0 * action_variance()), LEAST_VARIANCE)
-        return self.model_copy(update={"actor_bc_coef": TD3_BC_BALANCE / narrow})
+        return self.model_copy(update={"actor_bc_coef": TD3_BC_BALANCE / narrowness(action_variance())})

@@ -16,7 +16,7 @@ class SACKnobs(CriticKnobs):
     """Entropy temperature: a fixed number, or `auto` to hold the policy's entropy at the target."""
     target_entropy: float | None = None
     """Entropy that an automatic temperature aims at; null is that of `target_entropy_multiplier`."""
-    target_entropy_multiplier: float = 1.0
+    target_entropy_multiplier: float = Field(1.0, ge=0.0)
     """An automatic temperature aims at minus this times the number of action dimensions."""
     backup_entropy: bool = True
     """Whether the critics' target includes the entropy of the next action."""

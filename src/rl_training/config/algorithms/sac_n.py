@@ -13,7 +13,9 @@ from rl_training.config.shared_knobs import Initialization, LogStdRange
 class SACNKnobs(SACKnobs):
     """SAC with an ensemble of N critics on data (An, Moon, Kim, Song, 2021)."""
 
-    more_cloning: ClassVar[str] = "Raise algo_kwargs.num_critics"
+    more_cloning: ClassVar[str] = (
+        "Use an algorithm that clones, such as iql or td3_bc; more critics (algo_kwargs.num_critics) need wide data"
+    )
 
 
 class SACNNetworkKnobs(SACNetworkKnobs):

@@ -10,6 +10,7 @@ from rl_training.config.base import Alpha
 from rl_training.config.blocks import PurelyOfflineKwargs, RewardKwargs
 
 PUBLISHED_ALPHA = 2.5
+TD3_BC_BALANCE = 1.0 / PUBLISHED_ALPHA  # weight of cloning against a normalised Q value
 
 
 class TD3BCKnobs(TD3Knobs):

@@ -82,6 +82,11 @@ class PhaseBuilder:
         collector = Collector(env_id, model.seeds, self.spaces, self.transforms)
         phase = OnlinePhase(self.learner, plan, schedules, buffer, collector, self.replay_dir, self.reporter.warn)
         phase.env_id = env_id
+        if not phase.gradient_steps:
+            self.reporter.warn(
+                f"nothing will be learned online: the first update comes after learning_starts = {plan.rhythm.starts:,} "
+                f"environment steps, and there are {plan.env_steps:,}"
+            )
         return self.stack.enter_context(closing(phase))
 
 
