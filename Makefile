@@ -40,6 +40,7 @@ test-faults: setup
 
 stubs: setup
 	$(BIN)/python -m tools.stubs
+	$(BIN)/python -m tools.options
 
 golden-record: setup
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.golden.runs record

@@ -10,11 +10,14 @@ import numpy as np
 import pytest
 import torch
 from benchmarks.plants import make_log
+from tools.options import PAGE, page
 
 from rl_training import IQL, TransitionDataset
 from rl_training.algorithms import BC
 from rl_training.bench.measure import synthetic
+from rl_training.config.reference import options
 from rl_training.data import Batch
+from rl_training.registry import REGISTRY
 from tests.contract import check_traced, nearly, wanted_at
 from tests.helpers import ROOT, call_cli, small_arrays, small_batch
 
@@ -115,6 +118,33 @@ def test_the_callbacks_of_the_guide(capsys):
     exec(block, {"model": model})  # noqa: S102 - the documentation is our own
     assert capsys.readouterr().out.startswith("20 [-")
     assert model.num_timesteps == 40
+
+
+def test_the_page_of_options_is_up_to_date():
+    assert PAGE.read_text() == page(), "run `make stubs`"
+
+
+def test_the_page_of_options_explains_every_key_and_links_to_itself():
+    sections = dict(re.findall(r"^### (.*?)\n(.*?)(?=^##|\Z)", page(), re.DOTALL | re.MULTILINE))
+    anchors = {re.sub(r"[`:.]", "", title).replace(" ", "-").lower(): title for title in sections}
+    assert len(anchors) == len(sections)
+    keys = {title: dict(re.findall(r"^\| `(\w+)` \| `?(.*?)`? \|", text, re.MULTILINE)) for title, text in sections.items()}
+
+    def reached(title):
+        """The defaults that a reader finds, starting at one heading and following its links; the nearest counts."""
+        found = {}
+        for anchor in reversed(re.findall(r"\]\(#(.*?)\)", sections[title])):
+            found |= reached(anchors[anchor])
+        return found | keys[title]
+
+    for spec in REGISTRY.values():
+        defaults = {option.key: option.shown for option in options(spec.config)}
+        assert set(defaults) == set(spec.config.model_fields)
+        assert defaults.items() <= reached(f"`{spec.id}`: {spec.title}").items(), spec.id
+    assert keys["`cal_ql`: Calibrated Q-learning"] == {"tail": "last_penalty", "failure_reward": "null"}
+    assert keys["`redq`: Randomized ensembled double Q-learning"]["gradient_updates_per_step"] == "20"
+    assert reached("`rlpd`: RL with prior data")["gradient_updates_per_step"] == "1"
+    assert not re.search(r"\|\s*\|$", page().replace("| legal | |", ""), re.MULTILINE), "a key without its sentence"
 
 
 def write_plant_logs(folder):

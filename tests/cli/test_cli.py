@@ -94,6 +94,37 @@ def test_list_groups_configs_by_algorithm(capsys):
     assert max(map(len, lines)) <= 100
 
 
+def test_list_prints_the_text_of_a_config(capsys):
+    text = packaged_configs()["rebrac/d4rl-locomotion"]
+    assert "per dataset" in text  # in a comment
+    assert call_cli(capsys, "list", "rebrac/d4rl-locomotion").stdout == text
+    report = json.loads(call_cli(capsys, "list", "rebrac/d4rl-locomotion", "--json").stdout)
+    assert report["text"] == text
+    assert report["values"]["algo_kwargs"]["actor_learning_rate"] == 1e-3
+
+
+def test_list_explains_an_algorithm(capsys):
+    lines = call_cli(capsys, "list", "cql").stdout.splitlines()
+    assert lines[0].startswith("  cql    Conservative Q-learning: offline; ")
+    assert "  cql_alpha = 5: Weight of the conservative penalty." in lines
+    assert "  actor_learning_rate = 0.0001: Adam step size of the policy." in lines  # a default that it changes
+    assert "  Every learner: actor_weight_decay=0, max_grad_norm=null" in lines
+    assert max(map(len, lines)) <= 100
+    report = json.loads(call_cli(capsys, "list", "cql", "--json").stdout)
+    assert set(report["options"]) == set(REGISTRY["cql"].config.model_fields)
+    assert report["options"]["num_cql_samples"] == {
+        "default": 10,
+        "legal": "integer >= 1 and <= 1000",
+        "text": "Actions per source (uniform, policy at s, policy at s') in the penalty.",
+    }
+    assert report["configs"] == [name for name in packaged_configs() if name.startswith("cql/")]
+
+
+def test_list_of_an_unknown_name(capsys):
+    check_one_line(call_cli(capsys, "list", "iql/pendulm", code=2), "Did you mean `iql/pendulum`", "rl-training list")
+    check_one_line(call_cli(capsys, "list", "cqll", "--json", code=2), "Did you mean `cql`")
+
+
 def check_one_line(done, *parts):
     lines = done.stderr.strip().splitlines()
     assert len(lines) == 1, done.stderr
@@ -274,7 +305,9 @@ def test_a_closed_pipe_and_a_bare_terminal_are_no_fault():
     assert done.stderr == ""
 
 
-@pytest.mark.parametrize("words", [[], ["train"], ["data"], ["data", "convert"]], ids=lambda words: "-".join(words) or "top")
+@pytest.mark.parametrize(
+    "words", [[], ["train"], ["list"], ["data"], ["data", "convert"]], ids=lambda words: "-".join(words) or "top"
+)
 def test_help_loads_no_schema_and_nothing_heavy(words):
     code = f"import sys; from rl_training.cli import run; run({[*words, '--help']!r}); print(*sys.modules, file=sys.stderr)"
     done = subprocess.run([*command()[:1], "-c", code], env=environment(), capture_output=True, text=True, check=True)

@@ -4,11 +4,8 @@ Commands import their dependencies in the function body, since every module-leve
 """
 
 import errno
-import json
 import os
-import re
 import sys
-import textwrap
 import traceback
 from collections.abc import Sequence
 
@@ -16,10 +13,10 @@ import typer
 
 from rl_training.cli import policies, training
 from rl_training.cli.bench import bench
-from rl_training.cli.options import DATA, DebugOption, JsonOption, data_app, with_read_options, without_read_options
+from rl_training.cli.listing import list_names
+from rl_training.cli.options import DATA, data_app, with_read_options, without_read_options
 from rl_training.errors import RLTrainingError
 
-_LINE = 100  # columns of a listing
 app = typer.Typer(
     name="rl-training",
     help="Turn logged data into control policies.",
@@ -31,35 +28,8 @@ READING = (training.train, policies.evaluate)  # commands that take the read opt
 for command in (training.train, training.resume, training.finetune, policies.evaluate, policies.predict, bench):
     app.command()(without_read_options(command) if command in READING else command)
 app.command("export-member")(policies.export_member)
+app.command("list")(list_names)
 app.add_typer(data_app)
-
-
-@app.command("list")
-def list_algorithms(as_json: JsonOption = False, debug: DebugOption = False) -> None:
-    """Show the algorithms and the packaged configs of each."""
-    del debug
-    from rl_training.config.loading import packaged_configs
-    from rl_training.registry import REGISTRY
-
-    titles = {name: _title(text) for name, text in packaged_configs().items()}
-    if as_json:
-        algorithms = {spec.id: {"title": spec.title, "summary": f"{spec.kind}; {spec.summary}"} for spec in REGISTRY.values()}
-        print(json.dumps({"algorithms": algorithms, "configs": list(titles), "titles": titles}))
-        return
-    print("algorithms")
-    for spec in REGISTRY.values():
-        print(f"  {spec.id:<6} {spec.title}: {spec.kind}; {spec.summary}")
-        own = {name: title for name, title in titles.items() if name.startswith(f"{spec.id}/")}
-        width = max(map(len, own), default=0)
-        for name, title in own.items():
-            print(f"      {name:<{width}}  {textwrap.shorten(title, _LINE - 8 - width, placeholder='...')}")
-    print("packaged configs, each below its algorithm: rl-training train NAME")
-    print("  those of D4RL learn from your files: rl-training train iql/d4rl-locomotion --dataset hopper.hdf5")
-
-
-def _title(text: str) -> str:
-    """The first words of a config's first comment, up to a stop or a colon; what follows is its source or its details."""
-    return re.split(r"[.:;](?:\s|$)", text.partition("\n")[0].lstrip("# "), maxsplit=1)[0]
 
 
 def _load_commands(arguments: Sequence[str]) -> None:

@@ -1,7 +1,7 @@
 """Strict models: the base of every block of settings, and the messages for invalid values; free of torch."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import Annotated, Any, Literal, Self
 
@@ -169,13 +169,12 @@ def _legal_range(owner: type[BaseModel] | None, path: tuple[int | str, ...]) -> 
     metadata = [*field.metadata, *getattr(field.annotation, "__metadata__", ())]
     for option in getattr(field.annotation, "__args__", ()):
         metadata += getattr(option, "__metadata__", ())
-    limits = [
-        f"{sign} {getattr(item, attribute)}"
-        for item in metadata
-        for attribute, sign in _LIMITS.items()
-        if hasattr(item, attribute)
-    ]
-    if not limits:
-        return ""
+    bounds = limits(metadata)
     kind = "an integer" if int in (field.annotation, *getattr(field.annotation, "__args__", ())) else "a number"
-    return f"must be {kind} {' and '.join(limits)}"
+    return f"must be {kind} {bounds}" if bounds else ""
+
+
+def limits(metadata: Iterable[Any]) -> str:
+    """Return the bounds among the constraints of a field, such as `>= 0.5 and < 1.0`; empty if there are none."""
+    found = ((sign, getattr(item, name, None)) for item in metadata for name, sign in _LIMITS.items())
+    return " and ".join(f"{sign} {bound}" for sign, bound in found if bound is not None)

@@ -163,7 +163,7 @@ class CriticNetworkKnobs(NetworkKnobs):
 
 
 class StochasticNetworkKnobs(NetworkKnobs):
-    """Shape of a policy that is always a plain Gaussian."""
+    """Shape of a policy that is a plain Gaussian."""
 
     policy_mean: Literal["tanh", "linear"] = "tanh"
     """Whether the policy's mean is squashed into the bounds; a `linear` one is clipped when it acts."""
