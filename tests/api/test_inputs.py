@@ -5,8 +5,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from rl_training import IQL, TransitionDataset
 from rl_training.api.inputs import rows_of
 from rl_training.errors import ConfigError
+from tests.helpers import small_arrays
 
 NAMES = ("T1", "T2", "TSP1")
 
@@ -85,3 +87,16 @@ def test_many_names_are_not_all_listed():
     names = tuple(f"x{number}" for number in range(60))
     with pytest.raises(ConfigError, match="`x0` is missing. Needed are x0, .*x11, and 48 more$"):
         rows_of({}, "observation", 60, names)
+
+
+def test_a_reading_that_never_changed_in_the_data_is_told_when_it_does():
+    arrays = small_arrays(rows=200, length=50)
+    arrays["observations"][:, 1] = arrays["next_observations"][:, 1] = 850.0
+    data = TransitionDataset.from_dict(arrays, action_low=[-1, -1], action_high=[1, 1])
+    model = IQL(dataset=data, hidden_sizes=[8, 8], eval_interval=5, checkpoint_interval=5).learn(5)
+    usual = arrays["observations"][0]
+    assert model.policy.unfamiliar(usual) == []
+    changed = usual.copy()
+    changed[1] = 900.0
+    (line,) = model.policy.unfamiliar(changed)
+    assert line == "`observation 1` = 900, and was 850 in all of the data: the policy does not react to it"

@@ -122,6 +122,11 @@ class Policy:
         apart = np.abs((rows - mean) / std)
         names = self.spaces.observation_names or [f"observation {column}" for column in range(self.spaces.observation_dim)]
         lines = []
+        changed = np.isinf(std) & ~np.isclose(rows, mean, rtol=1e-4, atol=1e-6)  # a column that never changed in the data
+        for column in np.flatnonzero(changed.any(axis=0)):
+            row = int(changed[:, column].argmax())
+            always = f"was {mean[column]:.4g} in all of the data: the policy does not react to it"
+            lines.append(f"`{names[column]}` = {rows[row, column]:g}, and {always}")
         for column in np.flatnonzero((apart > self.transforms.observation_limit).any(axis=0)):
             row = apart[:, column].argmax()
             far = f"{apart[row, column]:.0f} standard deviations from the data ({mean[column]:.4g} +- {std[column]:.3g})"
