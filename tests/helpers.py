@@ -251,22 +251,30 @@ class Notes(QuietReporter):
 
 
 class Start(QuietReporter):
-    """Remembers where a run started."""
+    """Remembers where a run started, over all its phases."""
 
-    def start(self, first_step, total_steps):
-        self.first, self.total = first_step, total_steps
+    def __init__(self):
+        self.first = None
+
+    def start(self, first, last, unit):
+        if self.first is None:
+            self.first, self.last, self.unit = first, last, unit
 
 
 def die_at_each(run, cuts):
     """Run to the end, dying at each place in turn; one resume that is not exact shows at the end as well as many."""
+    starts = []
     for number, cut in enumerate(cuts):
         reporter = Start()
         with pytest.raises(Cut):
             run(resume=number > 0, callbacks=[CutAt(*cut)], reporter=reporter)
-        assert (reporter.first > 0) == (number > 0)  # otherwise the test would prove nothing
+        starts.append((reporter.unit, reporter.first))
     reporter = Start()
     run(resume=True, reporter=reporter)
-    assert 0 < reporter.first < reporter.total
+    starts.append((reporter.unit, reporter.first))
+    assert starts[0][1] == 0
+    assert starts[0] not in starts[1:]  # otherwise the test would prove nothing
+    assert reporter.first < reporter.last
 
 
 def metric_rows(run_dir):

@@ -260,10 +260,12 @@ def test_arrays_and_frames_in_python():
 
 def test_a_finished_run_says_that_nothing_is_left(tmp_path):
     data = TransitionDataset.from_dict(small_arrays(rows=60, length=10))
-    tiny_run(tmp_path / "run", env_id=None, dataset=data)
-    said = Notes()
-    tiny_run(tmp_path / "run", env_id=None, dataset=data, resume=True, reporter=said)
-    assert any("has spent its budget; raise total_timesteps" in text for text in said.warnings)
+    for schedule, advice in (({"kind": "constant"}, "raise total_timesteps"), ("cosine", "a schedule spans the whole run")):
+        changes = {"env_id": None, "dataset": data, "learning_rate_schedule": schedule}
+        tiny_run(tmp_path / advice, **changes)
+        said = Notes()
+        tiny_run(tmp_path / advice, resume=True, reporter=said, **changes)
+        assert any(f"has spent its budget; {advice}" in text for text in said.warnings)
     model = IQL(dataset=data, hidden_sizes=[8, 8], batch_size=16, log_interval=5, reporter=(said := Notes()))
     model.learn(20, callback=lambda _step, _rows: False)
     model.learn(40)

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from rl_training.runtime.loop import TrainingResult
 
 _KINDS = " (a file, a folder of episode files, or a glob)"
+_CONTINUED_IN = "Continue in a new run directory; one member or a checkpoint outside a run always does, by default in runs/."
+_FINETUNED_IN = "Finetune in a new run directory and leave RUN as it is; required for a checkpoint outside a run."
 
 
 def train(
@@ -104,7 +106,7 @@ def _require_data(config: str, chosen: "RunConfig[Any]") -> None:
 
 def resume(
     run: RunArgument,
-    run_dir: Annotated[str | None, typer.Option(help="A new run directory, for one member or a lone checkpoint.")] = None,
+    run_dir: Annotated[str | None, typer.Option(help=_CONTINUED_IN)] = None,
     member: MemberOption = None,
     total_timesteps: Annotated[int | None, typer.Option(help="A larger budget (constant schedules only).")] = None,
     device: DeviceOption = None,
@@ -130,7 +132,7 @@ def finetune(
         list[str] | None, typer.Option("--set", help="key=value of the finetune block; may be repeated.")
     ] = None,
     env: EnvOption = None,
-    run_dir: Annotated[str | None, typer.Option(help="A new run directory, for a lone checkpoint.")] = None,
+    run_dir: Annotated[str | None, typer.Option(help=_FINETUNED_IN)] = None,
     device: DeviceOption = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,

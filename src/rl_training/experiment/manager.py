@@ -4,7 +4,7 @@ import json
 import platform
 import shutil
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -110,8 +110,8 @@ class ExperimentManager:
             ours = start is not None and start.path.parent.resolve() == store.directory.resolve()
             if start is not None:
                 self._check_same_config(start)
-            if ours and start is not None and start.path.name != store.names()[-1] and reporter is not None:
-                reporter.warn(f"going back from {store.names()[-1]} to {start.path.name}; what came after is discarded")
+            if ours and start is not None and (later := store.after(start.path)) and reporter is not None:
+                reporter.warn(f"going back from {later[-1]} to {start.path.name}; what came after is discarded")
             if not ours:
                 self._refuse_used_directory(overwrite=overwrite)
             record = self.record(start)
@@ -194,8 +194,21 @@ class ExperimentManager:
         changes = [change for change in changes if change[0] not in free]
         if changes:
             shown = "; ".join(f"{key} was {old!r}, is {new!r}" for key, old, new in changes[:5])
-            hint = "a schedule spans the whole run, so its budget is fixed" if changes[0][0] in BUDGETS else "start a new run"
-            raise ConfigError(f"{checkpoint.path}: was written with another config: {shown}; {hint}")
+            advice = self._advice(checkpoint, {key for key, _, _ in changes})
+            raise ConfigError(f"{checkpoint.path}: was written with another config: {shown}; {advice}")
+
+    def _advice(self, checkpoint: "Checkpoint", changed: Collection[str]) -> str:
+        """What to do instead of continuing a checkpoint with changed settings."""
+        from rl_training.runtime.checkpoints.checkpoint import CheckpointStore
+        from rl_training.runtime.progress import FIXED_BUDGET, larger_budget
+
+        if BUDGETS.issuperset(changed):
+            return FIXED_BUDGET if checkpoint.env_step is None else larger_budget(self.config)
+        offline = [name for name in CheckpointStore(checkpoint.path.parent, 2).names() if not name.startswith("env-")]
+        if offline and all(key.startswith("finetune.") for key in changed):
+            switch = checkpoint.path.parent / offline[-1]
+            return f"begin another online phase with `rl-training finetune {switch} --env-steps N --run-dir NEW`"
+        return "start a new run"
 
     def record(self, start: "Checkpoint | None") -> dict[str, Any]:
         """Return the record for run.json of a run that starts here or at a checkpoint: versions, hardware, phase."""

@@ -26,7 +26,7 @@ from rl_training.runtime.held_out import HeldOutReport
 from rl_training.runtime.metrics import JsonLines, Stopwatch, finite
 from rl_training.runtime.phases.base import Phase, position_of
 from rl_training.runtime.population import Combination, MemberRecord, Population, combinations, restored_records
-from rl_training.runtime.progress import Reporter, nothing_left
+from rl_training.runtime.progress import Reporter, nothing_left, spread
 from rl_training.runtime.signals import SignalWatch
 from rl_training.runtime.validation import Validation
 
@@ -107,16 +107,19 @@ class TrainingLoop:
         try:
             self._begin()
             watch = Stopwatch(self.position)
-            self.parts.reporter.start(self.position, self.total)
             self._call("on_start", self.learner)
             if self.parts.resume_from is not None and not self.parts.continue_metrics:
                 self._save(best=False)  # a run that starts from another run's checkpoint has one of its own from the start
             if self.hooks_pending or self.stopping:
                 self._evaluate_and_save()
             if self._finished():
-                self.parts.reporter.warn(nothing_left(self._now, budget=self.position >= self.total))
+                self.parts.reporter.warn(nothing_left(self._now, self.config, budget=self.position >= self.total))
+            shown: Phase | None = None
             while not self._finished():
                 phase = self._phase_to(self.position + 1)
+                if phase is not shown:
+                    self.parts.reporter.start(self.position - phase.first, phase.length, phase.unit)
+                    shown = phase
                 boundary = self._next_boundary(phase)
                 phase.freeze(self.population.frozen)
                 self._prepare(phase, boundary - self.position)
@@ -185,11 +188,11 @@ class TrainingLoop:
         if self._due(self.config.log_interval):
             self._log(values, watch)
             self.recent = {}
-        self.parts.reporter.advance(self.position, self._summary(values))
+        self.parts.reporter.advance(self._count, self._summary(values))
         self.hooks_pending = True
         self._stop_if_requested()
         self._evaluate_and_save()
-        self.parts.reporter.advance(self.position, self._summary(values))
+        self.parts.reporter.advance(self._count, self._summary(values))
 
     def _guard_against_divergence(self, metrics: Metrics) -> None:
         """Freeze members with NaN or inf; raise DivergedError when every member has diverged."""
@@ -292,7 +295,7 @@ class TrainingLoop:
         self.metrics.write(rows)
         self.population.record_evaluation(self._count, means)
         mean = self.population.mean_return()
-        self.parts.reporter.note(f"{self._now}: mean return {mean:.1f}" + self._spread(means, active))
+        self.parts.reporter.note(f"{self._now}: mean return {mean:.1f}" + spread(means, active))
         self._call("on_evaluation", self._count, evaluation, active)
         self._call("on_metrics", self._count, rows)
         improved = self.best_mean is None or mean > self.best_mean
@@ -329,11 +332,6 @@ class TrainingLoop:
         self.parts.reporter.note(f"{self._now}: held out: {report.line(active)}")
         self._call("on_log", self._count, rows)
         self._call("on_metrics", self._count, rows)
-
-    @staticmethod
-    def _spread(means: Sequence[float], active: Sequence[int]) -> str:
-        shown = sorted(means[member] for member in active)
-        return f" (members {shown[0]:.1f} to {shown[-1]:.1f})" if len(shown) > 1 else ""
 
     def _stop_if_requested(self) -> None:
         """Save and raise StoppedBySignal if a stop was requested; save and continue for SIGUSR1."""

@@ -1,17 +1,23 @@
 """What the user sees during a run: a progress bar on a terminal, plain lines elsewhere, nothing when quiet."""
 
 import sys
+from collections.abc import Sequence
 from typing import Any, Protocol
+
+from rl_training.config.run import RunConfig
+from rl_training.config.schedules import CONSTANT
+
+FIXED_BUDGET = "a schedule spans the whole run, so its budget is fixed; start a new run"
 
 
 class Reporter(Protocol):
     """Receives the run's progress."""
 
-    def start(self, first_step: int, total_steps: int) -> None:
-        """A run starts or resumes."""
+    def start(self, first: int, last: int, unit: str) -> None:
+        """A phase of the run starts or resumes; it counts in `unit`, such as `env step`."""
 
-    def advance(self, step: int, info: dict[str, float]) -> None:
-        """A chunk is done; `info` holds losses and the last return, where known."""
+    def advance(self, count: int, info: dict[str, float]) -> None:
+        """A chunk of the phase is done; `info` holds losses and the last return, where known."""
 
     def note(self, text: str) -> None:
         """Something worth a line happened."""
@@ -29,10 +35,10 @@ class Reporter(Protocol):
 class QuietReporter:
     """Prints nothing except warnings, on standard error."""
 
-    def start(self, first_step: int, total_steps: int) -> None:
+    def start(self, first: int, last: int, unit: str) -> None:
         """Print nothing."""
 
-    def advance(self, step: int, info: dict[str, float]) -> None:
+    def advance(self, count: int, info: dict[str, float]) -> None:
         """Print nothing."""
 
     def note(self, text: str) -> None:
@@ -52,9 +58,9 @@ class QuietReporter:
 class LineReporter(QuietReporter):
     """Prints notes as plain lines on standard error: for logs and pipes."""
 
-    def start(self, first_step: int, total_steps: int) -> None:
-        """Print where the run starts and ends."""
-        self.note(f"training from step {first_step:,} to {total_steps:,}")
+    def start(self, first: int, last: int, unit: str) -> None:
+        """Print where the phase starts and ends."""
+        self.note(f"training from {unit} {first:,} to {last:,}")
 
     def saved(self, label: str) -> None:
         """Print the position of a checkpoint."""
@@ -74,7 +80,7 @@ class BarReporter(QuietReporter):
 
         self._console = Console(stderr=True)
         self._bar = Progress(
-            TextColumn("{task.completed:>9,.0f}/{task.total:,.0f}"),
+            TextColumn("{task.completed:>9,.0f}/{task.total:,.0f} {task.fields[unit]}s"),
             BarColumn(bar_width=24),
             TextColumn("{task.fields[speed]}"),
             TimeRemainingColumn(compact=True),
@@ -84,16 +90,18 @@ class BarReporter(QuietReporter):
         )
         self._task: Any = None
 
-    def start(self, first_step: int, total_steps: int) -> None:
-        """Show the bar."""
+    def start(self, first: int, last: int, unit: str) -> None:
+        """Show the bar of the phase, in place of an earlier one."""
         self._bar.start()
-        self._task = self._bar.add_task("", total=total_steps, completed=first_step, speed="", info="")
+        if self._task is not None:
+            self._bar.remove_task(self._task)
+        self._task = self._bar.add_task("", total=last, completed=first, unit=unit, speed="", info="")
 
-    def advance(self, step: int, info: dict[str, float]) -> None:
+    def advance(self, count: int, info: dict[str, float]) -> None:
         """Move the bar."""
         speed = self._bar.tasks[0].speed
         text = "  ".join(f"{name} {value:.4g}" for name, value in info.items())
-        self._bar.update(self._task, completed=step, speed=f"{speed:,.0f} steps/s" if speed else "", info=text)
+        self._bar.update(self._task, completed=count, speed=f"{speed:,.0f} steps/s" if speed else "", info=text)
 
     def note(self, text: str) -> None:
         """Print a line above the bar."""
@@ -113,8 +121,25 @@ def default_reporter() -> Reporter:
     return BarReporter() if sys.stderr.isatty() else LineReporter()
 
 
-def nothing_left(now: str, *, budget: bool) -> str:
+def spread(means: Sequence[float], active: Sequence[int]) -> str:
+    """Return the range of the active members' returns in brackets; nothing for a single one."""
+    shown = sorted(means[member] for member in active)
+    return f" (members {shown[0]:.1f} to {shown[-1]:.1f})" if len(shown) > 1 else ""
+
+
+def larger_budget(config: RunConfig[Any]) -> str:
+    """Return how a run that has spent its budget goes on, or why it cannot."""
+    if config.finetune is not None and config.finetune.spans_the_phase:
+        return "a setting moves over the whole online phase, so its length is fixed; start a new run"
+    if config.finetune is not None:
+        return f"go on with `rl-training finetune RUN --env-steps N`, N above {config.finetune.env_steps}"
+    if set(config.schedules.values()) != {CONSTANT}:
+        return FIXED_BUDGET
+    return "raise total_timesteps (--total-timesteps) to go on"
+
+
+def nothing_left(now: str, config: RunConfig[Any], *, budget: bool) -> str:
     """Return why a run that starts has nothing to do: its budget is spent, or all members have stopped."""
     if budget:
-        return f"the run is at {now} and has spent its budget; raise total_timesteps (--total-timesteps) to go on"
+        return f"the run is at {now} and has spent its budget; {larger_budget(config)}"
     return f"every member has stopped by {now}, by early stopping or a callback; start a new run to train on"

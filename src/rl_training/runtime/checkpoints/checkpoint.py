@@ -133,6 +133,7 @@ class CheckpointStore:
         self.directory = directory
         self.keep = max(keep, 2)  # one may be lost while the next is written
         self.warn = warn or (lambda text: print(f"warning: {text}", file=sys.stderr))
+        self._start: Path | None = None  # where the run resumed; the next save removes what came after it
 
     def restore_aside(self) -> None:
         """Put back a checkpoint whose replacement was interrupted between its two renames."""
@@ -160,6 +161,7 @@ class CheckpointStore:
     ) -> Path:
         """Write a checkpoint, point `latest` (and `best`) to it, verify it, and only then remove old ones."""
         path = write_checkpoint(self.path(counters), tensors, state)
+        self._discard_old_branch(path)
         fault_point("save:before-latest")
         self.point(path, best=best)
         fault_point("save:after-latest")
@@ -174,9 +176,14 @@ class CheckpointStore:
         self._point("latest", path)
 
     def rewind(self, path: Path) -> None:
-        """Make an older checkpoint the latest, before the run resumes from it."""
+        """Make an older checkpoint the latest, before the run resumes from it; the next save removes what came after it."""
+        self._start = path
         if self._pointed("latest") != path.name:
             self._point("latest", path)
+
+    def after(self, path: Path) -> list[str]:
+        """Return the names of the checkpoints that came after one, oldest first."""
+        return [name for name in self.names() if _order(name) > _order(path.name)]
 
     def names(self) -> list[str]:
         """Return the names of the checkpoints, oldest first."""
@@ -259,6 +266,24 @@ class CheckpointStore:
             return None
         value = pointer.get("checkpoint")
         return value if isinstance(value, str) and _NAME.fullmatch(value) else None
+
+    def _discard_old_branch(self, path: Path) -> None:
+        """Remove what came after the checkpoint from which the run resumed, once `path` is known to be good.
+
+        `latest` still points to where the run resumed: a run killed here resumes there, and no two branches are ever mixed.
+        """
+        if self._start is None:
+            return
+        later = self.after(self._start)
+        discarded = [name for name in later if name != path.name]
+        if discarded:
+            read_files(path, FORMAT_VERSION)
+        if self._pointed("best") in later:  # also if `path` has taken its place
+            self._point("best", self._start)
+        for name in discarded:
+            shutil.rmtree(self.directory / name)
+            fault_point("save:discard")
+        self._start = None
 
     def _prune(self) -> None:
         offline = [name for name in self.names() if not name.startswith("env-")]  # an online phase started from the last one
