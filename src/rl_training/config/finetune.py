@@ -16,25 +16,32 @@ Knobs = TypeVar("Knobs", LearnerKnobs, NetworkKnobs)
 
 @dataclass(frozen=True)
 class Change:
-    """What becomes of a knob online: `end` at once or, if it `moves`, linearly from `start` (None: its offline value)."""
+    """What becomes of a knob online: `end` at once or, if it `moves`, linearly from `start` (None: its offline value).
+
+    It moves over a share of the phase, and then stays.
+    """
 
     end: Any
     start: Any = None
     moves: bool = False
+    over: float = 1.0
 
     def at(self, done: float, offline: Any) -> Any:
         """Return the value once a share of the phase is done, given the value of the offline phase."""
         if not self.moves:
             return self.end
         start = offline if self.start is None else self.start
-        return start + (self.end - start) * done
+        return start + (self.end - start) * min(done / self.over, 1.0)
 
 
 def _plain(value: Any) -> Any:
     """Check the form of a change, and turn numpy numbers into plain ones; ranges are checked with the other knobs."""
     if isinstance(value, Mapping):
-        if "to" not in value or not set(value) <= {"from", "to"}:
-            raise ValueError("must be a value, or {from: a, to: b} where `from` may be left out")
+        if "to" not in value or not set(value) <= {"from", "to", "over"}:
+            raise ValueError("must be a value, or {from: a, to: b, over: share} where `from` and `over` may be left out")
+        over = value.get("over", 1.0)
+        if isinstance(over, bool) or not isinstance(over, int | float) or not 0.0 < over <= 1.0:
+            raise ValueError(f"`over` = {over!r} is not legal: must be a number > 0 and <= 1")
         return {key: _plain(one) for key, one in value.items()}
     return value.tolist() if type(value).__module__ == "numpy" else value
 
@@ -60,21 +67,24 @@ class FinetuneConfig(CollectionConfig):
     learning_rate_factor: float = Field(1.0, gt=0.0, le=1.0)
     """Constant factor on every learning rate online; the schedules end with the offline phase."""
     algo_kwargs: dict[str, Annotated[Any, BeforeValidator(_plain)]] = Field(default_factory=dict)
-    """Knobs with another value online; {from: a, to: b} moves one linearly over the phase, without `from` from its offline
-    value."""
+    """Knobs with another value online; {from: a, to: b, over: 0.5} moves one linearly over half of the phase. `from` is by
+    default its offline value, `over` the whole phase."""
 
     @property
     def changes(self) -> dict[str, Change]:
         """The knobs that change online."""
         return {
-            name: Change(value["to"], value.get("from"), moves=True) if isinstance(value, Mapping) else Change(value)
-            for name, value in self.algo_kwargs.items()
+            name: _move(value) if isinstance(value, Mapping) else Change(value) for name, value in self.algo_kwargs.items()
         }
 
     @property
     def spans_the_phase(self) -> bool:
         """Whether anything moves over the whole online phase, so that its length cannot change any more."""
         return self.prior_ratio_end is not None or any(change.moves for change in self.changes.values())
+
+
+def _move(value: Mapping[str, Any]) -> Change:
+    return Change(value["to"], value.get("from"), moves=True, over=value.get("over", 1.0))
 
 
 def check_changes(

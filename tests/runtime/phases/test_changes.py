@@ -9,7 +9,7 @@ import torch
 
 import rl_training
 from rl_training.algorithms.learner import Step
-from rl_training.config.finetune import Change
+from rl_training.config.finetune import Change, FinetuneConfig
 from rl_training.config.loading import make_config
 from rl_training.errors import ConfigError, StoppedBySignal
 from rl_training.rng import Draws
@@ -61,7 +61,8 @@ def refused(algo, changes, **values):
         ("iql", {"beta": True}, "`algo_kwargs.beta` = True is not legal"),
         ("td3_bc", {"alpha": "auto"}, "`algo_kwargs.alpha` = 'auto' is not legal: must be a number >= 0.0"),
         ("td3_bc", {"exploration_noise": -0.1}, "`algo_kwargs.exploration_noise` = -0.1 is not legal"),
-        ("iql", {"beta": {"form": 1.0, "to": 2.0}}, "must be a value, or {from: a, to: b} where `from` may be left out"),
+        ("iql", {"beta": {"form": 1.0, "to": 2.0}}, "must be a value, or {from: a, to: b, over: share}"),
+        ("iql", {"beta": {"to": 1.0, "over": 2.0}}, "`over` = 2.0 is not legal: must be a number > 0 and <= 1"),
         ("iql", {"critic_loss": {"to": "huber"}}, "`algo_kwargs.critic_loss` cannot change online: it is not a number"),
         ("iql", {"tau": {"to": 0.01}}, "`algo_kwargs.tau` cannot change online: the optimizer reads it once"),
         ("cql", {"cql_clip_diff_max": {"to": 1.0}}, "it would move from None to 1.0; both must be numbers"),
@@ -314,3 +315,8 @@ def test_fresh_episodes_that_are_sampled_once_they_have_ended_must_end_first(tmp
     short = {"replay": "fresh", "learning_starts": 200, "buffer_capacity": 20}
     with pytest.raises(ConfigError, match="raise learning_starts or buffer_capacity above the length of an episode"):
         finetuned(tmp_path / "short", "cal_ql", {}, env_steps=230, block=short)
+
+
+def test_a_knob_may_move_over_a_share_of_the_phase_and_stay():
+    change = FinetuneConfig.checked({"env_steps": 10, "algo_kwargs": {"beta": {"to": 1.0, "over": 0.5}}}).changes["beta"]
+    assert [change.at(done, 3.0) for done in (0.0, 0.25, 0.5, 0.9, 1.0)] == [3.0, 2.0, 1.0, 1.0, 1.0]
