@@ -83,4 +83,5 @@ def test_a_finetune_on_fresh_data_alone_needs_a_head_start(tmp_path):
 
 def test_prior_data_needs_no_head_start():
     """Until enough steps are taken, batches are prior data alone."""
-    make_config(run_values("rlpd", algo_kwargs={"n_step": 10, "learning_starts": 0}))
+    config = make_config(run_values("rlpd", algo_kwargs={"n_step": 10, "learning_starts": 0}))
+    assert config.algo_kwargs.n_step > config.algo_kwargs.learning_starts

@@ -240,7 +240,7 @@ class AlgorithmKwargs(StrictModel):
 
 def narrowness(action_variance: float) -> float:
     """Return the variance of the actions as a share of that of actions that fill their range evenly, at most 1."""
-    return max(min(1.0, action_variance / EVEN_VARIANCE), LEAST_NARROWNESS)
+    return max(min(1.0, 3.0 * action_variance), LEAST_NARROWNESS)
 
 
 class RewardKwargs(AlgorithmKwargs):

@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, ClassVar
 
 import torch
@@ -101,11 +102,17 @@ class StackedModel(ABC):
         finally:
             self.online, self.frozen, self.target = kept
 
+    @cached_property
+    def _drops(self) -> bool:
+        return any(network.dropout for network in self.networks)
+
     @contextmanager
     def dropping(self, draws: Draws) -> Iterator[None]:
         """Apply dropout to networks that a loss trains inside the block, with masks drawn from `draws`."""
-        kept, dropper = self.online, Dropper(draws)
-        self.online = {name: replace(values, dropper=dropper) for name, values in kept.items()}
+        kept = self.online
+        if self._drops:
+            dropper = Dropper(draws)
+            self.online = {name: replace(values, dropper=dropper) for name, values in kept.items()}
         try:
             yield
         finally:

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from rl_training.config.algorithms.td3 import TD3Knobs, TD3NetworkKnobs
 from rl_training.config.base import Alpha
-from rl_training.config.blocks import PurelyOfflineKwargs, RewardKwargs
+from rl_training.config.blocks import PurelyOfflineKwargs, RewardKwargs, narrowness
 
 PUBLISHED_ALPHA = 2.5
 TD3_BC_BALANCE = 1.0 / PUBLISHED_ALPHA  # weight of cloning against a normalised Q value
@@ -37,4 +37,4 @@ class TD3BCKwargs(TD3BCKnobs, TD3NetworkKnobs, PurelyOfflineKwargs, RewardKwargs
         """
         if not isinstance(self.alpha, str):
             return self
-        return self.model_copy(update={"alpha": PUBLISHED_ALPHA * min(1.0, 3.0 * action_variance())})
+        return self.model_copy(update={"alpha": PUBLISHED_ALPHA * narrowness(action_variance())})
