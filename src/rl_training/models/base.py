@@ -88,7 +88,9 @@ class StackedModel(ABC):
         """Return the gradient of a scalar loss for each segment of the groups (default: all), (members, segment size)."""
         names = [segment.name for segment in self.trained.segments if groups is None or segment.group in groups]
         leaves = [self.online[name].columns for name in names]
-        gradients = torch.autograd.grad(loss, leaves, allow_unused=True, materialize_grads=True)
+        # not ones_like(loss), which would make every network of a traced backward pass wait for the whole loss
+        unit = torch.ones(loss.shape, dtype=loss.dtype, device=loss.device)
+        gradients = torch.autograd.grad(loss, leaves, unit, allow_unused=True, materialize_grads=True)
         return dict(zip(names, gradients, strict=True))
 
     @contextmanager

@@ -13,11 +13,11 @@ from rl_training.models.mlp.operators import empty_hidden_gradients, empty_outpu
 from rl_training.models.mlp.triton.adam import adam_kernel
 from rl_training.models.mlp.triton.mlp_forward import forward_kernel
 from rl_training.models.mlp.triton.mlp_hidden_gradients import hidden_gradients_kernel
-from rl_training.models.mlp.triton.mlp_parameter_gradients import parameter_gradients_kernel
+from rl_training.models.mlp.triton.mlp_parameter_gradients import add_parts_kernel, parameter_gradients_kernel
 from rl_training.models.parameters import ALIGNMENT
 
 PROCESSORS = 132  # multiprocessors of the GPU that the tile sizes were tuned on
-MANY_ROWS = 4096  # stacks times rows of a launch from which torch computes the gradients of the hidden weights
+MANY_ROWS = 4096  # stacks times rows of several members from which torch computes the gradients of the hidden weights
 _USUAL_WIDTH = 256
 _PRECISIONS = {"float32": "ieee", "tf32": "tf32", "bf16": "bf16"}
 
@@ -29,33 +29,28 @@ def _forward_tiles(rows: int, precision: str, layout: MLPLayout) -> dict[str, in
     """
     if rows <= 16 * PROCESSORS:
         return _fitted({"ROWS": 16, "PAIR": 0, "STEP": 32, "num_warps": 4, "num_stages": 3}, layout)
-    if precision == "bf16" and rows > 64 * PROCESSORS:
+    if precision == "bf16" and rows > 64 * PROCESSORS and not layout.layer_norm:
         return _fitted({"ROWS": 128, "PAIR": 0, "STEP": 32, "num_warps": 8, "num_stages": 3}, layout)
     pair = int(rows > 128 * PROCESSORS and max(layout.hidden) <= _USUAL_WIDTH)
     return _fitted({"ROWS": 32, "PAIR": pair, "STEP": 16, "num_warps": 4, "num_stages": 4}, layout)
 
 
-def _backward_tiles(rows: int, layout: MLPLayout) -> dict[str, int]:
+def _backward_tiles(rows: int, precision: str, layout: MLPLayout) -> dict[str, int]:
     """Tiles of the backward pass, which never has to transpose a weight."""
     if rows <= 16 * PROCESSORS:
         return _fitted({"ROWS": 16, "STEP": 64, "num_warps": 4, "num_stages": 3}, layout)
     if rows <= 64 * PROCESSORS:
         return _fitted({"ROWS": 32, "STEP": 32, "num_warps": 4, "num_stages": 3}, layout)
+    if precision == "bf16":
+        return _fitted({"ROWS": 64, "STEP": 32, "num_warps": 4, "num_stages": 3}, layout)
     return _fitted({"ROWS": 128, "STEP": 32, "num_warps": 8, "num_stages": 4}, layout)
 
 
 def _fitted(options: dict[str, int], layout: MLPLayout) -> dict[str, int]:
-    """The options, with smaller tiles for wider networks, so that they fit into registers and shared memory.
-
-    With LayerNorm a thread of a large tile has fewer elements, because it needs the tile and its norm at once; small tiles
-    are faster with as many threads as without.
-    """
+    """The options, with smaller tiles for wider networks, so that they fit into registers and shared memory."""
     times = max(1, max(layout.hidden) // _USUAL_WIDTH)
     rows, step = max(16, options["ROWS"] // times), max(16, options["STEP"] // times)
-    own = {"ROWS": rows, "STEP": min((step, *layout.hidden))}
-    if layout.layer_norm and rows > 32:
-        own |= {"ROWS": 64, "num_warps": 8}
-    return options | own
+    return options | {"ROWS": rows, "STEP": min((step, *layout.hidden))}
 
 
 def _gradient_tiles(stacks: int, precision: str) -> dict[str, int]:
@@ -190,7 +185,7 @@ def hidden_gradients(
     results = empty_hidden_gradients(gradients, saved, wanted, layouts)
     members, rows = columns[0].shape[0], [gradient.shape[2] for gradient in gradients]
     stacks = [members * layout.ensemble for layout in layouts]
-    options = _backward_tiles(sum(s * r for s, r in zip(stacks, rows, strict=True)), layouts[0]) | tiles
+    options = _backward_tiles(sum(s * r for s, r in zip(stacks, rows, strict=True)), precision, layouts[0]) | tiles
     programs = [s * triton.cdiv(r, options["ROWS"]) for s, r in zip(stacks, rows, strict=True)]
     table = _jobs(layouts, members, rows, programs, [own.stride(0) for own in columns], None, wanted)
     hidden_gradients_kernel[(sum(programs),)](
@@ -221,7 +216,7 @@ def parameter_gradients(
     gradients = [gradient.contiguous() for gradient in gradients]
     members, rows = gradients[0].shape[0], [gradient.shape[2] for gradient in gradients]
     stacks = members * sum(layout.ensemble for layout in layouts)
-    options: dict[str, Any] = {"HIDDEN": precision == "bf16" or stacks * max(rows) < MANY_ROWS}
+    options: dict[str, Any] = {"HIDDEN": precision == "bf16" or members == 1 or stacks * max(rows) < MANY_ROWS}
     options |= _gradient_tiles(stacks, precision) | tiles
     filled = [_padded(layout.ensemble * layout.widths[-1]) - (layout.ensemble - 1) * layout.widths[-1] for layout in layouts]
     small = _power(max(filled))
@@ -244,11 +239,19 @@ def parameter_gradients(
         **_shapes(layouts, precision),
         **options,
     )
-    results = [values[0] if len(values) == 1 else values.sum(0) for values in partial]
+    results = [values[0] if len(values) == 1 else _added(values) for values in partial]
     if not options["HIDDEN"]:
         for job in zip(layouts, saved, hidden, results, rows, strict=True):
             _hidden_weights(*job, precision)
     return results
+
+
+def _added(parts: Tensor, block: int = 1024) -> Tensor:
+    """Return the sum of partial results (parts, members, size)."""
+    result = torch.empty_like(parts[0])
+    size = result.numel()
+    add_parts_kernel[(triton.cdiv(size, block),)](parts, result, size, COUNT=len(parts), BLOCK=block)
+    return result
 
 
 def _hidden_weights(layout: MLPLayout, saved: Tensor, hidden: Tensor, result: Tensor, rows: int, precision: str) -> None:

@@ -19,7 +19,6 @@ from rl_training.models.mlp.triton.jobs import parameter, pick, pick_pointer, pr
 def _times_weight(
     below,
     weight,
-    line,
     live,
     FAN_IN: tl.constexpr,
     FAN_OUT: tl.constexpr,
@@ -27,12 +26,12 @@ def _times_weight(
     STEP: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """Return the rows `line` of `below` (rows, in) times a weight (in, out)."""
-    unit = tl.arange(0, FAN_OUT)
+    """Return the ROWS rows at `below` (rows, in) times a weight (in, out)."""
+    number, unit = tl.arange(0, ROWS), tl.arange(0, FAN_OUT)
     total = tl.zeros((ROWS, FAN_OUT), dtype=tl.float32)
     for start in range(0, FAN_IN, STEP):
         feature = start + tl.arange(0, STEP)
-        x = tl.load(below + line[:, None] * FAN_IN + feature[None, :], mask=live[:, None], other=0.0)
+        x = tl.load(below + number[:, None] * FAN_IN + feature[None, :], mask=live[:, None], other=0.0)
         w = tl.load(weight + feature[:, None] * FAN_OUT + unit[None, :])
         total = product(x, w, total, PRECISION)
     return total
@@ -42,7 +41,6 @@ def _times_weight(
 def _pair_times_weight(
     below,
     weight,
-    line,
     rows_left,
     FAN_IN: tl.constexpr,
     FAN_OUT: tl.constexpr,
@@ -57,7 +55,7 @@ def _pair_times_weight(
     number = tl.arange(0, ROWS)
     for start in range(0, FAN_IN, STEP):
         feature = start + tl.arange(0, STEP)
-        address = below + line[:, None] * FAN_IN + feature[None, :]
+        address = below + number[:, None] * FAN_IN + feature[None, :]
         w = tl.load(weight + feature[:, None] * FAN_OUT + unit[None, :])
         x = tl.load(address, mask=(number < rows_left)[:, None], other=0.0)
         one = product(x, w, one, PRECISION)
@@ -91,7 +89,8 @@ def _first_layer(
     second += (row * pick(job, META, 10, JOBS))[:, None]
     unit = tl.arange(0, WIDTH)
     total = tl.zeros((ROWS, WIDTH), dtype=tl.float32)
-    for start in range(0, width, STEP):
+    # the end is not a constant, though the same, because a loop of one turn would be unrolled and take more registers
+    for start in range(0, width + tl.num_programs(1) - 1, STEP):
         feature = start + tl.arange(0, STEP)
         in_first = live[:, None] & (feature < first_width)[None, :]
         in_second = live[:, None] & ((feature >= first_width) & (feature < width))[None, :]
@@ -111,8 +110,8 @@ def _activate(
     kept,
     statistics,
     plane,
-    line,
-    written,
+    rows_left,
+    keeps,
     trained,
     PLACES: tl.constexpr,
     JOBS: tl.constexpr,
@@ -121,34 +120,79 @@ def _activate(
     NORM: tl.constexpr,
     ACTIVATION: tl.constexpr,
     KEPT: tl.constexpr,
+    ROWS: tl.constexpr,
 ):
-    """Add the bias, apply activation and LayerNorm, and store the rows `written` of the result in `kept`.
+    """Add the bias, apply activation and LayerNorm, and store the rows that exist at `kept` if the network `keeps` them.
 
-    Rows that are `trained` also store what gives their slopes; `plane` is the number of all rows of the job.
+    If it is `trained`, also store what gives the slopes; `plane` is the number of all rows of the job. LayerNorm takes
+    several tiles at once, so that a large one goes through memory, a few rows at a time, and is not returned.
     """
     COUNT: tl.constexpr = 2 if NORM == "none" else 4
-    unit = tl.arange(0, WIDTH)
-    place = line[:, None] * WIDTH + unit[None, :]
+    number, unit = tl.arange(0, ROWS), tl.arange(0, WIDTH)
+    place, live = number[:, None] * WIDTH + unit[None, :], (number < rows_left)[:, None]
+    second = kept + plane * WIDTH
     values = total + tl.load(parameter(own, job, critic, PLACES, COUNT * LAYER + 1, JOBS) + unit)[None, :]
     if NORM == "none":
         hidden = activated(values, ACTIVATION)
         if KEPT == 2:
-            tl.store(kept + plane * WIDTH + place, slope_argument(values, hidden, ACTIVATION), mask=trained[:, None])
+            tl.store(second + place, slope_argument(values, hidden, ACTIVATION), mask=live & trained)
+        tl.store(kept + place, hidden, mask=live & keeps)
     else:
-        scale = tl.load(parameter(own, job, critic, PLACES, COUNT * LAYER + 2, JOBS) + unit)[None, :]
-        offset = tl.load(parameter(own, job, critic, PLACES, COUNT * LAYER + 3, JOBS) + unit)[None, :]
-        if NORM == "before":
-            norm, _, rstd = normalised(values, WIDTH)
-            tl.store(kept + plane * WIDTH + place, norm, mask=trained[:, None])
-            hidden = activated(norm * scale + offset, ACTIVATION)
+        scale = parameter(own, job, critic, PLACES, COUNT * LAYER + 2, JOBS)
+        offset = parameter(own, job, critic, PLACES, COUNT * LAYER + 3, JOBS)
+        if ROWS <= 32:
+            hidden = _normalise(
+                *(values, scale, offset, second, statistics, plane, rows_left, trained), *(WIDTH, NORM, ACTIVATION, ROWS)
+            )
+            tl.store(kept + place, hidden, mask=live & keeps)
         else:
-            active = activated(values, ACTIVATION)
-            tl.store(kept + plane * WIDTH + place, slope_argument(values, active, ACTIVATION), mask=trained[:, None])
-            norm, mean, rstd = normalised(active, WIDTH)
-            tl.store(statistics + plane + line, mean, mask=trained)
-            hidden = norm * scale + offset
-        tl.store(statistics + line, rstd, mask=trained)
-    tl.store(kept + place, hidden, mask=written[:, None])
+            hidden = values
+            tl.store(kept + place, values, mask=live)
+            tl.debug_barrier()  # a thread reads what others wrote
+            CHUNK: tl.constexpr = 32
+            some = tl.arange(0, CHUNK)[:, None] * WIDTH + unit[None, :]
+            for start in range(0, ROWS, CHUNK):
+                mask = (tl.arange(0, CHUNK) < rows_left - start)[:, None]
+                here = kept + start * WIDTH + some
+                found = _normalise(
+                    *(tl.load(here, mask=mask, other=0.0).to(tl.float32), scale, offset),
+                    *(second + start * WIDTH, statistics + start, plane, rows_left - start, trained),
+                    *(WIDTH, NORM, ACTIVATION, CHUNK),
+                )
+                tl.store(here, found, mask=mask)
+    return hidden
+
+
+@triton.jit
+def _normalise(
+    values,
+    scale,
+    offset,
+    second,
+    statistics,
+    plane,
+    rows_left,
+    trained,
+    WIDTH: tl.constexpr,
+    NORM: tl.constexpr,
+    ACTIVATION: tl.constexpr,
+    ROWS: tl.constexpr,
+):
+    """Return the result of a hidden layer with LayerNorm, given its product with the bias, and store what its slopes need."""
+    number, unit = tl.arange(0, ROWS), tl.arange(0, WIDTH)
+    place, live = number[:, None] * WIDTH + unit[None, :], (number < rows_left) & trained
+    scales, offsets = tl.load(scale + unit)[None, :], tl.load(offset + unit)[None, :]
+    if NORM == "before":
+        norm, _, rstd = normalised(values, WIDTH)
+        tl.store(second + place, norm, mask=live[:, None])
+        hidden = activated(norm * scales + offsets, ACTIVATION)
+    else:
+        active = activated(values, ACTIVATION)
+        tl.store(second + place, slope_argument(values, active, ACTIVATION), mask=live[:, None])
+        norm, mean, rstd = normalised(active, WIDTH)
+        tl.store(statistics + plane + number, mean, mask=live)
+        hidden = norm * scales + offsets
+    tl.store(statistics + number, rstd, mask=live)
     return hidden
 
 
@@ -159,7 +203,6 @@ def _last_layer(
     weight,
     bias,
     result,
-    line,
     live,
     out_width,
     WIDTH: tl.constexpr,
@@ -169,7 +212,7 @@ def _last_layer(
     PRECISION: tl.constexpr,
 ):
     """Write the outputs: a small tile is multiplied from registers, a large one is read back from memory."""
-    out = tl.arange(0, OUT)
+    number, out = tl.arange(0, ROWS), tl.arange(0, OUT)
     shown = (out < out_width)[None, :]
     total = tl.zeros((ROWS, OUT), dtype=tl.float32)
     if ROWS <= 32:
@@ -179,11 +222,11 @@ def _last_layer(
         tl.debug_barrier()
         for start in range(0, WIDTH, STEP):
             feature = start + tl.arange(0, STEP)
-            x = tl.load(kept + line[:, None] * WIDTH + feature[None, :], mask=live[:, None], other=0.0)
+            x = tl.load(kept + number[:, None] * WIDTH + feature[None, :], mask=live[:, None], other=0.0)
             w = tl.load(weight + feature[:, None] * out_width + out[None, :], mask=shown, other=0.0)
             total = product(x, w, total, PRECISION)
     total += tl.load(bias + out, mask=out < out_width, other=0.0)[None, :]
-    tl.store(result + line[:, None] * out_width + out[None, :], total, mask=live[:, None] & shown)
+    tl.store(result + number[:, None] * out_width + out[None, :], total, mask=live[:, None] & shown)
 
 
 @triton.jit
@@ -227,14 +270,16 @@ def forward_kernel(
         statistics += plane * KEPT * WIDTHS[layer]
     row = tile * TILE + tl.arange(0, ROWS)
     live, below_live = row < rows, row + ROWS < rows
-    line = stack.to(tl.int64) * rows + row
-    trained = pick(job, META, 14, JOBS) > 0
+    # the first row among all of the job; a scalar, so that the places of a tile are small numbers beside it
+    line = stack.to(tl.int64) * rows + tile * TILE
+    statistics += line
+    left, trained = rows - tile * TILE, pick(job, META, 14, JOBS) > 0
 
     weight = parameter(own, job, critic, PLACES, 0, JOBS)
     total = _first_layer(*(job, firsts, seconds, weight, member, row, live), *(META, JOBS, WIDTHS[0], ROWS, STEP, PRECISION))
     hidden = _activate(
-        *(total, own, job, critic, kept, statistics, plane, line, live, live & trained),
-        *(PLACES, JOBS, 0, WIDTHS[0], NORM, ACTIVATION, KEPT),
+        *(total, own, job, critic, kept + line * WIDTHS[0], statistics, plane, left, rows > 0, trained),
+        *(PLACES, JOBS, 0, WIDTHS[0], NORM, ACTIVATION, KEPT, ROWS),
     )
     other = hidden
     if PAIR:
@@ -242,51 +287,42 @@ def forward_kernel(
             *(job, firsts, seconds, weight, member, row + ROWS, below_live), *(META, JOBS, WIDTHS[0], ROWS, STEP, PRECISION)
         )
         other = _activate(
-            *(total, own, job, critic, kept, statistics, plane, line + ROWS, below_live, below_live & trained),
-            *(PLACES, JOBS, 0, WIDTHS[0], NORM, ACTIVATION, KEPT),
+            *(total, own, job, critic, kept + (line + ROWS) * WIDTHS[0], statistics + ROWS, plane),
+            *(left - ROWS, rows > 0, trained),
+            *(PLACES, JOBS, 0, WIDTHS[0], NORM, ACTIVATION, KEPT, ROWS),
         )
 
     for layer in tl.static_range(1, LAYERS):
         keeps = (layer < LAYERS - 1) | (ROWS > 32) | trained  # a small last tile is multiplied from registers
         weight = parameter(own, job, critic, PLACES, COUNT * layer, JOBS)
         tl.debug_barrier()  # other threads of this program wrote what is read next
-        below = kept
+        below = kept + line * WIDTHS[layer - 1]
         kept += plane * KEPT * WIDTHS[layer - 1]
         statistics += plane * STATISTICS
         if PAIR:
             total, total_other = _pair_times_weight(
-                *(below, weight, line, rows - tile * TILE), *(WIDTHS[layer - 1], WIDTHS[layer], ROWS, STEP, PRECISION)
+                *(below, weight, left), *(WIDTHS[layer - 1], WIDTHS[layer], ROWS, STEP, PRECISION)
             )
             other = _activate(
-                *(
-                    total_other,
-                    own,
-                    job,
-                    critic,
-                    kept,
-                    statistics,
-                    plane,
-                    line + ROWS,
-                    below_live & keeps,
-                    below_live & trained,
-                ),
-                *(PLACES, JOBS, layer, WIDTHS[layer], NORM, ACTIVATION, KEPT),
+                *(total_other, own, job, critic, kept + (line + ROWS) * WIDTHS[layer], statistics + ROWS, plane),
+                *(left - ROWS, keeps, trained),
+                *(PLACES, JOBS, layer, WIDTHS[layer], NORM, ACTIVATION, KEPT, ROWS),
             )
         else:
-            total = _times_weight(below, weight, line, live, WIDTHS[layer - 1], WIDTHS[layer], ROWS, STEP, PRECISION)
+            total = _times_weight(below, weight, live, WIDTHS[layer - 1], WIDTHS[layer], ROWS, STEP, PRECISION)
         hidden = _activate(
-            *(total, own, job, critic, kept, statistics, plane, line, live & keeps, live & trained),
-            *(PLACES, JOBS, layer, WIDTHS[layer], NORM, ACTIVATION, KEPT),
+            *(total, own, job, critic, kept + line * WIDTHS[layer], statistics, plane, left, keeps, trained),
+            *(PLACES, JOBS, layer, WIDTHS[layer], NORM, ACTIVATION, KEPT, ROWS),
         )
 
-    out_width, result = pick(job, META, 12, JOBS), pick_pointer(job, outputs, JOBS)
+    out_width = pick(job, META, 12, JOBS)
+    result = pick_pointer(job, outputs, JOBS) + line * out_width
+    kept += line * WIDTHS[LAYERS - 1]
     weight = parameter(own, job, critic, PLACES, COUNT * LAYERS, JOBS)
     bias = parameter(own, job, critic, PLACES, COUNT * LAYERS + 1, JOBS)
-    _last_layer(
-        *(hidden, kept, weight, bias, result, line, live, out_width), *(WIDTHS[LAYERS - 1], OUT, ROWS, STEP, PRECISION)
-    )
+    _last_layer(*(hidden, kept, weight, bias, result, live, out_width), *(WIDTHS[LAYERS - 1], OUT, ROWS, STEP, PRECISION))
     if PAIR:
+        kept, result = kept + ROWS * WIDTHS[LAYERS - 1], result + ROWS * out_width
         _last_layer(
-            *(other, kept, weight, bias, result, line + ROWS, below_live, out_width),
-            *(WIDTHS[LAYERS - 1], OUT, ROWS, STEP, PRECISION),
+            *(other, kept, weight, bias, result, below_live, out_width), *(WIDTHS[LAYERS - 1], OUT, ROWS, STEP, PRECISION)
         )

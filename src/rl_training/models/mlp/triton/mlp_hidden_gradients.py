@@ -17,7 +17,6 @@ ROWS_PER_SUM = tl.constexpr(_ROWS_PER_SUM)
 def _times_transposed(
     above,
     weight,
-    line,
     live,
     FAN_IN: tl.constexpr,
     FAN_OUT: tl.constexpr,
@@ -25,12 +24,12 @@ def _times_transposed(
     STEP: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """Return the rows `line` of `above` (rows, out) times the transpose of a weight (in, out)."""
-    unit = tl.arange(0, FAN_IN)
+    """Return the ROWS rows at `above` (rows, out) times the transpose of a weight (in, out)."""
+    number, unit = tl.arange(0, ROWS), tl.arange(0, FAN_IN)
     total = tl.zeros((ROWS, FAN_IN), dtype=tl.float32)
     for start in range(0, FAN_OUT, STEP):
         feature = start + tl.arange(0, STEP)
-        g = tl.load(above + line[:, None] * FAN_OUT + feature[None, :], mask=live[:, None], other=0.0)
+        g = tl.load(above + number[:, None] * FAN_OUT + feature[None, :], mask=live[:, None], other=0.0)
         w = tl.load(weight + unit[None, :] * FAN_OUT + feature[:, None])
         total = product(g, w, total, PRECISION)
     return total
@@ -47,10 +46,9 @@ def _deactivate(
     result,
     sums,
     plane,
-    line,
     live,
+    rows_left,
     first_sum,
-    sums_left,
     sum_plane,
     PLACES: tl.constexpr,
     JOBS: tl.constexpr,
@@ -61,41 +59,88 @@ def _deactivate(
     KEPT: tl.constexpr,
     ROWS: tl.constexpr,
 ):
-    """Write the gradient at a hidden layer's product, given the gradient at its result in `total`.
+    """Write the gradient at a hidden layer's product for a tile of rows, given the gradient at its result in `total`.
 
-    With LayerNorm, also write the sums that make the gradients of scale and offset, from number `first_sum` on.
+    With LayerNorm, also write the sums that make the gradients of scale and offset, from number `first_sum` on. It takes
+    several tiles at once, so that a large one goes through memory, a few rows at a time.
     """
-    unit = tl.arange(0, WIDTH)
-    place = line[:, None] * WIDTH + unit[None, :]
-    second = tl.load(kept + (KEPT - 1) * plane * WIDTH + place, mask=live[:, None], other=0.0).to(tl.float32)
+    number, unit = tl.arange(0, ROWS), tl.arange(0, WIDTH)
+    place = number[:, None] * WIDTH + unit[None, :]
     if NORM == "none":
-        gradient = deactivated(total, second, ACTIVATION)
+        second = tl.load(kept + (KEPT - 1) * plane * WIDTH + place, mask=live[:, None], other=0.0).to(tl.float32)
+        tl.store(result + place, deactivated(total, second, ACTIVATION), mask=live[:, None])
     else:
-        scale = tl.load(parameter(own, job, critic, PLACES, 4 * LAYER + 2, JOBS) + unit)[None, :]
-        rstd = tl.load(statistics + line, mask=live, other=0.0).to(tl.float32)
-        if NORM == "before":
-            values = second * scale + tl.load(parameter(own, job, critic, PLACES, 4 * LAYER + 3, JOBS) + unit)[None, :]
-            argument = slope_argument(values, activated(values, ACTIVATION), ACTIVATION)
-            total = deactivated(total, argument, ACTIVATION)
-            norm = second
+        scale = parameter(own, job, critic, PLACES, 4 * LAYER + 2, JOBS)
+        offset = parameter(own, job, critic, PLACES, 4 * LAYER + 3, JOBS)
+        kept += (KEPT - 1) * plane * WIDTH
+        if ROWS == ROWS_PER_SUM:
+            gradient = _norm_gradient(
+                *(total, scale, offset, kept, statistics, sums, plane, rows_left, first_sum, sum_plane),
+                *(WIDTH, NORM, ACTIVATION, ROWS),
+            )
+            tl.store(result + place, gradient, mask=live[:, None])
         else:
-            mean = tl.load(statistics + plane + line, mask=live, other=0.0).to(tl.float32)
-            norm = (activation_of(second, ACTIVATION) - mean[:, None]) * rstd[:, None]
-        _store_sums(total * norm, sums, first_sum, sums_left, WIDTH, ROWS)
-        _store_sums(total, sums + sum_plane * WIDTH, first_sum, sums_left, WIDTH, ROWS)
-        gradient = denormalised(total * scale, norm, rstd, WIDTH)
-        if NORM == "after":
-            gradient = deactivated(gradient, second, ACTIVATION)
-    tl.store(result + place, gradient, mask=live[:, None])
+            tl.store(result + place, total, mask=live[:, None])
+            tl.debug_barrier()  # a thread reads what others wrote
+            CHUNK: tl.constexpr = ROWS // 2 if ROWS < 64 else 32
+            some = tl.arange(0, CHUNK)[:, None] * WIDTH + unit[None, :]
+            for start in range(0, ROWS, CHUNK):
+                mask = (tl.arange(0, CHUNK) < rows_left - start)[:, None]
+                above = result + start * WIDTH + some
+                gradient = _norm_gradient(
+                    *(tl.load(above, mask=mask, other=0.0).to(tl.float32), scale, offset),
+                    *(kept + start * WIDTH, statistics + start, sums, plane, rows_left - start),
+                    *(first_sum + start // ROWS_PER_SUM, sum_plane),
+                    *(WIDTH, NORM, ACTIVATION, CHUNK),
+                )
+                tl.store(above, gradient, mask=mask)
 
 
 @triton.jit
-def _store_sums(values, sums, first, left, WIDTH: tl.constexpr, ROWS: tl.constexpr):
-    """Store the sums of every ROWS_PER_SUM rows from number `first` on, of which `left` exist."""
+def _norm_gradient(
+    total,
+    scale,
+    offset,
+    second,
+    statistics,
+    sums,
+    plane,
+    rows_left,
+    first_sum,
+    sum_plane,
+    WIDTH: tl.constexpr,
+    NORM: tl.constexpr,
+    ACTIVATION: tl.constexpr,
+    ROWS: tl.constexpr,
+):
+    """Return the gradient at the product of a layer with LayerNorm, given the one at its result, and write the sums."""
+    number, unit = tl.arange(0, ROWS), tl.arange(0, WIDTH)
+    live = number < rows_left
+    argument = tl.load(second + number[:, None] * WIDTH + unit[None, :], mask=live[:, None], other=0.0).to(tl.float32)
+    scales = tl.load(scale + unit)[None, :]
+    rstd = tl.load(statistics + number, mask=live, other=0.0).to(tl.float32)
+    if NORM == "before":
+        values = argument * scales + tl.load(offset + unit)[None, :]
+        total = deactivated(total, slope_argument(values, activated(values, ACTIVATION), ACTIVATION), ACTIVATION)
+        norm = argument
+    else:
+        mean = tl.load(statistics + plane + number, mask=live, other=0.0).to(tl.float32)
+        norm = (activation_of(argument, ACTIVATION) - mean[:, None]) * rstd[:, None]
+    _store_sums(total * norm, sums, first_sum, rows_left, WIDTH, ROWS)
+    _store_sums(total, sums + sum_plane * WIDTH, first_sum, rows_left, WIDTH, ROWS)
+    gradient = denormalised(total * scales, norm, rstd, WIDTH)
+    if NORM == "after":
+        gradient = deactivated(gradient, argument, ACTIVATION)
+    return gradient
+
+
+@triton.jit
+def _store_sums(values, sums, first, rows_left, WIDTH: tl.constexpr, ROWS: tl.constexpr):
+    """Store the sum of the rows as number `first`, and zeros as the numbers of their further groups of ROWS_PER_SUM."""
     number = tl.arange(0, ROWS // ROWS_PER_SUM)
-    found = tl.sum(tl.reshape(values, (ROWS // ROWS_PER_SUM, ROWS_PER_SUM, WIDTH)), 1)
+    found = tl.where((number == 0)[:, None], tl.sum(values, 0)[None, :], 0.0)
     place = (first + number)[:, None] * WIDTH + tl.arange(0, WIDTH)[None, :]
-    tl.store(sums + place, found, mask=(number < left)[:, None])
+    tl.store(sums + place, found, mask=(number * ROWS_PER_SUM < rows_left)[:, None])
 
 
 @triton.jit
@@ -103,7 +148,6 @@ def _input_gradients(
     hidden,
     weight,
     result,
-    line,
     live,
     wanted,
     WIDTH: tl.constexpr,
@@ -113,15 +157,15 @@ def _input_gradients(
     PRECISION: tl.constexpr,
 ):
     """Write the gradients at the first `wanted` inputs of a weight (in, out)."""
-    column = tl.arange(0, IN)
+    number, column = tl.arange(0, ROWS), tl.arange(0, IN)
     total = tl.zeros((ROWS, IN), dtype=tl.float32)
     for start in range(0, WIDTH, STEP):
         feature = start + tl.arange(0, STEP)
-        g = tl.load(hidden + line[:, None] * WIDTH + feature[None, :], mask=live[:, None], other=0.0)
+        g = tl.load(hidden + number[:, None] * WIDTH + feature[None, :], mask=live[:, None], other=0.0)
         address = weight + column[None, :] * WIDTH + feature[:, None]
         w = tl.load(address, mask=(column < wanted)[None, :], other=0.0)
         total = product(g, w, total, PRECISION)
-    address = result + line[:, None] * wanted + column[None, :]
+    address = result + number[:, None] * wanted + column[None, :]
     tl.store(address, total, mask=live[:, None] & (column < wanted)[None, :])
 
 
@@ -157,17 +201,17 @@ def hidden_gradients_kernel(
     member, critic = stack // ensemble, stack % ensemble
     row = tile * ROWS + tl.arange(0, ROWS)
     live = row < rows
-    line = stack.to(tl.int64) * rows + row
+    line = stack.to(tl.int64) * rows + tile * ROWS  # the first row among all of the job
+    number = tl.arange(0, ROWS)
     own = pick_pointer(job, columns, JOBS) + member.to(tl.int64) * pick(job, META, 11, JOBS)
     kept, hidden = pick_pointer(job, saved, JOBS), pick_pointer(job, hidden_gradients, JOBS)
     plane, blocks = stacks.to(tl.int64) * rows, tl.cdiv(rows, ROWS_PER_SUM)
     sum_plane, first_sum = stacks.to(tl.int64) * blocks, stack.to(tl.int64) * blocks + tile * (ROWS // ROWS_PER_SUM)
-    sums_left = blocks - tile * (ROWS // ROWS_PER_SUM)
     HIGHEST: tl.constexpr = WIDTHS[LAYERS - 1]
     for layer in tl.static_range(0, LAYERS - 1):
         kept += plane * KEPT * WIDTHS[layer]
         hidden += plane * WIDTHS[layer]
-    statistics = kept + plane * (KEPT * HIGHEST + STATISTICS * (LAYERS - 1))
+    statistics = kept + plane * (KEPT * HIGHEST + STATISTICS * (LAYERS - 1)) + line
     sums = hidden + plane * HIGHEST
     for layer in tl.static_range(0, LAYERS - 1):
         sums += 2 * sum_plane * WIDTHS[layer]
@@ -176,26 +220,28 @@ def hidden_gradients_kernel(
     out, unit = tl.arange(0, OUT), tl.arange(0, HIGHEST)
     shown = out < out_width
     weight = parameter(own, job, critic, PLACES, COUNT * LAYERS, JOBS)
-    gradient = pick_pointer(job, gradients, JOBS) + line[:, None] * out_width + out[None, :]
-    g = tl.load(gradient, mask=live[:, None] & shown[None, :], other=0.0)
+    gradient = pick_pointer(job, gradients, JOBS) + line * out_width
+    g = tl.load(gradient + number[:, None] * out_width + out[None, :], mask=live[:, None] & shown[None, :], other=0.0)
     w = tl.load(weight + unit[None, :] * out_width + out[:, None], mask=shown[:, None], other=0.0)
     total = product(g, w, tl.zeros((ROWS, HIGHEST), dtype=tl.float32), PRECISION)
     _deactivate(
-        *(total, own, job, critic, kept, statistics, hidden, sums, plane, line, live, first_sum, sums_left, sum_plane),
+        *(total, own, job, critic, kept + line * HIGHEST, statistics, hidden + line * HIGHEST, sums),
+        *(plane, live, rows - tile * ROWS, first_sum, sum_plane),
         *(PLACES, JOBS, LAYERS - 1, HIGHEST, NORM, ACTIVATION, KEPT, ROWS),
     )
 
     for layer in tl.static_range(LAYERS - 2, -1, -1):
-        above = hidden
+        above = hidden + line * WIDTHS[layer + 1]
         kept -= plane * KEPT * WIDTHS[layer]
         hidden -= plane * WIDTHS[layer]
         statistics -= plane * STATISTICS
         sums -= 2 * sum_plane * WIDTHS[layer]
         weight = parameter(own, job, critic, PLACES, COUNT * (layer + 1), JOBS)
         tl.debug_barrier()  # other threads of this program wrote what is read next
-        total = _times_transposed(above, weight, line, live, WIDTHS[layer], WIDTHS[layer + 1], ROWS, STEP, PRECISION)
+        total = _times_transposed(above, weight, live, WIDTHS[layer], WIDTHS[layer + 1], ROWS, STEP, PRECISION)
         _deactivate(
-            *(total, own, job, critic, kept, statistics, hidden, sums, plane, line, live, first_sum, sums_left, sum_plane),
+            *(total, own, job, critic, kept + line * WIDTHS[layer], statistics, hidden + line * WIDTHS[layer], sums),
+            *(plane, live, rows - tile * ROWS, first_sum, sum_plane),
             *(PLACES, JOBS, layer, WIDTHS[layer], NORM, ACTIVATION, KEPT, ROWS),
         )
 
@@ -204,6 +250,6 @@ def hidden_gradients_kernel(
         tl.debug_barrier()
         weight = parameter(own, job, critic, PLACES, 0, JOBS) + pick(job, META, 13, JOBS) * WIDTHS[0]
         _input_gradients(
-            *(hidden, weight, pick_pointer(job, inputs, JOBS), line, live, wanted),
+            *(hidden + line * WIDTHS[0], weight, pick_pointer(job, inputs, JOBS) + line * wanted, live, wanted),
             *(WIDTHS[0], IN, ROWS, STEP, PRECISION),
         )

@@ -13,6 +13,30 @@ ROWS_PER_SUM = tl.constexpr(_ROWS_PER_SUM)
 
 
 @triton.jit
+def add_parts_kernel(parts, result, size, COUNT: tl.constexpr, BLOCK: tl.constexpr):
+    """Write the sum of COUNT partial results, which are stored one after another, added in order."""
+    place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = place < size
+    total = tl.load(parts + place, mask=mask)
+    for part in tl.static_range(1, COUNT):
+        total += tl.load(parts + size.to(tl.int64) * part + place, mask=mask)
+    tl.store(result + place, total, mask=mask)
+
+
+@triton.jit
+def _begin_sums(STEP: tl.constexpr, WIDTH: tl.constexpr):
+    """Return zeros to add rows to: STEP rows, which are summed at the end, or one where they would take many registers."""
+    return tl.zeros((STEP if STEP * WIDTH <= 4096 else 1, WIDTH), dtype=tl.float32)
+
+
+@triton.jit
+def _add_rows(sums, rows):
+    """Return the sums with further rows added."""
+    values = rows.to(tl.float32)
+    return sums + (values if sums.shape[0] == rows.shape[0] else tl.sum(values, 0, keep_dims=True))
+
+
+@triton.jit
 def _store_gradient(weight, bias, total, sums, k, n, fan_in, fan_out):
     """Write a tile of a weight's gradient; the first row of tiles also writes the bias's gradient."""
     tl.store(weight + k[:, None] * fan_out + n[None, :], total, mask=(k < fan_in)[:, None] & (n < fan_out)[None, :])
@@ -40,7 +64,7 @@ def _hidden_weight_gradient(
     across = tl.cdiv(FAN_OUT, TILE_OUT)
     k, n = (tile // across) * TILE_IN + tl.arange(0, TILE_IN), (tile % across) * TILE_OUT + tl.arange(0, TILE_OUT)
     total = tl.zeros((TILE_IN, TILE_OUT), dtype=tl.float32)
-    sums = tl.zeros((TILE_OUT,), dtype=tl.float32)
+    sums = _begin_sums(STEP, TILE_OUT)
     for start in range(begin, end, STEP):
         row = start + tl.arange(0, STEP)
         live = row < end
@@ -49,21 +73,21 @@ def _hidden_weight_gradient(
         g_mask = live[:, None] & (n < FAN_OUT)[None, :]
         g = tl.load(above + (before + row)[:, None] * FAN_OUT + n[None, :], mask=g_mask, other=0.0)
         total = product(x, g, total, PRECISION)
-        sums += tl.sum(g.to(tl.float32), 0)
-    _store_gradient(weight, bias, total, sums, k, n, FAN_IN, FAN_OUT)
+        sums = _add_rows(sums, g)
+    _store_gradient(weight, bias, total, tl.sum(sums, 0), k, n, FAN_IN, FAN_OUT)
 
 
 @triton.jit
 def _row_sums(values, result, tile, before, begin, end, WIDTH: tl.constexpr, TILE_OUT: tl.constexpr, STEP: tl.constexpr):
     """Write one tile of the sum of the rows from `begin` to `end`, the gradient of a bias."""
     n = tile * TILE_OUT + tl.arange(0, TILE_OUT)
-    sums = tl.zeros((TILE_OUT,), dtype=tl.float32)
+    sums = _begin_sums(STEP, TILE_OUT)
     for start in range(begin, end, STEP):
         row = start + tl.arange(0, STEP)
         mask = (row < end)[:, None] & (n < WIDTH)[None, :]
         g = tl.load(values + (before + row)[:, None] * WIDTH + n[None, :], mask=mask, other=0.0)
-        sums += tl.sum(g.to(tl.float32), 0)
-    tl.store(result + n, sums, mask=n < WIDTH)
+        sums = _add_rows(sums, g)
+    tl.store(result + n, tl.sum(sums, 0), mask=n < WIDTH)
 
 
 @triton.jit
@@ -169,7 +193,7 @@ def parameter_gradients_kernel(
     if (tile >= 0) & (tile < tl.cdiv(HIGHEST, TILE_OUT)):  # the last layer, transposed so that `kept` is read as stored
         n, k = tl.arange(0, SMALL), tile * TILE_OUT + tl.arange(0, TILE_OUT)
         total = tl.zeros((SMALL, TILE_OUT), dtype=tl.float32)
-        sums = tl.zeros((SMALL,), dtype=tl.float32)
+        sums = tl.zeros((SMALL, STEP), dtype=tl.float32)
         gradient = pick_pointer(job, gradients, JOBS)
         for start in range(begin, end, STEP):
             row = start + tl.arange(0, STEP)
@@ -179,14 +203,14 @@ def parameter_gradients_kernel(
             x_mask = live[:, None] & (k < HIGHEST)[None, :]
             x = tl.load(kept + (before + row)[:, None] * HIGHEST + k[None, :], mask=x_mask, other=0.0)
             total = product(g.to(x.dtype), x, total, PRECISION)
-            sums += tl.sum(g, 1)
+            sums += g
         weight = parameter(result, job, critic, PLACES, COUNT * LAYERS, JOBS)
         bias = parameter(result, job, critic, PLACES, COUNT * LAYERS + 1, JOBS)
         address = weight + k[None, :] * out_width + n[:, None]
         tl.store(address, total, mask=(k < HIGHEST)[None, :] & (n < out_width)[:, None])
         # the bias of the last critic is followed by padding, which is zeroed here
         filled = tl.where(critic == ensemble - 1, pick(job, META, 13, JOBS), out_width)
-        tl.store(bias + n, sums, mask=(n < filled) & (tile == 0))
+        tl.store(bias + n, tl.sum(sums, 1), mask=(n < filled) & (tile == 0))
     tile -= tl.cdiv(HIGHEST, TILE_OUT)
 
     LOWEST: tl.constexpr = WIDTHS[0]
@@ -196,7 +220,7 @@ def parameter_gradients_kernel(
         across = tl.cdiv(LOWEST, TILE_OUT)
         k, n = (tile // across) * SMALL + tl.arange(0, SMALL), (tile % across) * TILE_OUT + tl.arange(0, TILE_OUT)
         total = tl.zeros((SMALL, TILE_OUT), dtype=tl.float32)
-        sums = tl.zeros((TILE_OUT,), dtype=tl.float32)
+        sums = _begin_sums(STEP, TILE_OUT)
         for start in range(begin, end, STEP):
             row = start + tl.arange(0, STEP)
             live = row < end
@@ -209,9 +233,9 @@ def parameter_gradients_kernel(
             g_mask = live[:, None] & (n < LOWEST)[None, :]
             g = tl.load(lowest + (before + row)[:, None] * LOWEST + n[None, :], mask=g_mask, other=0.0)
             total = product(x.to(g.dtype), g, total, PRECISION)
-            sums += tl.sum(g.to(tl.float32), 0)
+            sums = _add_rows(sums, g)
         weight, bias = parameter(result, job, critic, PLACES, 0, JOBS), parameter(result, job, critic, PLACES, 1, JOBS)
-        _store_gradient(weight, bias, total, sums, k, n, width, LOWEST)
+        _store_gradient(weight, bias, total, tl.sum(sums, 0), k, n, width, LOWEST)
         if NORM != "none":
             if tile < across:
                 scale, offset = (
