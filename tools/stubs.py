@@ -139,6 +139,8 @@ def _options(annotation: Any, metadata: Iterable[Any] = ()) -> Iterator[str]:
         yield f"Sequence[{items}]"
     elif origin is dict:
         yield f"Mapping[{', '.join(map(type_text, arguments))}]"
+    elif annotation is Any:
+        yield "Any"
     elif annotation in (bool, int, float, str, NoneType):
         yield "None" if annotation is NoneType else annotation.__name__
     elif inspect.isclass(annotation) and issubclass(annotation, BaseModel):

@@ -49,6 +49,7 @@ _TABLE: dict[str, dict[str, str]] = {
     "rl_training.runtime": {
         **_TRAINERS,
         "envs.environments": "infer_env_spaces",
+        "envs.given": "register_env",
         "envs.evaluation": "evaluate_policy",
         "runtime.offline_data": "build_offline_dataset process_offline_dataset",
         "runtime.callbacks": "Callback EarlyStopping",

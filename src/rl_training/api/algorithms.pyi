@@ -21,6 +21,7 @@ from rl_training.algorithms import (
     XQLAlgorithm,
 )
 from rl_training.api.managed import DatasetLike, ManagedAlgorithm
+from rl_training.envs.given import EnvGiven
 from rl_training.runtime.progress import Reporter
 
 __all__ = ["AWAC", "BC", "CQL", "EDAC", "FQL", "IQL", "REDQ", "RLPD", "SAC", "SACN", "TD3", "TD3BC", "XQL", "AWACAlgorithm"]
@@ -30,6 +31,12 @@ __all__ += ["TD3BCAlgorithm", "XQLAlgorithm"]
 
 # fmt: off
 class _RunConfig(TypedDict, total=False):
+    env_kwargs: Mapping[str, Any]
+    max_episode_steps: int | None
+    env_wrappers: Sequence[Mapping[str, Any] | str]
+    env_imports: Sequence[str]
+    env_timeout: float
+    workers: int | Literal["auto"]
     engine: Literal["auto", "eager", "compile", "graph"]
     precision: Literal["float32", "tf32", "bf16"]
     deterministic: bool
@@ -318,91 +325,91 @@ class _RLPDSettings(_RLPDKwargs, _RunConfig, total=False): ...
 
 class BC(ManagedAlgorithm):
     def __init__(
-        self, env_id: str | None = None, *, dataset: DatasetLike | None = None, columns: Mapping[str, Any] | None = None,
+        self, env_id: EnvGiven | None = None, *, dataset: DatasetLike | None = None, columns: Mapping[str, Any] | None = None,
         seed: int = 0, seeds: Sequence[int] | None = None, device: str = "auto", run_dir: str | Path | None = None,
         reporter: Reporter | None = None, **settings: Unpack[_BCSettings]
     ) -> None: ...
 class IQL(ManagedAlgorithm):
     def __init__(
-        self, env_id: str | None = None, *, dataset: DatasetLike | None = None, columns: Mapping[str, Any] | None = None,
+        self, env_id: EnvGiven | None = None, *, dataset: DatasetLike | None = None, columns: Mapping[str, Any] | None = None,
         seed: int = 0, seeds: Sequence[int] | None = None, device: str = "auto", run_dir: str | Path | None = None,
         reporter: Reporter | None = None, **settings: Unpack[_IQLSettings]
     ) -> None: ...
 class XQL(ManagedAlgorithm):
     def __init__(
-        self, env_id: str | None = None, *, dataset: DatasetLike | None = None, columns: Mapping[str, Any] | None = None,
+        self, env_id: EnvGiven | None = None, *, dataset: DatasetLike | None = None, columns: Mapping[str, Any] | None = None,
         seed: int = 0, seeds: Sequence[int] | None = None, device: str = "auto", run_dir: str | Path | None = None,
         reporter: Reporter | None = None, **settings: Unpack[_XQLSettings]
     ) -> None: ...
 class AWAC(ManagedAlgorithm):
     def __init__(
-        self, env_id: str | None = None, *, dataset: DatasetLike | None = None, columns: Mapping[str, Any] | None = None,
+        self, env_id: EnvGiven | None = None, *, dataset: DatasetLike | None = None, columns: Mapping[str, Any] | None = None,
         seed: int = 0, seeds: Sequence[int] | None = None, device: str = "auto", run_dir: str | Path | None = None,
         reporter: Reporter | None = None, **settings: Unpack[_AWACSettings]
     ) -> None: ...
 class TD3BC(ManagedAlgorithm):
     def __init__(
-        self, env_id: str | None = None, *, dataset: DatasetLike | None = None, columns: Mapping[str, Any] | None = None,
+        self, env_id: EnvGiven | None = None, *, dataset: DatasetLike | None = None, columns: Mapping[str, Any] | None = None,
         seed: int = 0, seeds: Sequence[int] | None = None, device: str = "auto", run_dir: str | Path | None = None,
         reporter: Reporter | None = None, **settings: Unpack[_TD3BCSettings]
     ) -> None: ...
 class ReBRAC(ManagedAlgorithm):
     def __init__(
-        self, env_id: str | None = None, *, dataset: DatasetLike | None = None, columns: Mapping[str, Any] | None = None,
+        self, env_id: EnvGiven | None = None, *, dataset: DatasetLike | None = None, columns: Mapping[str, Any] | None = None,
         seed: int = 0, seeds: Sequence[int] | None = None, device: str = "auto", run_dir: str | Path | None = None,
         reporter: Reporter | None = None, **settings: Unpack[_ReBRACSettings]
     ) -> None: ...
 class CQL(ManagedAlgorithm):
     def __init__(
-        self, env_id: str | None = None, *, dataset: DatasetLike | None = None, columns: Mapping[str, Any] | None = None,
+        self, env_id: EnvGiven | None = None, *, dataset: DatasetLike | None = None, columns: Mapping[str, Any] | None = None,
         seed: int = 0, seeds: Sequence[int] | None = None, device: str = "auto", run_dir: str | Path | None = None,
         reporter: Reporter | None = None, **settings: Unpack[_CQLSettings]
     ) -> None: ...
 class CalQL(ManagedAlgorithm):
     def __init__(
-        self, env_id: str | None = None, *, dataset: DatasetLike | None = None, columns: Mapping[str, Any] | None = None,
+        self, env_id: EnvGiven | None = None, *, dataset: DatasetLike | None = None, columns: Mapping[str, Any] | None = None,
         seed: int = 0, seeds: Sequence[int] | None = None, device: str = "auto", run_dir: str | Path | None = None,
         reporter: Reporter | None = None, **settings: Unpack[_CalQLSettings]
     ) -> None: ...
 class SACN(ManagedAlgorithm):
     def __init__(
-        self, env_id: str | None = None, *, dataset: DatasetLike | None = None, columns: Mapping[str, Any] | None = None,
+        self, env_id: EnvGiven | None = None, *, dataset: DatasetLike | None = None, columns: Mapping[str, Any] | None = None,
         seed: int = 0, seeds: Sequence[int] | None = None, device: str = "auto", run_dir: str | Path | None = None,
         reporter: Reporter | None = None, **settings: Unpack[_SACNSettings]
     ) -> None: ...
 class EDAC(ManagedAlgorithm):
     def __init__(
-        self, env_id: str | None = None, *, dataset: DatasetLike | None = None, columns: Mapping[str, Any] | None = None,
+        self, env_id: EnvGiven | None = None, *, dataset: DatasetLike | None = None, columns: Mapping[str, Any] | None = None,
         seed: int = 0, seeds: Sequence[int] | None = None, device: str = "auto", run_dir: str | Path | None = None,
         reporter: Reporter | None = None, **settings: Unpack[_EDACSettings]
     ) -> None: ...
 class FQL(ManagedAlgorithm):
     def __init__(
-        self, env_id: str | None = None, *, dataset: DatasetLike | None = None, columns: Mapping[str, Any] | None = None,
+        self, env_id: EnvGiven | None = None, *, dataset: DatasetLike | None = None, columns: Mapping[str, Any] | None = None,
         seed: int = 0, seeds: Sequence[int] | None = None, device: str = "auto", run_dir: str | Path | None = None,
         reporter: Reporter | None = None, **settings: Unpack[_FQLSettings]
     ) -> None: ...
 class TD3(ManagedAlgorithm):
     def __init__(
-        self, env_id: str | None = None, *, columns: Mapping[str, Any] | None = None, seed: int = 0,
+        self, env_id: EnvGiven | None = None, *, columns: Mapping[str, Any] | None = None, seed: int = 0,
         seeds: Sequence[int] | None = None, device: str = "auto", run_dir: str | Path | None = None,
         reporter: Reporter | None = None, **settings: Unpack[_TD3Settings]
     ) -> None: ...
 class SAC(ManagedAlgorithm):
     def __init__(
-        self, env_id: str | None = None, *, columns: Mapping[str, Any] | None = None, seed: int = 0,
+        self, env_id: EnvGiven | None = None, *, columns: Mapping[str, Any] | None = None, seed: int = 0,
         seeds: Sequence[int] | None = None, device: str = "auto", run_dir: str | Path | None = None,
         reporter: Reporter | None = None, **settings: Unpack[_SACSettings]
     ) -> None: ...
 class REDQ(ManagedAlgorithm):
     def __init__(
-        self, env_id: str | None = None, *, columns: Mapping[str, Any] | None = None, seed: int = 0,
+        self, env_id: EnvGiven | None = None, *, columns: Mapping[str, Any] | None = None, seed: int = 0,
         seeds: Sequence[int] | None = None, device: str = "auto", run_dir: str | Path | None = None,
         reporter: Reporter | None = None, **settings: Unpack[_REDQSettings]
     ) -> None: ...
 class RLPD(ManagedAlgorithm):
     def __init__(
-        self, env_id: str | None = None, *, dataset: DatasetLike | None = None, columns: Mapping[str, Any] | None = None,
+        self, env_id: EnvGiven | None = None, *, dataset: DatasetLike | None = None, columns: Mapping[str, Any] | None = None,
         seed: int = 0, seeds: Sequence[int] | None = None, device: str = "auto", run_dir: str | Path | None = None,
         reporter: Reporter | None = None, **settings: Unpack[_RLPDSettings]
     ) -> None: ...

@@ -17,6 +17,7 @@ from rl_training.config.loading import make_config
 from rl_training.config.run import RunConfig
 from rl_training.data.dataset_loaders import load_dataset
 from rl_training.data.offline_dataset import TransitionDataset
+from rl_training.envs.given import EnvGiven, env_settings
 from rl_training.errors import CheckpointError, ConfigError
 from rl_training.experiment.manager import ExperimentManager, check_replaceable, find_checkpoint, finetune_config, locate
 from rl_training.experiment.registry import get_spec
@@ -36,7 +37,9 @@ class ManagedAlgorithm:
     """One algorithm, from data to policy.
 
     Args:
-        env_id: Gymnasium environment to evaluate in and to make recipes from; None when training from data alone.
+        env_id: environment to evaluate in and to make recipes from: an id of Gymnasium, a function that makes one, or one
+            made by `gymnasium.make`; None when training from data alone. `env_kwargs`, `max_episode_steps` and
+            `env_wrappers` are settings of the run.
         dataset: a TransitionDataset, arrays by name, a DataFrame, a file, a folder of episode files, a glob or a list of
             these, a recipe such as `{"kind": "random", "size": 50_000}`, or a list of blocks as in a config.
         columns: the column map of a table, such as `{"observations": "T*", "actions": ["Q1"], "reward": "-abs(T1 - TSP1)"}`.
@@ -50,7 +53,7 @@ class ManagedAlgorithm:
 
     def __init__(
         self,
-        env_id: str | None = None,
+        env_id: EnvGiven | None = None,
         *,
         dataset: DatasetLike | None = None,
         columns: Mapping[str, Any] | None = None,
@@ -70,7 +73,7 @@ class ManagedAlgorithm:
         self.config: RunConfig[Any] = make_config(
             {
                 "algo": self.algo,
-                "env_id": env_id,
+                **env_settings(env_id),
                 "seed": seed,
                 "seeds": seeds,
                 "device": device,
@@ -125,7 +128,7 @@ class ManagedAlgorithm:
         env_steps: int,
         callback: CallbackLike | Sequence[CallbackLike] | None = None,
         *,
-        env_id: str | None = None,
+        env_id: EnvGiven | None = None,
         **settings: Any,
     ) -> Self:
         """Continue in the environment until `env_steps` steps have been taken there; called again, it continues.
@@ -136,7 +139,7 @@ class ManagedAlgorithm:
         """
         if self._start is None:
             raise ConfigError("there is nothing to continue from: call learn() or load() first")
-        block = {**settings, "env_steps": env_steps, **({} if env_id is None else {"env_id": env_id})}
+        block = {**settings, "env_steps": env_steps, **({} if env_id is None else env_settings(env_id))}
         return self._train(finetune_config(self._start, block, type(self).__name__), callback)
 
     def _train(self, config: RunConfig[Any], callback: CallbackLike | Sequence[CallbackLike] | None) -> Self:
@@ -175,7 +178,7 @@ class ManagedAlgorithm:
         """The result of each combination of a sweep over its seeds at the last evaluation; empty without a sweep."""
         return self.policy.combinations
 
-    def evaluate(self, episodes: int = 10, seed: int | None = None, *, env_id: str | None = None) -> EvaluationReport:
+    def evaluate(self, episodes: int = 10, seed: int | None = None, *, env_id: EnvGiven | None = None) -> EvaluationReport:
         """Return `return_mean`, `return_std`, `returns`, `lengths` and the members' rows over seeded episodes.
 
         `env_id` names the environment where the run had none, or another one of the same sizes.

@@ -18,6 +18,7 @@ from rl_training.config.run import RunConfig
 from rl_training.data.spaces import Spaces
 from rl_training.data.transforms import Transforms
 from rl_training.envs.evaluation import FINAL_EPISODES, Evaluation, evaluate_policy
+from rl_training.envs.given import EnvGiven, given_source
 from rl_training.errors import CheckpointError, ConfigError
 from rl_training.experiment.manager import find_checkpoint
 from rl_training.runtime.build_learner import build_learner
@@ -167,12 +168,12 @@ class Policy:
         real = self.transforms.real_values(values[chosen].cpu().numpy(), gamma).reshape(shape)
         return real if shape else np.float64(real)
 
-    def evaluate(self, episodes: int = 10, seed: int | None = None, env_id: str | None = None) -> Evaluation:
+    def evaluate(self, episodes: int = 10, seed: int | None = None, env_id: EnvGiven | None = None) -> Evaluation:
         """Return seeded evaluation episodes of every member; never those by which training selected checkpoints.
 
         `env_id` is by default the environment in which the run ended. The actions stay within the bounds of training.
         """
-        environment = env_id or self.config.final_env_id
+        environment = self.config.final_environment if env_id is None else given_source(env_id)
         if environment is None:
             raise ConfigError(
                 "the run has no environment (env_id is null), so there is nothing to evaluate in; name one with --env ID "

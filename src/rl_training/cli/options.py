@@ -4,11 +4,14 @@ import functools
 import inspect
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
 from rl_training.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rl_training.config.environment import EnvSource
 
 DATA = "data"
 data_app = typer.Typer(
@@ -20,8 +23,55 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object 
 DebugOption = Annotated[bool, typer.Option("--debug", help="Show a traceback when something fails.")]
 DeviceOption = Annotated[str | None, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 EnvOption = Annotated[str | None, typer.Option("--env", help="Gymnasium environment; by default that of the run.")]
+EnvKwargsOption = Annotated[
+    str | None, typer.Option(help="Arguments of the environment that --env names, such as '{frame_skip: 5}'.")
+]
 MemberOption = Annotated[int | None, typer.Option(help="Member of a population, from 0.")]
 RunArgument = Annotated[str, typer.Argument(help="A run directory or one checkpoint in it.", metavar="RUN")]
+
+
+def _import_all(modules: list[str] | None) -> list[str] | None:
+    """Import the modules that the user named, before the command looks for environments."""
+    if modules:
+        from rl_training.envs.imports import import_requested
+
+        for module in modules:
+            import_requested(module)
+    return modules
+
+
+ImportOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--import",
+        help="A Python module (or a .py file) that registers the environment; may be repeated.",
+        metavar="MODULE",
+        callback=_import_all,
+    ),
+]
+
+
+def parse_env_kwargs(text: str | None) -> dict[str, Any]:
+    """Return the arguments of an environment, given as a map such as `{frame_skip: 5}`."""
+    if text is None:
+        return {}
+    from rl_training.config.yaml_loader import parse_yaml
+
+    values, _ = parse_yaml(text, "--env-kwargs")
+    if not isinstance(values, dict):
+        raise ConfigError(f"--env-kwargs {text!r}: must be a map such as '{{frame_skip: 5}}'")
+    return values
+
+
+def named_env(env: str | None, env_kwargs: str | None) -> "EnvSource | None":
+    """Return the environment that options name; None if they name none."""
+    if env is None and env_kwargs is not None:
+        raise ConfigError("--env-kwargs are for the environment that --env names; that of a run has its own")
+    if env is None:
+        return None
+    from rl_training.config.environment import EnvSource
+
+    return EnvSource(env, parse_env_kwargs(env_kwargs))
 
 
 def _read_parameters() -> list[inspect.Parameter]:

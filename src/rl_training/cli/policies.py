@@ -9,11 +9,14 @@ import typer
 from rl_training.cli.options import (
     DebugOption,
     DeviceOption,
+    EnvKwargsOption,
     EnvOption,
+    ImportOption,
     JsonOption,
     MemberOption,
     ReadChoice,
     RunArgument,
+    named_env,
 )
 from rl_training.cli.sweep import combination_table
 from rl_training.errors import ConfigError
@@ -36,6 +39,8 @@ def evaluate(
         int | None, typer.Option(help="Seed of the episodes; by default each member's own. Never those of training.")
     ] = None,
     env: EnvOption = None,
+    env_kwargs: EnvKwargsOption = None,
+    imports: ImportOption = None,
     data: Annotated[
         str | None, typer.Option(help="Logged data to compare the policy with, instead of an environment.")
     ] = None,
@@ -49,7 +54,7 @@ def evaluate(
     debug: DebugOption = False,
 ) -> None:
     """Measure a policy in its environment, or in another one, with fixed seeds and the mean action; or on logged data."""
-    del debug
+    del imports, debug
     from rl_training.api.policy import Policy, evaluation_report
 
     if data is not None:
@@ -64,14 +69,14 @@ def evaluate(
     from rl_training.envs.reference_scores import normalized_score, reference_of
 
     policy = Policy.load(run, device=device or "auto", which=_which(run, checkpoint, best))
-    env_id = env or policy.config.final_env_id
-    named = reference or (env_id if normalize else None)
+    chosen = named_env(env, env_kwargs) or policy.config.final_environment
+    named = reference or (str(chosen) if normalize and chosen else None)
     task = reference_of(named) if named else None
-    measured = evaluation_report(policy.evaluate(episodes, seed, env_id), policy.members, member)
-    if env_id is not None and (note := unused_range(policy.spaces, infer_env_spaces(env_id), env_id)):
+    measured = evaluation_report(policy.evaluate(episodes, seed, chosen), policy.members, member)
+    if chosen is not None and (note := unused_range(policy.spaces, infer_env_spaces(chosen), chosen)):
         print(note, file=sys.stderr)
     counters = {"step": policy.learner.step, "env_step": policy.checkpoint.env_step if policy.checkpoint else None}
-    report: dict[str, Any] = {"algo": policy.config.algo, "env_id": env_id, **counters, **measured}
+    report: dict[str, Any] = {"algo": policy.config.algo, "env_id": str(chosen), **counters, **measured}
     if task is not None:
         report |= {"normalized_score": normalized_score(report["return_mean"], task[0]), "reference": task[0]}
     if as_json:

@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rl_training.cli.options import DebugOption, DeviceOption, EnvOption, JsonOption, MemberOption, ReadChoice, RunArgument
+from rl_training.cli.options import (
+    DebugOption,
+    DeviceOption,
+    EnvKwargsOption,
+    EnvOption,
+    ImportOption,
+    JsonOption,
+    MemberOption,
+    ReadChoice,
+    RunArgument,
+    parse_env_kwargs,
+)
 from rl_training.cli.sweep import combination_table, parse_sweep
 from rl_training.errors import ConfigError
 
@@ -32,7 +43,9 @@ def train(
         list[str] | None,
         typer.Option(help="A file, a folder of episode files, a glob in quotes, or minari:ID; may be repeated."),
     ] = None,
-    env: Annotated[str | None, typer.Option("--env", help="Gymnasium environment to evaluate in.")] = None,
+    env: Annotated[str | None, typer.Option("--env", help="Gymnasium environment to learn or evaluate in.")] = None,
+    env_kwargs: EnvKwargsOption = None,
+    imports: ImportOption = None,
     total_timesteps: Annotated[
         int | None, typer.Option(help="Budget of the run: gradient steps offline, environment steps online.")
     ] = None,
@@ -63,6 +76,8 @@ def train(
         raise ConfigError("--resume and --overwrite exclude each other")
     given = {"device": device, "engine": engine, "precision": precision, "env_id": env, "total_timesteps": total_timesteps}
     extra: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
+    extra |= {"env_imports": imports} if imports else {}
+    extra |= {"env_kwargs": parse_env_kwargs(env_kwargs)} if env_kwargs is not None else {}
     if seed is not None and seeds is not None:
         raise ConfigError("--seed and --seeds exclude each other")
     if seed is not None:
@@ -109,12 +124,13 @@ def resume(
     run_dir: Annotated[str | None, typer.Option(help=_CONTINUED_IN)] = None,
     member: MemberOption = None,
     total_timesteps: Annotated[int | None, typer.Option(help="A larger budget (constant schedules only).")] = None,
+    imports: ImportOption = None,
     device: DeviceOption = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
     """Continue a run exactly where it stopped; with --member, continue one member alone in a new run directory."""
-    del debug
+    del imports, debug
     from rl_training.experiment.manager import ExperimentManager
 
     manager, checkpoint = ExperimentManager.resuming(run, run_dir, member)
@@ -132,6 +148,8 @@ def finetune(
         list[str] | None, typer.Option("--set", help="key=value of the finetune block; may be repeated.")
     ] = None,
     env: EnvOption = None,
+    env_kwargs: EnvKwargsOption = None,
+    imports: ImportOption = None,
     run_dir: Annotated[str | None, typer.Option(help=_FINETUNED_IN)] = None,
     device: DeviceOption = None,
     as_json: JsonOption = False,
@@ -147,8 +165,13 @@ def finetune(
         apply_override(block, setting)
     if env is not None:
         block["env_id"] = env
+    if env_kwargs is not None:
+        block["env_kwargs"] = parse_env_kwargs(env_kwargs)
     manager, checkpoint = ExperimentManager.finetuning(run, block, run_dir)
-    manager.config = _changed(manager.config, {} if device is None else {"device": device})
+    changes: dict[str, Any] = {} if device is None else {"device": device}
+    if imports:
+        changes["env_imports"] = [*manager.config.env_imports, *imports]
+    manager.config = _changed(manager.config, changes)
     _run(manager, as_json, resume=True, checkpoint=checkpoint)
 
 

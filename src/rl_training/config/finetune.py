@@ -2,11 +2,12 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 
 from rl_training.config.blocks import EVEN_VARIANCE, AlgorithmKwargs, CollectionConfig
+from rl_training.config.environment import EnvKwargs, TimeLimit, Wrappers
 from rl_training.config.parts import learner_knobs, part_of
 from rl_training.config.shared_knobs import LearnerKnobs, NetworkKnobs
 from rl_training.errors import ConfigError, did_you_mean
@@ -53,6 +54,12 @@ class FinetuneConfig(CollectionConfig):
     """Environment steps of the online phase."""
     env_id: str | None = None
     """Gymnasium environment of the online phase; null is that of the run. The policy keeps the bounds it was trained with."""
+    env_kwargs: EnvKwargs
+    """Arguments of this environment."""
+    max_episode_steps: TimeLimit | None = None
+    """Most steps of an episode in this environment; null is the limit it is registered with."""
+    env_wrappers: Wrappers
+    """Wrappers around this environment."""
     from_step: int | None = Field(None, ge=1)
     """Gradient step at which the online phase begins; null is the end of the offline budget."""
     learning_starts: int = Field(0, ge=0)
@@ -69,6 +76,12 @@ class FinetuneConfig(CollectionConfig):
     algo_kwargs: dict[str, Annotated[Any, BeforeValidator(_plain)]] = Field(default_factory=dict)
     """Knobs with another value online; {from: a, to: b, over: 0.5} moves one linearly over half of the phase. `from` is by
     default its offline value, `over` the whole phase."""
+
+    @model_validator(mode="after")
+    def _describes_its_own(self) -> Self:
+        if self.env_id is None and (self.env_kwargs or self.max_episode_steps or self.env_wrappers):
+            raise ValueError("`env_kwargs`, `max_episode_steps` and `env_wrappers` describe `finetune.env_id`: set it too")
+        return self
 
     @property
     def changes(self) -> dict[str, Change]:

@@ -7,6 +7,7 @@ from pydantic import BeforeValidator, Field, SerializeAsAny, ValidationInfo, fie
 
 from rl_training.config.base import Seed, StrictModel
 from rl_training.config.blocks import AlgorithmKwargs, OfflineKwargs, OnlineKwargs
+from rl_training.config.environment import EnvKwargs, EnvSource, TimeLimit, Workers, Wrappers
 from rl_training.config.finetune import FinetuneConfig, check_changes
 from rl_training.config.schedules import GroupSchedules, ScheduleConfig, for_all_groups
 from rl_training.config.shared_knobs import CriticKnobs
@@ -41,6 +42,18 @@ class RunConfig(StrictModel, Generic[KwargsT]):
     """Algorithm id."""
     env_id: str | None = None
     """Gymnasium environment; null when training from a file alone."""
+    env_kwargs: EnvKwargs
+    """Arguments of the environment."""
+    max_episode_steps: TimeLimit | None = None
+    """Most steps of an episode; null is the limit that the environment is registered with."""
+    env_wrappers: Wrappers
+    """Wrappers of Gymnasium around the environment, the innermost first: a name, or {name: ..., kwargs: {...}}."""
+    env_imports: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    """Modules that `--import` had loaded for the environment: a note for later commands, never imported from here."""
+    env_timeout: float = Field(60.0, gt=0.0)
+    """Seconds that a reset or step of the environment may take in a worker process."""
+    workers: Workers = "auto"
+    """Processes that step the environments; 0 steps in the process of training, auto measures what is faster."""
     seed: Seed = 0
     """Seed of a solo run."""
     seeds: Annotated[tuple[Seed, ...], Field(strict=False, min_length=1, max_length=MAX_MEMBERS)] | None = None
@@ -160,6 +173,21 @@ class RunConfig(StrictModel, Generic[KwargsT]):
     def final_env_id(self) -> str | None:
         """The environment in which the run ends: that of its finetune, otherwise that of the run."""
         return (self.finetune and self.finetune.env_id) or self.env_id
+
+    @property
+    def environment(self) -> EnvSource | None:
+        """How the environment of the run is made; None if there is none."""
+        if self.env_id is None:
+            return None
+        return EnvSource(self.env_id, self.env_kwargs, self.max_episode_steps, self.env_wrappers, self.env_imports)
+
+    @property
+    def final_environment(self) -> EnvSource | None:
+        """How the environment in which the run ends is made: that of its finetune, otherwise that of the run."""
+        block = self.finetune
+        if block is None or block.env_id is None:
+            return self.environment
+        return EnvSource(block.env_id, block.env_kwargs, block.max_episode_steps, block.env_wrappers, self.env_imports)
 
     @cached_property
     def schedules(self) -> dict[str, ScheduleConfig]:

@@ -109,7 +109,7 @@ def common_names(parts: Sequence[Names | None], field: str, sources: Sequence[st
     return first if all(names == first for names in parts) else None
 
 
-def spaces_of(observation_space: Any, action_space: Any, where: str) -> Spaces:
+def spaces_of(observation_space: Any, action_space: Any, where: str, names: Names | None = None) -> Spaces:
     """Return the sizes and bounds of Gymnasium spaces, or refuse a space by name."""
     from gymnasium.spaces import Box
 
@@ -120,4 +120,4 @@ def spaces_of(observation_space: Any, action_space: Any, where: str) -> Spaces:
     if len(action_space.shape) != 1 or not action_space.is_bounded():
         raise ConfigError(f"{where}: action space {action_space} is not supported; {SUPPORTED}")
     low, high = (np.asarray(bound, dtype=np.float32) for bound in (action_space.low, action_space.high))
-    return Spaces(observation_space.shape[0], action_space.shape[0], low, high)
+    return Spaces(observation_space.shape[0], action_space.shape[0], low, high, names)

@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from rl_training.config.environment import EnvLike
 from rl_training.data.spaces import Spaces
 from rl_training.data.transforms import Transforms
 from rl_training.envs.environments import EnvBatch, reset_seeds
@@ -33,9 +34,9 @@ class Episode:
 class Collector:
     """Steps one environment per member; those of frozen members are not stepped."""
 
-    def __init__(self, env_id: str, seeds: Sequence[int], spaces: Spaces, transforms: Transforms) -> None:
-        self.env_id, self.seeds, self.spaces, self.transforms = env_id, tuple(seeds), spaces, transforms
-        self.envs = EnvBatch(env_id, len(self.seeds))
+    def __init__(self, env: EnvLike, seeds: Sequence[int], spaces: Spaces, transforms: Transforms) -> None:
+        self.env, self.seeds, self.spaces, self.transforms = env, tuple(seeds), spaces, transforms
+        self.envs = EnvBatch(env, len(self.seeds))
         self.episodes = [Episode() for _ in self.seeds]
         self.frozen: set[int] = set()
         self._started = False
@@ -84,7 +85,7 @@ class Collector:
         with np.errstate(over="ignore"):
             seen = self.transforms.rewards(rewards)
         if not np.isfinite(seen).all():
-            raise ConfigError(f"a reward of {self.env_id} overflows once transformed; check algo_kwargs.reward")
+            raise ConfigError(f"a reward of {self.env} overflows once transformed; check algo_kwargs.reward")
         return seen
 
     def _begin_next(self, member: int) -> None:
@@ -167,7 +168,7 @@ class Collector:
         if fault:
             return fault
         if not alive or self.envs.observations[member].tobytes() != expected.tobytes():
-            return f"{self.env_id} does not repeat: replaying the episode led to another state"
+            return f"{self.env} does not repeat: replaying the episode led to another state"
         return ""
 
     def freeze(self, members: Collection[int]) -> None:

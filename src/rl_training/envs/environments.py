@@ -10,33 +10,74 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rl_training import rng
-from rl_training.data.spaces import Spaces, spaces_of
+from rl_training.config.environment import EnvLike, EnvSource, env_source
+from rl_training.data.spaces import Spaces, common_names, spaces_of
+from rl_training.envs.given import PREFIX
+from rl_training.envs.imports import imported
 from rl_training.errors import ConfigError, did_you_mean
 
 _MAX_LISTED = 6  # actions in a note
 
 
-def make_env(env_id: str) -> Any:
-    """Return a new Gymnasium environment, or a ConfigError that says what is wrong with its id."""
+def make_env(env: EnvLike, render_mode: str | None = None) -> Any:
+    """Return a new Gymnasium environment with flat observations, or a ConfigError that says what is wrong with it."""
     import gymnasium
 
-    if ":" in env_id:  # gymnasium imports what precedes a colon; a config must not name code to import
-        raise ConfigError(f"env_id {env_id!r} names a module to import; import it in Python first and use the bare id")
-    if env_id not in gymnasium.registry:
-        advice = did_you_mean(env_id, gymnasium.registry) or " Name one that is registered with Gymnasium (`env_id`, --env)"
-        raise ConfigError(f"unknown environment {env_id!r}.{advice}")
+    from rl_training.envs.flatten import FlatObservation, is_nested
+
+    source = env_source(env)
+    _check_registered(source)
+    arguments = dict(source.kwargs) if render_mode is None else {**source.kwargs, "render_mode": render_mode}
     try:
-        return gymnasium.make(env_id, disable_env_checker=True)
+        made: Any = gymnasium.make(source.env_id, source.max_episode_steps, disable_env_checker=True, **arguments)
+        for wrapper in source.wrappers:
+            made = getattr(gymnasium.wrappers, wrapper.name)(made, **wrapper.kwargs)
     except Exception as error:  # environments are third-party code
-        raise ConfigError(f"environment {env_id!r} cannot be created: {_one_line(error)}") from error
+        given = [f"{key}={value!r}" for key, value in source.kwargs.items()] + [one.name for one in source.wrappers]
+        made_with = f" with {', '.join(given)}" if given else ""
+        raise ConfigError(f"environment {source.env_id!r} cannot be created{made_with}: {_one_line(error)}") from error
+    if not isinstance(made, gymnasium.Env):
+        kind = "is vectorised" if isinstance(made, gymnasium.vector.VectorEnv) else "is not a gymnasium.Env"
+        raise ConfigError(f"environment {source.env_id!r} {kind}; single ones are needed, they are stepped side by side")
+    return FlatObservation(made, source.env_id) if is_nested(made.observation_space) else made
 
 
-def time_limit(env_id: str) -> int | None:
-    """Return the most steps of an episode that an environment is registered with; None where there is no limit."""
+def _check_registered(source: EnvSource) -> None:
+    """Raise a ConfigError for an id that is not registered, or that names code to import."""
     import gymnasium
 
-    spec = gymnasium.registry.get(env_id)
-    return None if spec is None else spec.max_episode_steps
+    if ":" in source.env_id:  # gymnasium imports what precedes a colon; a config must not name code to import
+        module, _, bare = source.env_id.partition(":")
+        raise ConfigError(
+            f"env_id {source.env_id!r} names a module to import; use --import {module} and the bare id {bare!r}"
+        )
+    if source.env_id in gymnasium.registry:
+        return
+    missing = [name for name in source.imports if name not in imported()]
+    if missing:
+        flags = " ".join(f"--import {name}" for name in missing)
+        advice = f" The run was started with {flags}: pass that again (in Python, import it first)"
+    elif source.env_id.startswith(PREFIX):
+        advice = " A Python function makes it: call `rl_training.register_env(function)` first, or pass it as env_id"
+    else:
+        advice = did_you_mean(source.env_id, gymnasium.registry) or (
+            " Name one that is registered with Gymnasium (`env_id`, --env), or add --import MODULE for one of your own"
+        )
+    raise ConfigError(f"unknown environment {source.env_id!r}.{advice}")
+
+
+def time_limit(env: EnvLike) -> int | None:
+    """Return the most steps of an episode that an environment is made with; None where there is no limit."""
+    import gymnasium
+
+    source = env_source(env)
+    spec = gymnasium.registry.get(source.env_id)
+    return source.max_episode_steps or (None if spec is None else spec.max_episode_steps)
+
+
+def own_spaces(env: Any, where: EnvLike) -> Spaces:
+    """Return the spaces of an environment that was made here, with the names of nested observations."""
+    return spaces_of(env.observation_space, env.action_space, str(where), getattr(env, "observation_names", None))
 
 
 def _one_line(error: Exception) -> str:
@@ -44,7 +85,7 @@ def _one_line(error: Exception) -> str:
     return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
 
 
-def reset_env(env: Any, env_id: str, seed: int) -> NDArray[Any]:
+def reset_env(env: Any, env_id: EnvLike, seed: int) -> NDArray[Any]:
     """Return the first observation of an episode; any failure of the environment becomes a ConfigError."""
     try:
         observation, _ = env.reset(seed=seed)
@@ -53,7 +94,7 @@ def reset_env(env: Any, env_id: str, seed: int) -> NDArray[Any]:
     return _checked_observation(env, env_id, observation)
 
 
-def step_env(env: Any, env_id: str, action: NDArray[np.float32]) -> tuple[NDArray[Any], float, bool, bool]:
+def step_env(env: Any, env_id: EnvLike, action: NDArray[np.float32]) -> tuple[NDArray[Any], float, bool, bool]:
     """Return observation, reward, terminated and truncated; the environment gets a copy of the action, in its own type."""
     space = env.action_space
     own = np.minimum(np.maximum(action.astype(space.dtype), space.low), space.high)  # a quarter of np.clip's time
@@ -67,7 +108,7 @@ def step_env(env: Any, env_id: str, action: NDArray[np.float32]) -> tuple[NDArra
     return _checked_observation(env, env_id, observation), reward, bool(terminated), bool(truncated)
 
 
-def _checked_observation(env: Any, env_id: str, observation: Any) -> NDArray[Any]:
+def _checked_observation(env: Any, env_id: EnvLike, observation: Any) -> NDArray[Any]:
     values, shape = np.asarray(observation), env.observation_space.shape
     if values.shape != shape or values.dtype.kind not in "fiub":
         raise ConfigError(f"environment {env_id} returned an observation of shape {values.shape}; its space declares {shape}")
@@ -86,28 +127,29 @@ class EnvironmentSpaces:
     observation_high: NDArray[Any]
 
 
-def environment_spaces(env_id: str) -> EnvironmentSpaces:
+def environment_spaces(env: EnvLike) -> EnvironmentSpaces:
     """Return sizes and bounds of an environment's spaces; an unsupported space is refused by name."""
-    env = make_env(env_id)
+    made = make_env(env)
     try:
-        spaces = spaces_of(env.observation_space, env.action_space, env_id)
-        return EnvironmentSpaces(env_id, spaces, env.observation_space.low, env.observation_space.high)
+        spaces = own_spaces(made, env)
+        return EnvironmentSpaces(str(env), spaces, made.observation_space.low, made.observation_space.high)
     finally:
-        env.close()
+        made.close()
 
 
-def infer_env_spaces(env_id: str) -> Spaces:
+def infer_env_spaces(env: EnvLike) -> Spaces:
     """Return sizes and action bounds of an environment; an unsupported space is refused by name."""
-    return environment_spaces(env_id).spaces
+    return environment_spaces(env).spaces
 
 
-def check_fits(policy: Spaces, env: Spaces, env_id: str) -> None:
+def check_fits(policy: Spaces, env: Spaces, env_id: EnvLike) -> None:
     """Raise a ConfigError unless a policy of these spaces can act in an environment: equal sizes, no command outside."""
     ours, theirs = (policy.observation_dim, policy.action_dim), (env.observation_dim, env.action_dim)
     if ours != theirs:
         raise ConfigError(
             f"{env_id} has {theirs[0]} observations and {theirs[1]} actions, the policy {ours[0]} and {ours[1]}"
         )
+    common_names([policy.observation_names, env.observation_names], "observations", ["the policy", str(env_id)])
     slack = 1e-5 * (env.action_high - env.action_low)
     outside = (policy.action_low < env.action_low - slack) | (policy.action_high > env.action_high + slack)
     if outside.any():
@@ -119,7 +161,7 @@ def check_fits(policy: Spaces, env: Spaces, env_id: str) -> None:
         )
 
 
-def unused_range(policy: Spaces, env: Spaces, env_id: str) -> str | None:
+def unused_range(policy: Spaces, env: Spaces, env_id: EnvLike) -> str | None:
     """Return a note on actions of which a policy uses only a part of the environment's range; None if there are none."""
     slack = 1e-5 * (env.action_high - env.action_low)
     narrower = (policy.action_low > env.action_low + slack) | (policy.action_high < env.action_high - slack)
@@ -150,16 +192,16 @@ def episode_seeds(seed: int, stream: str) -> Iterator[int]:
 class EnvBatch:
     """Copies of one environment side by side; one that has ended is not stepped until it is reset."""
 
-    def __init__(self, env_id: str, count: int) -> None:
-        self.env_id = env_id
-        self.envs = [make_env(env_id) for _ in range(count)]
-        self.spaces = spaces_of(self.envs[0].observation_space, self.envs[0].action_space, env_id)
+    def __init__(self, env: EnvLike, count: int) -> None:
+        self.env = env
+        self.envs = [make_env(env) for _ in range(count)]
+        self.spaces = own_spaces(self.envs[0], env)
         self.observations = np.zeros((count, self.spaces.observation_dim), dtype=np.float32)
         self.running = np.zeros(count, dtype=bool)
 
     def reset(self, index: int, seed: int) -> None:
         """Start a new episode in one environment."""
-        self.observations[index] = reset_env(self.envs[index], self.env_id, seed)
+        self.observations[index] = reset_env(self.envs[index], self.env, seed)
         self.running[index] = True
 
     def step(self, actions: NDArray[np.float32]) -> tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_]]:
@@ -167,7 +209,7 @@ class EnvBatch:
         rewards = np.zeros(len(self.envs))
         terminated, truncated = np.zeros((2, len(self.envs)), dtype=bool)
         for index in np.flatnonzero(self.running):
-            observation, reward, terminal, timeout = step_env(self.envs[index], self.env_id, actions[index])
+            observation, reward, terminal, timeout = step_env(self.envs[index], self.env, actions[index])
             self.observations[index] = observation
             rewards[index], terminated[index], truncated[index] = reward, terminal, timeout
             self.running[index] = not (terminal or timeout)

@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from rl_training.algorithms.learner import Learner
+from rl_training.config.environment import EnvLike
 from rl_training.data.spaces import Spaces
 from rl_training.data.transforms import Transforms
 from rl_training.envs.environments import EnvBatch, check_fits, reset_all, reset_seeds
@@ -42,7 +43,7 @@ class Evaluation:
 
 def evaluate_policy(
     learner: Learner[Any, Any],
-    env_id: str,
+    env: EnvLike,
     *,
     episodes: int,
     seeds: Sequence[int],
@@ -60,11 +61,11 @@ def evaluate_policy(
     members = learner.model.members
     if len(seeds) != members:
         raise ConfigError(f"{len(seeds)} evaluation seeds were given for {members} members")
-    with EnvBatch(env_id, members * episodes) as envs:
+    with EnvBatch(env, members * episodes) as envs:
         own = spaces or replace(envs.spaces, observation_dim=learner.model.observation_dim)
-        check_fits(own, envs.spaces, env_id)
+        check_fits(own, envs.spaces, env)
         if own.learned_dim != learner.model.action_dim:
-            raise ConfigError(f"{env_id} has {own.learned_dim} actions, the policy {learner.model.action_dim}")
+            raise ConfigError(f"{env} has {own.learned_dim} actions, the policy {learner.model.action_dim}")
         reset_all(envs, [seed for member in seeds for seed in reset_seeds(member, stream, 0, episodes)])
         returns = np.zeros(members * episodes)
         lengths = np.zeros(members * episodes, dtype=np.int64)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from rl_training import rng
 from rl_training.config.blocks import DatasetConfig
+from rl_training.config.environment import EnvLike
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.data.spaces import Spaces
 from rl_training.envs.controllers import scripted_controller
@@ -41,7 +42,7 @@ _ROWS_PER_CHECK = 100
 RECIPES: Final = MappingProxyType({"random": _random_policy, "scripted": _scripted_policy})
 
 
-def make_dataset(env_id: str, recipe: DatasetConfig, check: Callable[[], None] = lambda: None) -> TransitionDataset:
+def make_dataset(env: EnvLike, recipe: DatasetConfig, check: Callable[[], None] = lambda: None) -> TransitionDataset:
     """Return the dataset of a recipe: a function of the environment, the recipe's settings and its seed alone.
 
     Episode e has its own reset seed, and row r its own random numbers, so that a longer recipe begins with the shorter one.
@@ -51,28 +52,28 @@ def make_dataset(env_id: str, recipe: DatasetConfig, check: Callable[[], None] =
     kind = str(recipe.kind)
     if kind not in RECIPES:
         raise ConfigError(f"unknown recipe {recipe.kind!r}.{did_you_mean(kind, RECIPES)} There are: {', '.join(RECIPES)}")
-    spaces = infer_env_spaces(env_id)
-    policy = RECIPES[kind](env_id, spaces, recipe)
+    spaces = infer_env_spaces(env)
+    policy = RECIPES[kind](str(env), spaces, recipe)
     size, width = recipe.size, spaces.observation_dim
     observations, next_observations = np.empty((2, size, width), dtype=np.float32)
     actions = np.empty((size, spaces.action_dim), dtype=np.float32)
     rewards = np.empty(size, dtype=np.float32)
     terminals, timeouts = np.zeros((2, size), dtype=bool)
-    env, row, seeds = make_env(env_id), 0, episode_seeds(recipe.seed, f"recipe/{recipe.kind}")
+    made, row, seeds = make_env(env), 0, episode_seeds(recipe.seed, f"recipe/{recipe.kind}")
     try:
         while row < size:
-            observation, ended = reset_env(env, env_id, next(seeds)), False
+            observation, ended = reset_env(made, env, next(seeds)), False
             while not ended and row < size:
                 if row % _ROWS_PER_CHECK == 0:
                     check()
                 actions[row], observations[row] = policy(observation, row), observation
-                observation, rewards[row], terminal, timeout = step_env(env, env_id, actions[row])
+                observation, rewards[row], terminal, timeout = step_env(made, env, actions[row])
                 next_observations[row] = observation
                 if terminal or timeout:
                     ended, terminals[row], timeouts[row] = True, terminal, timeout
                 row += 1
     finally:
-        env.close()
+        made.close()
     timeouts[-1] = not terminals[-1]  # the end of the data cuts the last episode
     return TransitionDataset.from_dict(
         {
@@ -85,5 +86,5 @@ def make_dataset(env_id: str, recipe: DatasetConfig, check: Callable[[], None] =
         },
         action_low=spaces.action_low,
         action_high=spaces.action_high,
-        source=f"recipe {recipe.kind} on {env_id}",
+        source=f"recipe {recipe.kind} on {env}",
     )

@@ -182,6 +182,7 @@ class ExperimentManager:
     def _check_same_config(self, checkpoint: "Checkpoint") -> None:
         """Require the config of the checkpoint; only settings that do not affect past steps may differ."""
         free = {"device", "keep_checkpoints", "run_name", "algo_kwargs.max_dataset_bytes"}
+        free |= {"env_imports", "env_timeout", "workers"}  # they change no bit of a run
         known = make_config(checkpoint.state["config"], str(checkpoint.path)).record()  # including settings added since
         block, changes = self.config.finetune, _changes(known, self.config.record())
         if set(self.config.schedules.values()) == {CONSTANT} and (block is None or checkpoint.env_step is None):

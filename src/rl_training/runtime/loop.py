@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from rl_training.algorithms.learner import Learner, Metrics, summarize
+from rl_training.config.environment import EnvSource
 from rl_training.config.run import RunConfig
 from rl_training.data.spaces import Spaces
 from rl_training.data.transforms import Transforms
@@ -279,15 +280,15 @@ class TrainingLoop:
 
     def _measure(self) -> bool:
         """Evaluate in the environment and on held-out data; return whether the mean return is the best so far."""
-        env_id = self._phase.env_id
-        improved = env_id is not None and self._evaluate(env_id)
+        env = self._phase.environment
+        improved = env is not None and self._evaluate(env)
         if self.held_out is not None:
             self._validate(self.held_out)
         return improved
 
-    def _evaluate(self, env_id: str) -> bool:
+    def _evaluate(self, env: EnvSource) -> bool:
         """Evaluate every member, call the callbacks, and return whether the mean is the best so far."""
-        evaluation = self._episodes(env_id, TRAINING_EPISODES)
+        evaluation = self._episodes(env, TRAINING_EPISODES)
         fault_point("evaluation:done")
         self.evaluation, active = evaluation, self.population.active
         means = evaluation.member_means
@@ -302,10 +303,10 @@ class TrainingLoop:
         self.best_mean = mean if improved else self.best_mean
         return improved
 
-    def _episodes(self, env_id: str, stream: str) -> Evaluation:
+    def _episodes(self, env: EnvSource, stream: str) -> Evaluation:
         return evaluate_policy(
             self.learner,
-            env_id,
+            env,
             episodes=self.config.eval_episodes,
             seeds=self.learner.model.seeds,
             transforms=self.parts.transforms,
@@ -316,8 +317,8 @@ class TrainingLoop:
 
     def _final_evaluation(self) -> Evaluation | None:
         """The evaluation behind the table of a sweep; None without a sweep or an environment."""
-        env_id = self._phase.env_id
-        return None if self.config.sweep is None or env_id is None else self._episodes(env_id, FINAL_EPISODES)
+        env = self._phase.environment
+        return None if self.config.sweep is None or env is None else self._episodes(env, FINAL_EPISODES)
 
     def _validate(self, report: HeldOutReport) -> None:
         """Log losses on held-out rows and what the policy does there."""

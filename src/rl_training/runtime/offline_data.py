@@ -130,10 +130,10 @@ def build_offline_dataset(config: RunConfig[Any], check: Callable[[], None] = la
     for part in parts:
         if part.path is not None:
             found = load_file(part, limit)
-        elif config.env_id is None:
+        elif config.environment is None:
             raise ConfigError(f"the recipe `{part.kind}` needs an environment: set env_id, or give a file as dataset.path")
         else:
-            found = make_dataset(config.env_id, part, check)
+            found = make_dataset(config.environment, part, check)
         datasets.append(found if part.top is None else filter_view(found, top=part.top).copy())
     if len(datasets) == 1:
         return datasets[0]
@@ -166,9 +166,9 @@ def process_offline_dataset(
 
 def _spaces(dataset: TransitionDataset, config: RunConfig[Any], own: Spaces) -> Spaces:
     """The environment's spaces with the dataset's names, or the dataset's own where there is no environment."""
-    if config.env_id is None:
+    if config.environment is None:
         return own
-    spaces = infer_env_spaces(config.env_id)
+    spaces = infer_env_spaces(config.environment)
     if (spaces.observation_dim, spaces.action_dim) != (dataset.observation_dim, dataset.action_dim):
         raise DatasetError(
             f"the data has {dataset.observation_dim} observations and {dataset.action_dim} actions, "
@@ -194,7 +194,7 @@ def _joint_spaces(dataset: TransitionDataset, held: RowView | None) -> Spaces:
 
 def _warn_about_findings(dataset: TransitionDataset, config: RunConfig[Any], reporter: Reporter) -> None:
     """Warn about what the doctor's cheap checks find."""
-    env = None if config.env_id is None else environment_spaces(config.env_id)
+    env = None if config.environment is None else environment_spaces(config.environment)
     found = quick_findings(dataset, env)
     for finding in found[:_MAX_WARNINGS]:
         reporter.warn(f"data: {finding}")

@@ -73,7 +73,7 @@ def _train(config: RunConfig[Any], run_dir: Path, options: TrainOptions) -> Trai
         if found is not None:
             spaces, transforms = found.train.spaces, found.train.transforms
         else:
-            spaces = infer_env_spaces(str(config.env_id))
+            spaces = infer_env_spaces(config.environment or "")
             transforms = Transforms.unfitted(spaces.observation_dim, config.algo_kwargs.reward_transform)
         data = None if found is None else found.train
         kwargs = config.algo_kwargs if data is None else config.algo_kwargs.fitted(partial(action_variance, data))

@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from rl_training.algorithms.learner import Metrics
+from rl_training.config.environment import EnvSource
 from rl_training.config.schedules import CONSTANT, ScheduleConfig
 from rl_training.errors import ConfigError
 from rl_training.runtime.checkpoints.checkpoint import Checkpoint
@@ -23,7 +24,7 @@ class Phase(ABC):
     """
 
     unit = "step"  # name of the unit in messages
-    env_id: str | None = None  # the environment in which the phase is evaluated
+    environment: EnvSource | None = None  # in which the phase is evaluated
 
     def __init__(self, steps: GradientSteps, schedules: Mapping[str, ScheduleConfig], length: int) -> None:
         self.steps, self.length, self.first = steps, length, 0

@@ -55,17 +55,17 @@ class PhaseBuilder:
             self.reporter.note(f"data: {batches.location}")
         steps_per_epoch = -(-len(self.data) // batch_size)
         phase = OfflinePhase(GradientSteps(self.learner, batches), schedules, length(steps_per_epoch))
-        phase.env_id = self.config.env_id
+        phase.environment = self.config.environment
         return self.stack.enter_context(closing(phase))
 
     def online(self, plan: OnlinePlan, schedules: Schedules, capacity: int, prior: ProcessedDataset | None) -> OnlinePhase:
         """Return interaction with the environment; `prior` data is stored in the replay buffer with what is collected."""
-        config, model, env_id = self.config, self.learner.model, self.config.final_env_id
-        if env_id is None:
+        config, model, env = self.config, self.learner.model, self.config.final_environment
+        if env is None:
             raise ConfigError(f"{config.algo} learns in an environment: set env_id")
-        own = infer_env_spaces(env_id)
-        check_fits(self.spaces, own, env_id)
-        if note := unused_range(self.spaces, own, env_id):
+        own = infer_env_spaces(env)
+        check_fits(self.spaces, own, env)
+        if note := unused_range(self.spaces, own, env):
             self.reporter.note(note)
         needs = get_spec(config.algo).needs
         buffer = ReplayBuffer(
@@ -79,9 +79,9 @@ class PhaseBuilder:
             next_actions="next_actions" in needs,
             n_step=NStep.of(config.algo_kwargs),
         )
-        collector = Collector(env_id, model.seeds, self.spaces, self.transforms)
+        collector = Collector(env, model.seeds, self.spaces, self.transforms)
         phase = OnlinePhase(self.learner, plan, schedules, buffer, collector, self.replay_dir, self.reporter.warn)
-        phase.env_id = env_id
+        phase.environment = env
         if not phase.gradient_steps:
             self.reporter.warn(
                 f"nothing will be learned online: the first update comes after learning_starts = {plan.rhythm.starts:,} "
@@ -160,7 +160,7 @@ def _finetune_plan(config: RunConfig[Any], block: FinetuneConfig, switch: int) -
 
 def _check_episodes_end_first(config: RunConfig[Any], block: FinetuneConfig) -> None:
     """Refuse updates that would come before there is anything to sample, where episodes are sampled once they have ended."""
-    longest = time_limit(str(config.final_env_id))
+    longest = None if config.final_environment is None else time_limit(config.final_environment)
     if "returns_to_go" in get_spec(config.algo).needs and longest is not None and block.learning_starts < longest:
         raise ConfigError(
             f"{config.algo} samples an episode once it has ended, and one may take {longest} steps: "

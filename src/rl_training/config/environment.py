@@ -1,0 +1,90 @@
+"""How an environment is made: its id, arguments, time limit and wrappers; free of Gymnasium."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+
+from rl_training.config.base import StrictModel
+
+_MAX_WORKERS = 1024
+
+WrapperName = Literal[
+    "AddWhiteNoise",
+    "ClipAction",
+    "ClipReward",
+    "DelayObservation",
+    "DtypeObservation",
+    "FilterObservation",
+    "FlattenObservation",
+    "FrameStackObservation",
+    "MaxAndSkipObservation",
+    "RepeatAction",
+    "RescaleAction",
+    "RescaleObservation",
+    "ReshapeObservation",
+    "StickyAction",
+    "TimeAwareObservation",
+]
+"""Gymnasium's wrappers that take plain values and whose state begins anew with every reset, so that episodes repeat."""
+
+
+def _plain(value: Any) -> Any:
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError):
+        raise ValueError("must be plain values, because they are stored with the run; in Python pass a function") from None
+    return value
+
+
+def _count_or_auto(value: Any) -> Any:
+    if value == "auto" or (isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MAX_WORKERS):
+        return value
+    raise ValueError(f"must be `auto` or a whole number from 0 to {_MAX_WORKERS}")
+
+
+def _named(value: Any) -> Any:
+    return {"name": value} if isinstance(value, str) else value
+
+
+class WrapperConfig(StrictModel):
+    """A wrapper of Gymnasium around the environment."""
+
+    name: WrapperName
+    """Name of the wrapper."""
+    kwargs: Annotated[dict[str, Any], BeforeValidator(_plain)] = Field(default_factory=dict)
+    """Its arguments."""
+
+
+EnvKwargs = Annotated[dict[str, Any], BeforeValidator(_plain), Field(default_factory=dict)]
+Workers = Annotated[int | Literal["auto"], BeforeValidator(_count_or_auto)]
+Wrappers = Annotated[
+    tuple[Annotated[WrapperConfig, BeforeValidator(_named)], ...], Field(default_factory=tuple, strict=False, max_length=20)
+]
+"""The innermost first; a wrapper without arguments may be given by its name alone."""
+TimeLimit = Annotated[int, Field(ge=1)]
+
+
+@dataclass(frozen=True, eq=False)
+class EnvSource:
+    """All that makes an environment; in text it is its id."""
+
+    env_id: str
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    max_episode_steps: int | None = None  # None is the limit it is registered with
+    wrappers: tuple[WrapperConfig, ...] = ()
+    imports: tuple[str, ...] = ()  # modules that were imported for it, named in messages
+
+    def __str__(self) -> str:
+        return self.env_id
+
+
+EnvLike = str | EnvSource
+"""The id of a registered environment, or how to make one."""
+
+
+def env_source(env: EnvLike) -> EnvSource:
+    """Return how to make an environment that may be given by its id alone."""
+    return env if isinstance(env, EnvSource) else EnvSource(env)
