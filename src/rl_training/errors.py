@@ -16,6 +16,14 @@ class ConfigError(RLTrainingError, ValueError):
     exit_code = 2
 
 
+class EnvironmentFailedError(ConfigError):
+    """An environment failed while it was learned in; the `taken` steps before that are complete and can be saved."""
+
+    def __init__(self, message: str, taken: int) -> None:
+        super().__init__(message)
+        self.taken = taken
+
+
 class DatasetError(RLTrainingError, ValueError):
     """Data that is missing, malformed or not finite."""
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from rl_training.envs.controllers import pendulum_swing_up
-from rl_training.envs.environments import EnvBatch, infer_env_spaces, make_env, reset_all, reset_seeds
+from rl_training.envs.environments import EnvBatch, infer_env_spaces, make_env, reset_seeds
 from rl_training.envs.recipes import make_dataset
 from rl_training.errors import ConfigError
 
@@ -67,7 +67,7 @@ def test_a_longer_recipe_begins_with_the_shorter():
 
 def test_the_scripted_controller_swings_up_and_balances():
     with EnvBatch("Pendulum-v1", 20) as envs:
-        reset_all(envs, reset_seeds(0, "test", 0, 20))
+        envs.reset_all(reset_seeds(0, "test", 0, 20))
         returns, heights = np.zeros(20), []
         while envs.running.any():
             rewards, _, _ = envs.step(np.stack([pendulum_swing_up(row) for row in envs.observations]))

@@ -17,7 +17,7 @@ from rl_training.data import mix_datasets
 from rl_training.experiment import RunConfig, load_config
 from rl_training.models import MLPIQLModel
 from rl_training.runtime import train_iql
-from rl_training.runtime.loop import TrainingResult
+from rl_training.runtime.result import TrainingResult
 
 BLOCK = {"kind": "random"}
 

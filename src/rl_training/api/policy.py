@@ -183,6 +183,7 @@ class Policy:
         seed = None if seed is None else whole_number("seed", seed, 0, 2**63 - 1)
         seeds = self.learner.model.seeds if seed is None else (seed,) * self.learner.model.members
         chosen = {"episodes": episodes, "seeds": seeds, "transforms": self.transforms, "spaces": self.spaces}
+        chosen |= {"workers": self.config.workers, "timeout": self.config.env_timeout}
         return evaluate_policy(self.learner, environment, **chosen, stream=FINAL_EPISODES)
 
 

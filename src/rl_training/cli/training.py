@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rl_training.config.run import RunConfig
     from rl_training.experiment.manager import ExperimentManager
     from rl_training.runtime.checkpoints.checkpoint import Checkpoint
-    from rl_training.runtime.loop import TrainingResult
+    from rl_training.runtime.result import TrainingResult
 
 _KINDS = " (a file, a folder of episode files, or a glob)"
 _CONTINUED_IN = "Continue in a new run directory; one member or a checkpoint outside a run always does, by default in runs/."

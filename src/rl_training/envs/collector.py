@@ -34,9 +34,11 @@ class Episode:
 class Collector:
     """Steps one environment per member; those of frozen members are not stepped."""
 
-    def __init__(self, env: EnvLike, seeds: Sequence[int], spaces: Spaces, transforms: Transforms) -> None:
+    def __init__(
+        self, env: EnvLike, seeds: Sequence[int], spaces: Spaces, transforms: Transforms, envs: EnvBatch | None = None
+    ) -> None:
         self.env, self.seeds, self.spaces, self.transforms = env, tuple(seeds), spaces, transforms
-        self.envs = EnvBatch(env, len(self.seeds))
+        self.envs = EnvBatch(env, len(self.seeds)) if envs is None else envs
         self.episodes = [Episode() for _ in self.seeds]
         self.frozen: set[int] = set()
         self._started = False
@@ -61,11 +63,17 @@ class Collector:
         real = self.spaces.denormalize_actions(np.nan_to_num(actions))  # a diverged member is frozen at the next boundary
         for member in self.frozen:
             self.envs.running[member] = False
-        rewards, terminals, timeouts = self.envs.step(real)
+        seen = self.envs.observations.copy()
+        try:
+            rewards, terminals, timeouts = self.envs.step(real)
+            transformed = self._transformed(rewards)
+        except ConfigError:
+            self.envs.observations[:] = seen  # as before the step, which may be saved
+            raise
         transition = {
             "observations": before,
             "actions": actions,
-            "rewards": self._transformed(rewards),
+            "rewards": transformed,
             "next_observations": self.observations(),
             "terminals": terminals,
             "timeouts": timeouts,

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from rl_training import rng
 from rl_training.config.environment import EnvLike, EnvSource, env_source
-from rl_training.data.spaces import Spaces, common_names, spaces_of
+from rl_training.data.spaces import Spaces, spaces_of
 from rl_training.envs.given import PREFIX
 from rl_training.envs.imports import imported
 from rl_training.errors import ConfigError, did_you_mean
@@ -149,7 +149,9 @@ def check_fits(policy: Spaces, env: Spaces, env_id: EnvLike) -> None:
         raise ConfigError(
             f"{env_id} has {theirs[0]} observations and {theirs[1]} actions, the policy {ours[0]} and {ours[1]}"
         )
-    common_names([policy.observation_names, env.observation_names], "observations", ["the policy", str(env_id)])
+    known, own = policy.observation_names, env.observation_names
+    if known and own and known != own and set(known) == set(own):
+        raise ConfigError(f"{env_id} has the observations of the policy in another order: {own[0]}, ..., not {known[0]}, ...")
     slack = 1e-5 * (env.action_high - env.action_low)
     outside = (policy.action_low < env.action_low - slack) | (policy.action_high > env.action_high + slack)
     if outside.any():
@@ -204,6 +206,11 @@ class EnvBatch:
         self.observations[index] = reset_env(self.envs[index], self.env, seed)
         self.running[index] = True
 
+    def reset_all(self, seeds: Sequence[int]) -> None:
+        """Start an episode in each environment with its own seed."""
+        for index, seed in enumerate(seeds):
+            self.reset(index, seed)
+
     def step(self, actions: NDArray[np.float32]) -> tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_]]:
         """Step every running environment with real actions; return rewards, terminated and truncated."""
         rewards = np.zeros(len(self.envs))
@@ -225,9 +232,3 @@ class EnvBatch:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def reset_all(envs: EnvBatch, seeds: Sequence[int]) -> None:
-    """Start an episode in each environment with its own seed."""
-    for index, seed in enumerate(seeds):
-        envs.reset(index, seed)

@@ -1,8 +1,9 @@
 """Seeded, deterministic evaluation: all episodes of all members side by side."""
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -12,7 +13,8 @@ from rl_training.algorithms.learner import Learner
 from rl_training.config.environment import EnvLike
 from rl_training.data.spaces import Spaces
 from rl_training.data.transforms import Transforms
-from rl_training.envs.environments import EnvBatch, check_fits, reset_all, reset_seeds
+from rl_training.envs.environments import EnvBatch, check_fits, reset_seeds
+from rl_training.envs.worker_count import open_batch
 from rl_training.errors import ConfigError
 
 TRAINING_EPISODES = "evaluation"  # stream of the episodes by which training selects checkpoints
@@ -51,22 +53,26 @@ def evaluate_policy(
     spaces: Spaces | None = None,
     stream: str = TRAINING_EPISODES,
     check: Callable[[], None] = lambda: None,
+    workers: int | Literal["auto"] = 0,
+    timeout: float = 60.0,
+    kept: EnvBatch | None = None,
 ) -> Evaluation:
     """Return returns and lengths of `episodes` episodes per member under the mean action.
 
     Episode e of a member is reset with a seed that depends on the member's entry in `seeds`, on `stream` and on e alone, so
     that the same policy always gets the same episodes. `spaces` are those the policy was trained with; by default the
-    environment's own. `check` is called at every step and may raise to stop.
+    environment's own. `check` is called at every step and may raise to stop. `workers` processes step the environments, or
+    `kept`, copies of it for all episodes that the caller keeps; the results are the same bits.
     """
     members = learner.model.members
     if len(seeds) != members:
         raise ConfigError(f"{len(seeds)} evaluation seeds were given for {members} members")
-    with EnvBatch(env, members * episodes) as envs:
+    with nullcontext(kept) if kept is not None else open_batch(env, members * episodes, workers, timeout) as envs:
         own = spaces or replace(envs.spaces, observation_dim=learner.model.observation_dim)
         check_fits(own, envs.spaces, env)
         if own.learned_dim != learner.model.action_dim:
             raise ConfigError(f"{env} has {own.learned_dim} actions, the policy {learner.model.action_dim}")
-        reset_all(envs, [seed for member in seeds for seed in reset_seeds(member, stream, 0, episodes)])
+        envs.reset_all([seed for member in seeds for seed in reset_seeds(member, stream, 0, episodes)])
         returns = np.zeros(members * episodes)
         lengths = np.zeros(members * episodes, dtype=np.int64)
         while envs.running.any():

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from rl_training.data.offline_dataset import TransitionDataset
     from rl_training.runtime.callbacks import CallbackLike
     from rl_training.runtime.checkpoints.checkpoint import Checkpoint
-    from rl_training.runtime.loop import TrainingResult
     from rl_training.runtime.progress import Reporter
+    from rl_training.runtime.result import TrainingResult
 
 BUDGETS = {"total_timesteps", "max_epochs", "max_updates"}
 RUN_FILES = ("config.yaml", "run.json", "metrics.jsonl", "timings.jsonl", "checkpoints", "replay")

@@ -5,7 +5,8 @@ A checkpoint taken because of a signal records that the later hooks of its step 
 stops, at whatever hook, are evaluated at that boundary and then frozen, before its checkpoint is written.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,40 +18,21 @@ from rl_training.config.environment import EnvSource
 from rl_training.config.run import RunConfig
 from rl_training.data.spaces import Spaces
 from rl_training.data.transforms import Transforms
-from rl_training.envs.evaluation import FINAL_EPISODES, TRAINING_EPISODES, Evaluation, evaluate_policy
-from rl_training.errors import CheckpointError, DatasetError, DivergedError, StorageError
+from rl_training.envs.evaluation import FINAL_EPISODES, TRAINING_EPISODES, Evaluation
+from rl_training.errors import CheckpointError, ConfigError, DatasetError, DivergedError, EnvironmentFailedError, StorageError
 from rl_training.faults import fault_point
 from rl_training.runtime.callbacks import CallbackLike, all_callbacks, call_hook, callback_states, restore_callbacks
 from rl_training.runtime.checkpoints.checkpoint import Checkpoint, CheckpointStore
+from rl_training.runtime.evaluator import Evaluator
 from rl_training.runtime.execution.steps import Executor
 from rl_training.runtime.held_out import HeldOutReport
 from rl_training.runtime.metrics import JsonLines, Stopwatch, finite
 from rl_training.runtime.phases.base import Phase, position_of
-from rl_training.runtime.population import Combination, MemberRecord, Population, combinations, restored_records
+from rl_training.runtime.population import Population, restored_records
 from rl_training.runtime.progress import Reporter, nothing_left, spread
+from rl_training.runtime.result import TrainingResult
 from rl_training.runtime.signals import SignalWatch
 from rl_training.runtime.validation import Validation
-
-
-@dataclass(frozen=True)
-class TrainingResult:
-    """The outcome of a finished run."""
-
-    step: int  # gradient steps
-    env_step: int | None  # environment steps of an online run
-    checkpoint: Path
-    members: list[MemberRecord]
-    evaluation: Evaluation | None
-    final_evaluation: Evaluation | None  # of a sweep, on other episodes than the evaluations during training
-    learner: Learner[Any, Any]
-    spaces: Spaces
-    transforms: Transforms
-    held_out: list[dict[str, float]] = field(default_factory=list)  # of each member on held-out rows, if any
-
-    @property
-    def combinations(self) -> list[Combination]:
-        """The results of each combination of a sweep over its seeds, by the final evaluation; empty without a sweep."""
-        return combinations(self.members, self.final_evaluation.member_means if self.final_evaluation else None)
 
 
 @dataclass
@@ -91,6 +73,7 @@ class TrainingLoop:
         self.timings = JsonLines(parts.run_dir / "timings.jsonl")
         self.population = Population(self.learner)
         self.held_out = None if parts.validation is None else HeldOutReport(parts.validation, parts.reporter.warn)
+        self.evaluator = Evaluator(self.config, self.learner, parts.spaces, parts.transforms)
         self.last_checkpoint: Path | None = parts.resume_from.path if parts.resume_from else None
 
     def _begin(self) -> None:
@@ -124,11 +107,13 @@ class TrainingLoop:
                 boundary = self._next_boundary(phase)
                 phase.freeze(self.population.frozen)
                 self._prepare(phase, boundary - self.position)
-                metrics = summarize(phase.run(self.position - phase.first, boundary - self.position))
+                with self._saved_if_the_environment_fails():
+                    metrics = summarize(phase.run(self.position - phase.first, boundary - self.position))
                 self.position = boundary
                 self._after_chunk(metrics, watch)
             final = self._final_evaluation()
         finally:
+            self.evaluator.close()
             self.metrics.close()
             self.timings.close()
         if self.last_checkpoint is None:
@@ -167,6 +152,18 @@ class TrainingLoop:
         except DatasetError:
             self._save(best=False)
             raise
+
+    @contextmanager
+    def _saved_if_the_environment_fails(self) -> Iterator[None]:
+        """If the environment fails inside, save what was complete before that, and raise with where it is."""
+        try:
+            yield
+        except ConfigError as error:
+            if isinstance(error, EnvironmentFailedError):
+                self.position += error.taken
+                self._guard_against_divergence({})
+            kept = f"; the run is saved at {self._now}: {self._save(best=False)}" if self.position else ""
+            raise ConfigError(f"{error}{kept}") from error
 
     def _finished(self) -> bool:
         return self.position >= self.total or self.stopping.issuperset(self.population.active)
@@ -304,16 +301,8 @@ class TrainingLoop:
         return improved
 
     def _episodes(self, env: EnvSource, stream: str) -> Evaluation:
-        return evaluate_policy(
-            self.learner,
-            env,
-            episodes=self.config.eval_episodes,
-            seeds=self.learner.model.seeds,
-            transforms=self.parts.transforms,
-            spaces=self.parts.spaces,
-            stream=stream,
-            check=self._stop_if_requested,
-        )
+        with self._saved_if_the_environment_fails():
+            return self.evaluator.evaluate(env, stream, self._stop_if_requested)
 
     def _final_evaluation(self) -> Evaluation | None:
         """The evaluation behind the table of a sweep; None without a sweep or an environment."""

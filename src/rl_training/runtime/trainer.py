@@ -23,11 +23,12 @@ from rl_training.runtime.callbacks import CallbackLike
 from rl_training.runtime.checkpoints.checkpoint import Checkpoint
 from rl_training.runtime.execution.mode import applied, check_execution, resolve_device, resolve_execution
 from rl_training.runtime.execution.steps import Executor
-from rl_training.runtime.loop import LoopParts, TrainingLoop, TrainingResult
+from rl_training.runtime.loop import LoopParts, TrainingLoop
 from rl_training.runtime.offline_data import OfflineData, offline_data
 from rl_training.runtime.phases.base import position_of
 from rl_training.runtime.phases.build import PhaseBuilder, offline_phases, online_phases
 from rl_training.runtime.progress import QuietReporter, Reporter
+from rl_training.runtime.result import TrainingResult
 from rl_training.runtime.signals import SignalWatch
 
 

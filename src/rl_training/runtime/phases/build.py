@@ -20,6 +20,7 @@ from rl_training.data.spaces import Spaces
 from rl_training.data.transforms import Transforms
 from rl_training.envs.collector import Collector
 from rl_training.envs.environments import check_fits, infer_env_spaces, time_limit, unused_range
+from rl_training.envs.worker_count import open_batch
 from rl_training.errors import ConfigError
 from rl_training.registry import get_spec
 from rl_training.runtime.batches.prefetch import PrefetchedBatches, dataset_batches
@@ -79,7 +80,8 @@ class PhaseBuilder:
             next_actions="next_actions" in needs,
             n_step=NStep.of(config.algo_kwargs),
         )
-        collector = Collector(env, model.seeds, self.spaces, self.transforms)
+        envs = open_batch(env, model.members, config.workers, config.env_timeout)
+        collector = Collector(env, model.seeds, self.spaces, self.transforms, envs)
         phase = OnlinePhase(self.learner, plan, schedules, buffer, collector, self.replay_dir, self.reporter.warn)
         phase.environment = env
         if not phase.gradient_steps:

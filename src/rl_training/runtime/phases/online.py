@@ -15,7 +15,7 @@ from rl_training.config.finetune import Change
 from rl_training.config.schedules import ScheduleConfig
 from rl_training.data.replay_buffer import ReplayBuffer
 from rl_training.envs.collector import Collector
-from rl_training.errors import CheckpointError
+from rl_training.errors import CheckpointError, ConfigError, EnvironmentFailedError
 from rl_training.rng import Draws
 from rl_training.runtime.batches.replay import ReplayBatches
 from rl_training.runtime.checkpoints.checkpoint import Checkpoint
@@ -122,7 +122,11 @@ class OnlinePhase(Phase):
         for env_step in range(done, done + count):
             self.knobs.apply(env_step)
             actions = self._actions(env_step, acting.at(env_step - done))
-            self.buffer.add(self.collector.step(actions), self.collector.frozen)
+            try:
+                transition = self.collector.step(actions)
+            except ConfigError as error:
+                raise EnvironmentFailedError(str(error), env_step - done) from error
+            self.buffer.add(transition, self.collector.frozen)
             begin, end = rhythm.gradient_steps(env_step), rhythm.gradient_steps(env_step + 1)
             if begin < end:
                 metrics = self._learn(env_step, begin, end - begin, report=end == last)

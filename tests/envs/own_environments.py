@@ -1,0 +1,67 @@
+"""Environments of the tests, registered when this module is imported."""
+
+import os
+import signal
+import threading
+
+import gymnasium
+import numpy as np
+from gymnasium.spaces import Box, Dict, Tuple
+
+
+class Drift(gymnasium.Env):
+    """A point pushed along a line; it fails in one of several ways at a given step, while a file exists."""
+
+    def __init__(self, failure="", at=30, flag=None, size=2):
+        self.observation_space, self.action_space = Box(-np.inf, np.inf, (size,)), Box(-1.0, 1.0, (1,))
+        self.failure, self.at, self.flag, self.size = failure, at, flag, size
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.place, self.steps = self.np_random.normal(size=self.size).astype(np.float32), 0
+        return self.place.copy(), {}
+
+    def step(self, action):
+        self.steps += 1
+        if self.failure and self.steps == self.at and (self.flag is None or os.path.exists(self.flag)):
+            self.fail()
+        self.place = (0.9 * self.place + 0.1 * action[0] + 0.01 * self.np_random.normal(size=self.size)).astype(np.float32)
+        return self.place.copy(), -float(np.abs(self.place).sum()), bool(abs(self.place[0]) > 3.0), False, {}
+
+    def fail(self):
+        if self.failure == "raise":
+            raise ZeroDivisionError("the motor is off")
+        if self.failure == "hang":
+            threading.Event().wait()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Nested(gymnasium.Env):
+    """Observations of several boxes; each number tells its place."""
+
+    observation_space = Dict(
+        {
+            "pose": Dict({"speed": Box(-9.0, 9.0, ()), "angle": Box(-9.0, 9.0, (2,))}),
+            "goal": Tuple((Box(-9.0, 9.0, (1,)), Box(-9.0, 9.0, (2, 2)))),
+        }
+    )
+    action_space = Box(-1.0, 1.0, (1,))
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        goal = (np.array([0.0]), np.array([[1.0, 2.0], [3.0, 4.0]]))
+        return {"goal": goal, "pose": {"speed": np.array(7.0), "angle": np.array([5.0, 6.0])}}, {}
+
+    def step(self, action):
+        return self.reset()[0], 0.0, False, False, {}
+
+
+class Pictures(Nested):
+    """Observations with an image among them."""
+
+    observation_space = Dict({"camera": Box(0, 255, (8, 8, 3), dtype=np.uint8), "speed": Box(-1.0, 1.0, (1,))})
+
+
+for made in (Drift, Nested, Pictures):
+    if f"Tests/{made.__name__}-v0" not in gymnasium.registry:
+        gymnasium.register(id=f"Tests/{made.__name__}-v0", entry_point=made, max_episode_steps=50)

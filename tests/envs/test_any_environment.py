@@ -1,0 +1,185 @@
+"""Environments with arguments, time limits, wrappers and nested observations; functions, instances, imports."""
+
+import json
+
+import gymnasium
+import numpy as np
+import pytest
+
+import tests.envs.own_environments
+from rl_training import IQL, SAC
+from rl_training.config.environment import EnvSource, WrapperConfig
+from rl_training.config.loading import make_config
+from rl_training.envs.description import describe_env
+from rl_training.envs.environments import check_fits, infer_env_spaces, make_env, time_limit
+from rl_training.envs.given import env_settings, given_source, register_env
+from rl_training.errors import ConfigError
+from tests.helpers import ROOT, call_cli, run_cli, run_values, small_dataset, tiny_run
+
+NESTED = (
+    *("goal.0", "goal.1[0,0]", "goal.1[0,1]", "goal.1[1,0]", "goal.1[1,1]"),
+    *("pose.angle[0]", "pose.angle[1]", "pose.speed"),
+)
+
+
+def test_arguments_limit_and_wrappers_make_the_environment():
+    wrappers = (
+        WrapperConfig(name="TimeAwareObservation"),
+        WrapperConfig(name="RescaleAction", kwargs={"min_action": -5.0, "max_action": 5.0}),
+    )
+    source = EnvSource("Tests/Drift-v0", {"size": 3}, 7, wrappers)
+    spaces = infer_env_spaces(source)
+    assert (spaces.observation_dim, spaces.action_high.tolist(), time_limit(source)) == (4, [5.0], 7)
+    env = make_env(source)
+    env.reset(seed=0)
+    assert [env.step(np.zeros(1, dtype=np.float32))[3] for _ in range(7)] == [False] * 6 + [True]
+    assert str(source) == "Tests/Drift-v0"
+
+
+def test_nested_observations_are_flattened_in_alphabetical_order():
+    env = make_env("Tests/Nested-v0")
+    observation, _ = env.reset(seed=0)
+    assert observation.tolist() == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]
+    assert infer_env_spaces("Tests/Nested-v0").observation_names == NESTED
+    with pytest.raises(ConfigError, match="observation `camera` is an image"):
+        make_env("Tests/Pictures-v0")
+
+
+def test_the_order_travels_with_the_run(tmp_path):
+    tiny_run(tmp_path / "run", "sac", env_id="Tests/Nested-v0")
+    model = SAC.load(tmp_path / "run")
+    assert model.policy.spaces.observation_names == NESTED
+    by_name = dict(zip(NESTED, range(8), strict=True))
+    assert model.predict(by_name)[0].tolist() == model.predict(list(range(8)))[0].tolist()
+    other = infer_env_spaces("Tests/Nested-v0")
+    turned = type(other)(8, 1, other.action_low, other.action_high, NESTED[::-1])
+    with pytest.raises(ConfigError, match="in another order"):
+        check_fits(turned, other, "Tests/Nested-v0")
+
+
+def test_a_function_is_registered_under_one_id():
+    def made():
+        return gymnasium.make("Pendulum-v1")
+
+    first = register_env(made)
+    assert first == register_env(made)
+    assert register_env(lambda: gymnasium.make("Pendulum-v1")) != first
+    assert infer_env_spaces(given_source(made)).observation_dim == 3
+    with pytest.raises(ConfigError, match="register_env"):
+        make_env("python/somewhere.else")
+
+
+def test_an_instance_is_made_again_from_its_spec():
+    wrapped = gymnasium.wrappers.TimeAwareObservation(gymnasium.make("Tests/Drift-v0", size=3, max_episode_steps=9))
+    source = given_source(wrapped)
+    assert (source.env_id, dict(source.kwargs), source.max_episode_steps) == ("Tests/Drift-v0", {"size": 3}, 9)
+    assert [wrapper.name for wrapper in source.wrappers] == ["TimeAwareObservation"]
+    assert infer_env_spaces(source).observation_dim == 4
+    free = gymnasium.wrappers.TransformReward(gymnasium.make("Pendulum-v1"), lambda reward: 2.0 * reward)
+    assert given_source(free).env_id.startswith("python/")
+    with pytest.raises(ConfigError, match="has no spec"):
+        given_source(tests.envs.own_environments.Drift())
+    with pytest.raises(ConfigError, match="is not an environment"):
+        given_source(3)
+
+
+def test_python_takes_functions_and_instances(tmp_path):
+    online = SAC(lambda: gymnasium.make("Pendulum-v1"), total_timesteps=20, eval_episodes=1, learning_starts=5)
+    assert online.learn(20).evaluate(1)["return_mean"] < 0.0
+    data = small_dataset(observation_dim=2, action_dim=1)
+    model = IQL(gymnasium.make("Tests/Drift-v0", size=2), dataset=data, eval_episodes=1, run_dir=tmp_path / "run").learn(5)
+    assert model.config.env_kwargs == {"size": 2}
+    assert len(model.evaluate(2, env_id=lambda: gymnasium.make("Tests/Drift-v0"))["returns"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"env_wrappers": ["RecordVideo"]}, "env_wrappers"),
+        ({"env_wrappers": [{"name": "ClipReward", "kwargs": {"limit": 1}}]}, "cannot be created with ClipReward"),
+        ({"env_kwargs": {"wings": 2}}, "cannot be created with wings=2"),
+        ({"max_episode_steps": 0}, "max_episode_steps"),
+        ({"workers": -1}, "`auto` or a whole number"),
+        ({"workers": "many"}, "`auto` or a whole number"),
+        ({"env_id": "my_module:Drift-v0"}, "use --import my_module and the bare id 'Drift-v0'"),
+    ],
+)
+def test_wrong_settings_are_named(changes, says, tmp_path):
+    with pytest.raises(ConfigError, match=says):
+        tiny_run(tmp_path / "run", "sac", **changes)
+
+
+def test_a_finetune_has_its_own_environment():
+    block = {"env_steps": 10, "env_id": "Tests/Drift-v0", "env_kwargs": {"size": 3}}
+    config = make_config(run_values("iql", finetune=block))
+    assert (str(config.environment), str(config.final_environment)) == ("Pendulum-v1", "Tests/Drift-v0")
+    assert dict(config.final_environment.kwargs) == {"size": 3}
+    with pytest.raises(ConfigError, match=r"describe `finetune.env_id`"):
+        make_config(run_values("iql", finetune={"env_steps": 10, "max_episode_steps": 5}))
+
+
+def test_a_description_tells_what_training_would_do():
+    facts = describe_env("Tests/Nested-v0", seconds=0.01)
+    assert (facts.observations, facts.time_limit, facts.repeats, facts.refused) == (list(NESTED), 50, True, None)
+    refused = describe_env("CartPole-v1")
+    assert "Discrete(2) is not supported" in refused.refused
+    assert refused.steps_per_second is None
+
+
+OWN_MODULE = """
+import gymnasium, numpy as np
+from gymnasium.spaces import Box
+
+class Tank(gymnasium.Env):
+    observation_space, action_space = Box(-10.0, 10.0, (1,)), Box(0.0, 4.0, (1,))
+
+    def __init__(self, leak=0.1):
+        self.leak = leak
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.level = self.np_random.uniform(0.0, 5.0)
+        return np.array([self.level], dtype=np.float32), {}
+
+    def step(self, action):
+        self.level += 0.1 * float(action[0]) - self.leak * self.level
+        return np.array([self.level], dtype=np.float32), -abs(self.level - 2.0), False, False, {}
+
+gymnasium.register(id="Tank-v0", entry_point=Tank, max_episode_steps=40)
+"""
+
+
+def test_an_environment_of_the_user_from_the_shell(tmp_path):
+    """Train, resume, evaluate and finetune with --import; without it a run says what it needs."""
+    (tmp_path / "my_tank.py").write_text(OWN_MODULE)
+    own = ("--import", "my_tank")
+    small = ("--set", "eval_interval=20", "--set", "eval_episodes=1", "--set", "algo_kwargs.learning_starts=10")
+    where = ("--run-dir", "run", "--total-timesteps", "40")
+    run_cli("train", "sac", "--env", "Tank-v0", "--env-kwargs", "{leak: 0.2}", *where, *small, *own, cwd=tmp_path)
+    missing = run_cli("evaluate", "run", "--episodes", "1", cwd=tmp_path, code=2)
+    assert "The run was started with --import my_tank: pass that again" in missing.stderr
+    report = run_cli("evaluate", "run", "--episodes", "2", "--json", *own, cwd=tmp_path)
+    assert json.loads(report.stdout)["env_id"] == "Tank-v0"
+    assert "--import my_tank" in run_cli("resume", "run", "--total-timesteps", "60", cwd=tmp_path, code=2).stderr
+    run_cli("resume", "run", "--total-timesteps", "60", *own, cwd=tmp_path)
+    facts = run_cli("env", "Tank-v0", "--import", "my_tank.py", "--env-kwargs", "{leak: 0.3}", cwd=tmp_path).stdout
+    assert "would take it" in facts
+
+
+def test_import_errors_are_one_line(capsys, tmp_path):
+    (tmp_path / "broken.py").write_text("1 / 0")
+    assert (
+        "--import nowhere_at_all: ModuleNotFoundError"
+        in call_cli(capsys, "env", "X", "--import", "nowhere_at_all", code=2).stderr
+    )
+    assert "ZeroDivisionError" in call_cli(capsys, "env", "X", "--import", tmp_path / "broken.py", code=2).stderr
+    assert "--env-kwargs" in call_cli(capsys, "env", "Pendulum-v1", "--env-kwargs", "3", code=2).stderr
+    assert "did you mean" in call_cli(capsys, "env", "Pendulm-v1", code=2).stderr.lower()
+
+
+def test_settings_of_an_environment_are_plain():
+    assert env_settings(None) == {"env_id": None}
+    assert env_settings("Pendulum-v1") == {"env_id": "Pendulum-v1"}
+    assert ROOT.is_dir()
+    with pytest.raises(ConfigError, match="plain values"):
+        make_config(run_values("sac", env_kwargs={"function": print}))

@@ -1,0 +1,155 @@
+"""Worker processes: the same bits as in one process, and clear ends when an environment raises, hangs or dies."""
+
+import os
+import select
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import tests.envs.own_environments  # noqa: F401 - registers them
+from rl_training.config.environment import EnvSource
+from rl_training.envs.environments import EnvBatch
+from rl_training.envs.worker_count import open_batch, worker_count
+from rl_training.envs.workers import WorkerBatch
+from rl_training.errors import ConfigError
+from tests.helpers import assert_same_run, die_at_each, environment, tiny_run
+
+COPIES = 5
+
+
+def played(batch, steps=120):
+    """Everything that copies return over several episodes, which end at different times."""
+    seen = []
+    with batch:
+        batch.reset_all(range(COPIES))
+        for step in range(steps):
+            results = batch.step(np.full((COPIES, 1), np.sin(step), dtype=np.float32))
+            seen.append((batch.observations.tobytes(), *(values.tobytes() for values in results)))
+            for index in np.flatnonzero(~batch.running):
+                batch.reset(int(index), 1000 * step + int(index))
+    return seen
+
+
+@pytest.mark.parametrize("env", ["Pendulum-v1", "Tests/Drift-v0"])
+@pytest.mark.parametrize("workers", [1, 2, 5])
+def test_workers_give_the_same_bits(env, workers):
+    assert played(WorkerBatch(env, COPIES, workers, 30.0)) == played(EnvBatch(env, COPIES))
+
+
+def test_only_running_copies_are_stepped():
+    for batch in (EnvBatch("Tests/Drift-v0", 3), WorkerBatch("Tests/Drift-v0", 3, 2, 30.0)):
+        with batch:
+            batch.reset_all([1, 2, 3])
+            before = batch.observations.copy()
+            batch.running[1] = False
+            rewards, _, _ = batch.step(np.zeros((3, 1), dtype=np.float32))
+            assert (batch.observations == before).all(axis=1).tolist() == [False, True, False]
+            assert rewards[1] == 0.0
+
+
+def test_an_exception_says_the_same_in_a_worker():
+    def message(workers):
+        with open_batch(EnvSource("Tests/Drift-v0", {"failure": "raise", "at": 2}), 3, workers, 30.0) as batch:
+            batch.reset_all([1, 2, 3])
+            batch.step(np.zeros((3, 1), dtype=np.float32))
+            with pytest.raises(ConfigError) as error:
+                batch.step(np.zeros((3, 1), dtype=np.float32))
+        return str(error.value)
+
+    assert message(0) == message(2)
+    assert "ZeroDivisionError: the motor is off" in message(2)
+
+
+def test_a_copy_that_hangs_is_given_up():
+    with WorkerBatch(EnvSource("Tests/Drift-v0", {"failure": "hang", "at": 1}), 2, 2, 0.2) as batch:
+        batch.reset_all([1, 2])
+        with pytest.raises(ConfigError, match=r"took over env_timeout = 0.2 s to step"):
+            batch.step(np.zeros((2, 1), dtype=np.float32))
+
+
+def test_a_worker_that_dies_is_noticed():
+    with WorkerBatch("Tests/Drift-v0", 4, 2, 30.0) as batch:
+        batch.reset_all([1, 2, 3, 4])
+        os.kill(batch._workers[1].pid, signal.SIGKILL)
+        with pytest.raises(ConfigError, match=r"a worker process of environment Tests/Drift-v0 died \(signal 9"):
+            batch.step(np.zeros((4, 1), dtype=np.float32))
+
+
+def test_an_environment_that_cannot_be_made_is_refused_before_a_worker_starts():
+    with pytest.raises(ConfigError, match="cannot be created with wings=2"):
+        WorkerBatch(EnvSource("Tests/Drift-v0", {"wings": 2}), 2, 2, 30.0)
+
+
+def wait_for_end(pid):
+    """Wait until a process is gone; fail after a minute."""
+    try:
+        handle = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        assert select.select([handle], [], [], 60.0)[0], f"process {pid} is still there"
+    finally:
+        os.close(handle)
+
+
+@pytest.mark.parametrize("hanging", [False, True])
+def test_workers_end_with_a_parent_that_is_killed(hanging):
+    """Also in the middle of a step that never ends."""
+    program = f"""
+import tests.envs.own_environments, numpy as np
+from rl_training.config.environment import EnvSource
+from rl_training.envs.workers import WorkerBatch
+batch = WorkerBatch(EnvSource("Tests/Drift-v0", {{"failure": "hang" if {hanging} else "", "at": 1}}), 4, 3, 60.0)
+batch.reset_all(range(4))
+print(*(worker.pid for worker in batch._workers), flush=True)
+if {hanging}:
+    batch.step(np.zeros((4, 1), dtype=np.float32))
+input()
+"""
+    parent = subprocess.Popen(
+        [sys.executable, "-c", program], env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    workers = [int(pid) for pid in parent.stdout.readline().split()]
+    parent.kill()
+    parent.communicate()
+    assert len(workers) == 3
+    for pid in workers:
+        wait_for_end(pid)
+
+
+def test_auto_measures_the_environment():
+    assert worker_count("auto", "Pendulum-v1", 80, cores=2) == 0
+    assert worker_count("auto", "Pendulum-v1", 1, cores=16) == 0
+    assert worker_count("auto", "Pendulum-v1", 4000, cores=16) > 1
+    assert worker_count(3, "Pendulum-v1", 80, cores=2) == 3
+
+
+ONLINE = {"env_id": "Tests/Drift-v0", "seeds": [0, 1, 2], "seed": 0}
+
+
+@pytest.mark.parametrize("algo", ["sac", "iql"])
+def test_a_run_with_workers_is_the_same_run(algo, tmp_path):
+    """Online, and evaluated offline; also if it is cut and resumed with another number of workers."""
+    own = ONLINE if algo == "sac" else {"seeds": [0, 1]}
+    tiny_run(tmp_path / "here", algo, workers=0, **own)
+    tiny_run(tmp_path / "workers", algo, workers=2, **own)
+    assert_same_run(tmp_path / "here", tmp_path / "workers")
+    die_at_each(lambda **kwargs: tiny_run(tmp_path / "cut", algo, workers=1, **own, **kwargs), [("log", 50)])
+    assert_same_run(tmp_path / "here", tmp_path / "cut")
+
+
+@pytest.mark.parametrize(("failure", "workers"), [("raise", 0), ("raise", 2), ("die", 2)])
+def test_a_failing_environment_loses_nothing(failure, workers, tmp_path):
+    """The steps before the failure are saved, and once it is mended the run continues as if it had never failed."""
+    flag = tmp_path / "flag"
+    own = {**ONLINE, "env_kwargs": {"failure": failure, "at": 33, "flag": str(flag)}, "workers": workers}
+    tiny_run(tmp_path / "whole", "sac", **own)
+    flag.touch()
+    with pytest.raises(ConfigError, match=r"the run is saved at env step \d+"):
+        tiny_run(tmp_path / "cut", "sac", **own)
+    flag.unlink()
+    tiny_run(tmp_path / "cut", "sac", resume=True, **own)
+    assert_same_run(tmp_path / "whole", tmp_path / "cut")
