@@ -28,7 +28,7 @@ _MOST_CELL, _MOST_WIDTH = 480, 960  # pixels, where no width is asked for
 _GAP = 2  # pixels between columns
 _BAR, _TEXT = (32, 32, 32), (255, 255, 255)
 _LEVELS = [round(31 * value / 255) * 255 // 31 for value in range(256)]  # 32 of them: a palette is then rarely too small
-_LOST_COLOUR, _LOST_SHARE = 48, 5e-4  # a palette lacks colours if more than this share of the values is off by more than that
+_LOST_COLOUR, _LOST_SHARE = 24, 5e-4  # a palette lacks colours if more than this share of the values is off by more than that
 
 
 class Grid:
@@ -119,22 +119,26 @@ def _gif(pictures: Iterator[Picture], rate: float) -> bytes:
 
 def _with_palettes(pictures: Iterator[Picture], rate: float) -> Iterator[Picture]:
     """Pictures of 256 colours: a palette is kept, so that nothing flickers, until a picture has colours that it lacks."""
-    from PIL.Image import Dither
-
     palette: Picture | None = None
     for number, picture in enumerate(pictures):
         rounded = picture.point(_LEVELS * 3)
-        drawn = None if palette is None else rounded.quantize(palette=palette, dither=Dither.NONE)
-        if drawn is None or _loses_colours(rounded, drawn):
-            drawn = palette = rounded.quantize(256, dither=Dither.NONE)
+        if palette is None or _loses_colours(rounded, palette):
+            palette = rounded.quantize(256)
+        drawn = _in_colours(rounded, palette)
         drawn.info["duration"] = 10 * (round(100 * (number + 1) / rate) - round(100 * number / rate))
         yield drawn
 
 
-def _loses_colours(picture: Picture, drawn: Picture) -> bool:
+def _in_colours(picture: Picture, palette: Picture) -> Picture:
+    from PIL.Image import Dither
+
+    return picture.quantize(palette=palette, dither=Dither.NONE)
+
+
+def _loses_colours(picture: Picture, palette: Picture) -> bool:
     from PIL import ImageChops
 
-    apart = np.asarray(ImageChops.difference(picture, drawn.convert("RGB")))
+    apart = np.asarray(ImageChops.difference(picture, _in_colours(picture, palette).convert("RGB")))
     return bool((apart > _LOST_COLOUR).mean() > _LOST_SHARE)
 
 

@@ -161,7 +161,6 @@ def _draw(env: Any, env_id: str) -> Frame:
             raise ConfigError(f"environment {env_id} cannot be drawn without pygame: {INSTALL}") from error
         raise ConfigError(f"environment {env_id} cannot be drawn: {one_line(error)}") from error
     if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] != 3:
-        raise ConfigError(
-            f"environment {env_id} draws {picture.dtype} of shape {picture.shape}, not uint8 (height, width, 3)"
-        )
+        found = f"{picture.dtype} of shape {picture.shape}"
+        raise ConfigError(f"environment {env_id} cannot be drawn: its picture is {found}, not uint8 of (height, width, 3)")
     return picture
