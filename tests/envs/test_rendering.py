@@ -34,8 +34,8 @@ def policy():
 
 @pytest.mark.parametrize("members", [(0, 1, 2), (2, 0), (1,)])
 def test_returns_are_those_of_an_evaluation(env_id, policy, members):
-    measured = evaluate_policy(**policy, env_id=env_id, episodes=3, stream=FINAL_EPISODES)
-    drawn = DrawnEpisodes(**policy, env_id=env_id, members=members, episodes=3)
+    measured = evaluate_policy(**policy, env=env_id, episodes=3, stream=FINAL_EPISODES)
+    drawn = DrawnEpisodes(**policy, env=env_id, members=members, episodes=3)
     views = list(drawn.views())
     assert (drawn.returns == measured.returns[list(members)]).all()
     assert (drawn.lengths == measured.lengths[list(members)]).all()
@@ -48,7 +48,7 @@ def test_returns_are_those_of_an_evaluation(env_id, policy, members):
 
 
 def test_steps_that_are_left_out(env_id, policy):
-    drawn = DrawnEpisodes(**policy, env_id=env_id, members=(0, 1, 2), episodes=1)
+    drawn = DrawnEpisodes(**policy, env=env_id, members=(0, 1, 2), episodes=1)
     views = list(drawn.views(steps_per_frame=4))
     assert len(set(drawn.lengths[:, 0])) > 1
     longest = int(drawn.lengths.max())
@@ -58,7 +58,7 @@ def test_steps_that_are_left_out(env_id, policy):
 
 
 def test_an_episode_is_left_after_max_steps(env_id, policy):
-    drawn = DrawnEpisodes(**policy, env_id=env_id, members=(0,), episodes=2, max_steps=2)
+    drawn = DrawnEpisodes(**policy, env=env_id, members=(0,), episodes=2, max_steps=2)
     assert [view.last for view in drawn.views()] == [False, False, True] * 2
     assert drawn.lengths.tolist() == [[2, 2]]
     assert drawn.cut
@@ -73,7 +73,7 @@ def test_the_speed_of_an_animation(policy, tmp_path, own, asked, steps_per_frame
         metadata = {"render_modes": ["rgb_array"]} | ({} if own is None else {"render_fps": own})
 
     with registered("Timed-v0", Timed, max_episode_steps=9):
-        drawn = DrawnEpisodes(**policy, env_id="Timed-v0", members=(0,), episodes=1)
+        drawn = DrawnEpisodes(**policy, env="Timed-v0", members=(0,), episodes=1)
         found = render_policy(drawn, tmp_path / "a.gif", fps=asked)
     assert (found.steps_per_frame, found.frames_per_second) == (steps_per_frame, rate)
     steps = -(-int(drawn.lengths[0, 0]) // steps_per_frame)
@@ -116,7 +116,7 @@ class Flat(Dial):
 )
 def test_an_environment_that_cannot_be_drawn_is_one_line(policy, tmp_path, kind, words):
     with registered("Undrawn-v0", kind, max_episode_steps=9):
-        drawn = DrawnEpisodes(**policy, env_id="Undrawn-v0", members=(0,), episodes=1)
+        drawn = DrawnEpisodes(**policy, env="Undrawn-v0", members=(0,), episodes=1)
         with pytest.raises(ConfigError, match=f"environment Undrawn-v0 {words}"):
             render_policy(drawn, tmp_path / "a.gif")
     assert not list(tmp_path.iterdir())
@@ -124,7 +124,7 @@ def test_an_environment_that_cannot_be_drawn_is_one_line(policy, tmp_path, kind,
 
 def test_without_pygame_the_extra_is_named(policy, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pygame", None)
-    drawn = DrawnEpisodes(**policy, env_id="Pendulum-v1", members=(0,), episodes=1)
+    drawn = DrawnEpisodes(**policy, env="Pendulum-v1", members=(0,), episodes=1)
     with pytest.raises(
         ConfigError, match=r'Pendulum-v1 cannot be drawn without pygame: pip install "rl-training\[render\]"$'
     ):
@@ -141,14 +141,14 @@ def test_a_display_is_used_only_where_there_is_one(env_id, policy, tmp_path, mon
         monkeypatch.delenv(name)
     for name, value in before.items():
         monkeypatch.setenv(name, value)
-    render_policy(DrawnEpisodes(**policy, env_id=env_id, members=(0,), episodes=1), tmp_path / "a.gif")
+    render_policy(DrawnEpisodes(**policy, env=env_id, members=(0,), episodes=1), tmp_path / "a.gif")
     assert os.environ.get("SDL_VIDEODRIVER") == driver
 
 
 def test_a_pendulum(policy, tmp_path):
     pytest.importorskip("pygame")
-    measured = evaluate_policy(**policy, env_id="Pendulum-v1", episodes=1, stream=FINAL_EPISODES)
-    drawn = DrawnEpisodes(**policy, env_id="Pendulum-v1", members=(0, 2), episodes=1)
+    measured = evaluate_policy(**policy, env="Pendulum-v1", episodes=1, stream=FINAL_EPISODES)
+    drawn = DrawnEpisodes(**policy, env="Pendulum-v1", members=(0, 2), episodes=1)
     found = render_policy(drawn, tmp_path / "a.gif", labels=["seed 0", "seed 8"], width=200, fps=300.0)
     assert (found.evaluation.returns == measured.returns[[0, 2]]).all()
     assert gymnasium.spec("Pendulum-v1").max_episode_steps == found.evaluation.lengths[0, 0]

@@ -5,7 +5,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from rl_training.cli.options import DebugOption, DeviceOption, EnvOption, JsonOption, MemberOption, RunArgument
+from rl_training.cli.options import (
+    DebugOption,
+    DeviceOption,
+    EnvKwargsOption,
+    EnvOption,
+    ImportOption,
+    JsonOption,
+    MemberOption,
+    RunArgument,
+    named_env,
+)
 from rl_training.cli.policies import BestOption, CheckpointOption, which_checkpoint
 from rl_training.errors import ConfigError
 
@@ -26,6 +36,8 @@ def render(
         str | None, typer.Option(help="Several members side by side: `all`, or 0,2,5. By default the best one alone.")
     ] = None,
     env: EnvOption = None,
+    env_kwargs: EnvKwargsOption = None,
+    imports: ImportOption = None,
     fps: Annotated[
         float | None, typer.Option(help="Environment steps shown per second; by default the environment's own speed.")
     ] = None,
@@ -39,24 +51,24 @@ def render(
     debug: DebugOption = False,
 ) -> None:
     """Show a policy at work: an animation of the episodes that `evaluate` measures, with the same returns."""
-    del debug
+    del imports, debug
     if member is not None and members is not None:
         raise ConfigError("--member and --members exclude each other")
     from rl_training.api.policy import Policy
 
-    policy = Policy.load(run, device=device or "cpu", which=which_checkpoint(run, checkpoint, best))
+    policy = Policy.load(run, device=device or "auto", which=which_checkpoint(run, checkpoint, best))
     rendering = policy.render(
         out,
         episodes=episodes,
         seed=seed,
         members=member if members is None else _parse_members(members),
-        env_id=env,
+        env_id=named_env(env, env_kwargs),
         fps=fps,
         max_steps=max_steps,
         width=width,
         overwrite=overwrite,
     )
-    report = _report(policy, rendering, env)
+    report = _report(policy, rendering)
     if as_json:
         print(json.dumps(report))
     else:
@@ -72,7 +84,7 @@ def _parse_members(text: str) -> list[int] | Literal["all"]:
         raise ConfigError(f"--members {text!r}: must be `all`, or numbers from 0, such as 0,2,5") from None
 
 
-def _report(policy: "Policy", rendering: "Rendering", env: str | None) -> dict[str, Any]:
+def _report(policy: "Policy", rendering: "Rendering") -> dict[str, Any]:
     """The plain values of an animation."""
     found = rendering.evaluation
     rows = [
@@ -83,7 +95,7 @@ def _report(policy: "Policy", rendering: "Rendering", env: str | None) -> dict[s
         "out": str(rendering.path),
         "bytes": rendering.path.stat().st_size,
         "algo": policy.config.algo,
-        "env_id": env or policy.config.final_env_id,
+        "env_id": rendering.env_id,
         "step": policy.learner.step,
         "members": rows,
         "cut": rendering.cut,

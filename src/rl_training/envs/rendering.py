@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rl_training.algorithms.learner import Learner
+from rl_training.config.environment import EnvLike
 from rl_training.data.spaces import Spaces
 from rl_training.data.transforms import Transforms
 from rl_training.envs.animation import INSTALL, Frame, Grid, Picture, check_target, write_animation
@@ -28,6 +29,7 @@ class Rendering:
     """An animation that was written, and the episodes in it."""
 
     path: Path
+    env_id: str
     members: tuple[int, ...]  # those shown
     evaluation: Evaluation  # of these members, in this order
     cut: bool  # whether an episode was left before its end
@@ -56,7 +58,7 @@ class DrawnEpisodes:
     """
 
     learner: Learner[Any, Any]
-    env_id: str
+    env: EnvLike
     members: tuple[int, ...]
     episodes: int
     seeds: Sequence[int]  # of all members of the learner
@@ -74,7 +76,7 @@ class DrawnEpisodes:
     def views(self, steps_per_frame: int = 1) -> Iterator[View]:
         """Yield the start of each episode, every `steps_per_frame`-th step, and the end."""
         for episode in range(self.episodes):
-            with EnvBatch(self.env_id, len(self.members), "rgb_array") as envs:
+            with EnvBatch(self.env, len(self.members), "rgb_array") as envs:
                 yield from self._episode(episode, envs, steps_per_frame)
 
     def _episode(self, episode: int, envs: EnvBatch, steps_per_frame: int) -> Iterator[View]:
@@ -83,7 +85,7 @@ class DrawnEpisodes:
         seen = np.zeros((self.learner.model.members, self.episodes, own.observation_dim), dtype=np.float32)
         returns, lengths = self.returns[:, episode], self.lengths[:, episode]
         reset_all(envs, [reset_seeds(self.seeds[member], FINAL_EPISODES, episode, 1)[0] for member in chosen])
-        frames = [_draw(env, self.env_id) for env in envs.envs]
+        frames = [_draw(env, self.env) for env in envs.envs]
         yield View(list(frames), returns.copy(), last=False)
         last = False
         while not last:
@@ -96,7 +98,7 @@ class DrawnEpisodes:
             due = last or lengths.max() % steps_per_frame == 0
             for index in stepped:
                 if due or not envs.running[index]:
-                    frames[index] = _draw(envs.envs[index], self.env_id)
+                    frames[index] = _draw(envs.envs[index], self.env)
             if due:
                 yield View(list(frames), returns.copy(), last=last)
         self.cut |= bool(envs.running.any())
@@ -118,7 +120,7 @@ def render_policy(
     """
     check_target(path, overwrite=overwrite)
     _need_no_display()
-    speed = _steps_per_second(drawn.env_id, fps)
+    speed = _steps_per_second(drawn.env, fps)
     steps_per_frame = math.ceil(speed / _MOST_FRAMES)
     rate = speed / steps_per_frame
     grid = Grid(len(drawn.members), labels, width)
@@ -130,7 +132,7 @@ def render_policy(
 
     frames = write_animation(path, pictures(), rate)
     evaluation = Evaluation(drawn.returns, drawn.lengths)
-    return Rendering(path, drawn.members, evaluation, drawn.cut, frames, rate, steps_per_frame, *grid.size)
+    return Rendering(path, str(drawn.env), drawn.members, evaluation, drawn.cut, frames, rate, steps_per_frame, *grid.size)
 
 
 def _need_no_display() -> None:
@@ -140,27 +142,27 @@ def _need_no_display() -> None:
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
 
 
-def _steps_per_second(env_id: str, fps: float | None) -> float:
+def _steps_per_second(where: EnvLike, fps: float | None) -> float:
     """The speed asked for, or that of the environment; one that draws no pictures is refused."""
-    env = make_env(env_id)
+    env = make_env(where)
     try:
         modes, own = list(env.metadata.get("render_modes") or ()), env.metadata.get("render_fps")
     finally:
         env.close()
     if "rgb_array" not in modes:
-        raise ConfigError(f"environment {env_id} draws no pictures: `rgb_array` is not among its render modes {modes}")
+        raise ConfigError(f"environment {where} draws no pictures: `rgb_array` is not among its render modes {modes}")
     return float(fps or own or _DEFAULT_FPS)
 
 
-def _draw(env: Any, env_id: str) -> Frame:
+def _draw(env: Any, where: EnvLike) -> Frame:
     """The picture of an environment; any failure becomes a ConfigError."""
     try:
         picture = np.asarray(env.render())
     except Exception as error:  # environments are third-party code
         if "pygame" in str(error):  # as the environments of Gymnasium say it
-            raise ConfigError(f"environment {env_id} cannot be drawn without pygame: {INSTALL}") from error
-        raise ConfigError(f"environment {env_id} cannot be drawn: {one_line(error)}") from error
+            raise ConfigError(f"environment {where} cannot be drawn without pygame: {INSTALL}") from error
+        raise ConfigError(f"environment {where} cannot be drawn: {one_line(error)}") from error
     if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] != 3:
         found = f"{picture.dtype} of shape {picture.shape}"
-        raise ConfigError(f"environment {env_id} cannot be drawn: its picture is {found}, not uint8 of (height, width, 3)")
+        raise ConfigError(f"environment {where} cannot be drawn: its picture is {found}, not uint8 of (height, width, 3)")
     return picture
