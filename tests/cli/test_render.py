@@ -2,6 +2,7 @@
 
 import json
 
+import gymnasium
 import pytest
 from PIL import Image
 
@@ -62,6 +63,27 @@ def test_the_best_member_is_shown_by_default(run_dir, tmp_path, capsys):
     found = model.render(out, env_id="Dial-v0", overwrite=True)
     assert found.evaluation.returns.tolist() == [row["returns"] for row in report["members"]]
     assert found.evaluation.returns[0, 0] == model.evaluate(1, env_id="Dial-v0")["returns"][found.members[0]]
+
+
+def test_an_environment_of_the_user_s_own_with_arguments(run_dir, tmp_path, capsys):
+    module = tmp_path / "workshop_of_dials.py"
+    module.write_text(
+        "import gymnasium\n"
+        "from tests.drawing import Dial\n"
+        "class Sized(Dial):\n"
+        "    def __init__(self, size=1, render_mode=None):\n"
+        "        super().__init__(render_mode)\n"
+        "        self.size = size\n"
+        "    def render(self):\n"
+        "        return super().render().repeat(self.size, axis=0)\n"
+        "gymnasium.register('Sized-v0', entry_point=Sized, max_episode_steps=9)\n"
+    )
+    more = ("--import", module, "--env", "Sized-v0", "--env-kwargs", "{size: 3}", "--out", tmp_path / "a.gif", "--json")
+    try:
+        report = json.loads(call_cli(capsys, "render", run_dir, *more).stdout)
+    finally:
+        gymnasium.registry.pop("Sized-v0", None)
+    assert (report["env_id"], report["width"], report["height"]) == ("Sized-v0", 48, 96)
 
 
 @pytest.mark.parametrize(
