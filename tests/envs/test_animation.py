@@ -1,5 +1,8 @@
 """Pictures in a grid with labels, and animations whose time and colours are right."""
 
+import signal
+import subprocess
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -129,8 +132,10 @@ def test_a_failure_of_ffmpeg_is_one_line(tmp_path, ffmpeg, script):
 
 
 @pytest.mark.parametrize("name", ["a.gif", "a.mp4"])
-def test_a_failure_while_drawing_leaves_no_file_and_no_program(tmp_path, ffmpeg, name):
-    ffmpeg('echo $$ > "$(dirname "$0")/pid"; exec cat > "${!#}"')
+def test_a_failure_while_drawing_leaves_no_file_and_no_program(tmp_path, ffmpeg, name, monkeypatch):
+    ffmpeg('exec cat > "${!#}"')
+    started, start = [], subprocess.Popen
+    monkeypatch.setattr(subprocess, "Popen", lambda *given, **how: started.append(start(*given, **how)) or started[-1])
 
     def pictures():
         yield picture(RED)
@@ -141,6 +146,7 @@ def test_a_failure_while_drawing_leaves_no_file_and_no_program(tmp_path, ffmpeg,
         write_animation(tmp_path / name, pictures(), 30.0)
     assert not (tmp_path / name).exists()
     assert [path.name for path in tmp_path.iterdir()] == ["bin"]
+    assert [one.returncode for one in started] == ([-signal.SIGKILL] if name == "a.mp4" else [])
 
 
 def test_what_cannot_be_written_is_said_before_anything_is_drawn(tmp_path, monkeypatch):
@@ -148,7 +154,7 @@ def test_what_cannot_be_written_is_said_before_anything_is_drawn(tmp_path, monke
     with pytest.raises(ConfigError, match=r"a\.webp: an animation is a \.gif or a \.mp4 file"):
         check_target(tmp_path / "a.webp", overwrite=False)
     (tmp_path / "a.gif").touch()
-    with pytest.raises(ConfigError, match=r"a\.gif: already exists; choose another path, or replace a file with --overwrite"):
+    with pytest.raises(ConfigError, match=r"a\.gif: already exists; choose another path, or replace a file by --overwrite"):
         check_target(tmp_path / "a.gif", overwrite=False)
     check_target(tmp_path / "a.gif", overwrite=True)
     (tmp_path / "folder.gif").mkdir()

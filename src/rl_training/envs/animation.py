@@ -85,7 +85,9 @@ def check_target(path: Path, *, overwrite: bool) -> None:
     if path.suffix.lower() not in (".gif", ".mp4"):
         raise ConfigError(f"{path}: an animation is a .gif or a .mp4 file; name one (--out swing.gif)")
     if path.is_symlink() or (path.exists() and not (overwrite and path.is_file())):
-        raise ConfigError(f"{path}: already exists; choose another path, or replace a file with --overwrite")
+        raise ConfigError(
+            f"{path}: already exists; choose another path, or replace a file by --overwrite (in Python overwrite=True)"
+        )
     if find_spec("PIL") is None:
         raise ConfigError(f"{path}: animations need Pillow: {INSTALL}")
     if path.suffix.lower() == ".mp4" and shutil.which("ffmpeg") is None:
