@@ -87,6 +87,7 @@ def test_rooms_stay_small():
 
 FORBIDDEN_CALLS = {"eval", "exec", "compile", "__import__"}
 FORBIDDEN_MODULES = {"pickle", "cloudpickle", "dill", "marshal", "shelve", "joblib", "subprocess"}
+STARTING = [PACKAGE / "bench" / "against.py", PACKAGE / "envs" / "animation.py"]  # the Python that the user names; ffmpeg
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
@@ -110,14 +111,13 @@ def test_nothing_in_a_file_is_executed(path):
                 assert path.name in ("_exports.py", "registry.py", "imports.py"), "only literal tables, and what a user types"
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-        started = {"subprocess"} if path == PACKAGE / "bench" / "against.py" else set()  # the Python that the user names
+        started = {"subprocess"} if path in STARTING else set()
         assert not {name.split(".")[0] for name in names} & (FORBIDDEN_MODULES - started)
 
 
-def test_a_program_is_started_without_a_shell():
-    calls = [
-        node for node in ast.walk(ast.parse((PACKAGE / "bench" / "against.py").read_text())) if isinstance(node, ast.Call)
-    ]
+@pytest.mark.parametrize("path", STARTING, ids=lambda path: path.stem)
+def test_a_program_is_started_without_a_shell(path):
+    calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
     (start,) = [call for call in calls if ast.unparse(call.func).startswith("subprocess.")]
     assert ast.unparse(start.func) == "subprocess.Popen"
     assert "shell" not in {keyword.arg for keyword in start.keywords}

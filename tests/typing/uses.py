@@ -30,6 +30,7 @@ action: NDArray[np.float32] = model.predict([1.0, 0.0, 0.0])[0]
 again: IQL = IQL.load("run").finetune(100)
 later: IQL = model.finetune(100, env_id="Pendulum-v1", prior_ratio=0.25)
 elsewhere: float = model.evaluate(3, env_id="Pendulum-v1")["return_mean"]
+frames: int = model.render("swing.gif", episodes=2, members="all").frames
 named: NDArray[np.float32] = model.predict({"T1": 60.0, "T2": [1.0, 2.0]})[0]
 worth: np.float64 | NDArray[np.float64] = model.value([1.0, 0.0, 0.0], member=0)
 judged: np.float64 | NDArray[np.float64] = model.q({"T1": 60.0}, {"Q1": 10.0})
@@ -74,6 +75,7 @@ CQL(max_dataset_bytes=1.5)  # wrong
 CQL(sweep={"cql_alpha": 5.0})  # wrong
 model.learn(10, callback=3)  # wrong
 model.save("policy", overwrit=True)  # wrong
+model.render("swing.gif", episode=2)  # wrong
 model.evaluate()["retrun_mean"]  # wrong
 model.evaluate()["members"][0]["mean"]  # wrong
 text: str = model.evaluate()["return_mean"]  # wrong

@@ -3,7 +3,7 @@
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,13 +11,14 @@ from numpy.typing import NDArray
 from rl_training.api.data_report import data_report, load_like_training
 from rl_training.api.history import History, MetricsSource, metrics_of
 from rl_training.api.inputs import RowsLike
-from rl_training.api.policy import EvaluationReport, Policy, evaluation_report
+from rl_training.api.policy import EvaluationReport, Policy, RenderOptions, evaluation_report
 from rl_training.config.blocks import dataset_parts
 from rl_training.config.loading import make_config
 from rl_training.config.run import RunConfig
 from rl_training.data.dataset_loaders import load_dataset
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.envs.given import EnvGiven, env_settings
+from rl_training.envs.rendering import Rendering
 from rl_training.errors import CheckpointError, ConfigError
 from rl_training.experiment.manager import ExperimentManager, check_replaceable, find_checkpoint, finetune_config, locate
 from rl_training.experiment.registry import get_spec
@@ -185,6 +186,10 @@ class ManagedAlgorithm:
         """
         evaluation = self.policy.evaluate(episodes, seed, env_id)
         return evaluation_report(evaluation, self.policy.members)
+
+    def render(self, path: str | Path, **options: Unpack[RenderOptions]) -> Rendering:
+        """Write a .gif or .mp4 of the policy at work, by default one episode of the best member; see `Policy.render`."""
+        return self.policy.render(path, **options)
 
     def evaluate_on(self, dataset: DatasetLike, **options: Any) -> dict[str, Any]:
         """Return for each member what its policy does on logged data, beside references, and what is doubtful about it.

@@ -4,7 +4,7 @@ import operator
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NotRequired, TypedDict
+from typing import Any, Literal, NotRequired, TypedDict
 
 import numpy as np
 import torch
@@ -13,18 +13,33 @@ from torch import Tensor
 
 from rl_training.algorithms.learner import Learner
 from rl_training.api.inputs import RowsLike, rows_of
+from rl_training.config.environment import EnvSource
 from rl_training.config.loading import make_config
 from rl_training.config.run import RunConfig
 from rl_training.data.spaces import Spaces
 from rl_training.data.transforms import Transforms
 from rl_training.envs.evaluation import FINAL_EPISODES, Evaluation, evaluate_policy
 from rl_training.envs.given import EnvGiven, given_source
+from rl_training.envs.rendering import DrawnEpisodes, Rendering, render_policy
 from rl_training.errors import CheckpointError, ConfigError
 from rl_training.experiment.manager import find_checkpoint
 from rl_training.runtime.build_learner import build_learner
 from rl_training.runtime.checkpoints.checkpoint import Checkpoint
 from rl_training.runtime.execution.mode import resolve_device
 from rl_training.runtime.population import Combination, MemberRecord, combinations, restored_records
+
+
+class RenderOptions(TypedDict, total=False):
+    """The optional arguments of `Policy.render`."""
+
+    episodes: int
+    seed: int | None
+    members: int | Sequence[int] | Literal["all"] | None
+    env_id: EnvGiven | None
+    fps: float | None
+    max_steps: int
+    width: int | None
+    overwrite: bool
 
 
 @dataclass
@@ -173,18 +188,70 @@ class Policy:
 
         `env_id` is by default the environment in which the run ended. The actions stay within the bounds of training.
         """
+        environment = self._environment(
+            env_id, "evaluate in", ", or compare with logged actions by --data PATH (in Python evaluate_on)"
+        )
+        chosen = self._episodes(episodes, seed) | {"workers": self.config.workers, "timeout": self.config.env_timeout}
+        return evaluate_policy(self.learner, environment, **chosen, stream=FINAL_EPISODES)
+
+    def render(
+        self,
+        path: str | Path,
+        *,
+        episodes: int = 1,
+        seed: int | None = None,
+        members: int | Sequence[int] | Literal["all"] | None = None,
+        env_id: EnvGiven | None = None,
+        fps: float | None = None,
+        max_steps: int = 1000,
+        width: int | None = None,
+        overwrite: bool = False,
+    ) -> Rendering:
+        """Write a .gif or .mp4 of the first episodes of `evaluate`, by default of the best member; return what is in it.
+
+        `evaluate` with as many episodes has the same returns. Several members are drawn side by side, with their seeds. `fps`
+        counts environment steps per second; an episode is left after `max_steps`; `width` is that of the picture in pixels.
+        """
+        shown = self._shown(members)
+        drawn = DrawnEpisodes(
+            self.learner,
+            self._environment(env_id, "draw"),
+            shown,
+            **self._episodes(episodes, seed),
+            max_steps=whole_number("max_steps", max_steps, 1, 10_000_000),
+        )
+        if fps is not None and not 0.1 <= fps <= 10_000:
+            raise ConfigError(f"fps = {fps!r} is not legal: must be a number from 0.1 to 10000")
+        width = None if width is None else whole_number("width", width, 32, 8192)
+        labels = [f"seed {self.members[member].label}" for member in shown] if len(shown) > 1 else []
+        return render_policy(drawn, Path(path), labels=labels, fps=fps, width=width, overwrite=overwrite)
+
+    def _shown(self, members: int | Sequence[int] | Literal["all"] | None) -> tuple[int, ...]:
+        """The members asked for; by default the best one."""
+        count = self.learner.model.members
+        if members is None or not isinstance(members, Sequence):
+            return (self._member(members),)
+        shown = tuple(range(count) if members == "all" else (whole_number("member", one, 0, count - 1) for one in members))
+        if not shown or len(set(shown)) < len(shown):
+            raise ConfigError(f"members = {members!r} is not legal: must be `all`, or different members, 0 to {count - 1}")
+        return shown
+
+    def _environment(self, env_id: EnvGiven | None, purpose: str, otherwise: str = "") -> EnvSource:
+        """The environment asked for, or the one in which the run ended."""
         environment = self.config.final_environment if env_id is None else given_source(env_id)
         if environment is None:
             raise ConfigError(
-                "the run has no environment (env_id is null), so there is nothing to evaluate in; name one with --env ID "
-                "(in Python env_id), or compare with logged actions by --data PATH (in Python evaluate_on)"
+                f"the run has no environment (env_id is null), so there is nothing to {purpose}; name one with --env ID "
+                f"(in Python env_id){otherwise}"
             )
+        return environment
+
+    def _episodes(self, episodes: int, seed: int | None) -> dict[str, Any]:
+        """The arguments that say which episodes the policy acts in, and how."""
         episodes = whole_number("episodes", episodes, 1, 10_000_000)
         seed = None if seed is None else whole_number("seed", seed, 0, 2**63 - 1)
         seeds = self.learner.model.seeds if seed is None else (seed,) * self.learner.model.members
-        chosen = {"episodes": episodes, "seeds": seeds, "transforms": self.transforms, "spaces": self.spaces}
-        chosen |= {"workers": self.config.workers, "timeout": self.config.env_timeout}
-        return evaluate_policy(self.learner, environment, **chosen, stream=FINAL_EPISODES)
+        return {"episodes": episodes, "seeds": seeds, "transforms": self.transforms, "spaces": self.spaces}
 
 
 def whole_number(name: str, value: Any, low: int, high: int) -> int:

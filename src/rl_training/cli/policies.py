@@ -60,7 +60,7 @@ def evaluate(
     if data is not None:
         if env is not None:
             raise ConfigError("--env and --data exclude each other: evaluate twice")
-        policy = Policy.load(run, device=device or "auto", which=_which(run, checkpoint, best))
+        policy = Policy.load(run, device=device or "auto", which=which_checkpoint(run, checkpoint, best))
         _evaluate_on_data(policy, data, reading.settings, member, as_json)
         return
     if reading.settings:
@@ -68,7 +68,7 @@ def evaluate(
     from rl_training.envs.environments import infer_env_spaces, unused_range
     from rl_training.envs.reference_scores import normalized_score, reference_of
 
-    policy = Policy.load(run, device=device or "auto", which=_which(run, checkpoint, best))
+    policy = Policy.load(run, device=device or "auto", which=which_checkpoint(run, checkpoint, best))
     chosen = named_env(env, env_kwargs) or policy.config.final_environment
     named = reference or (str(chosen) if normalize and chosen else None)
     task = reference_of(named) if named else None
@@ -128,7 +128,7 @@ def predict(
     from rl_training.api.policy import Policy
 
     observation = _parse_observation(obs)
-    policy = Policy.load(run, device=device or "cpu", which=_which(run, checkpoint, best))
+    policy = Policy.load(run, device=device or "cpu", which=which_checkpoint(run, checkpoint, best))
     chosen = policy.best_member() if member is None else member
     action = policy.predict(observation, deterministic=not stochastic, member=chosen).tolist()
     named = _by_name(action, policy.spaces.action_names)
@@ -161,7 +161,7 @@ def export_member(
     from rl_training.experiment.export import export_member as export
     from rl_training.experiment.manager import ExperimentManager
 
-    path = export(run, out, member=member, seed=seed, which=_which(run, checkpoint, best))
+    path = export(run, out, member=member, seed=seed, which=which_checkpoint(run, checkpoint, best))
     config = ExperimentManager.open(path).config
     if as_json:
         print(json.dumps({"run_dir": str(path), "algo": config.algo, "seed": config.seed}))
@@ -170,8 +170,8 @@ def export_member(
     print(f"next: rl-training resume {path}, or evaluate, predict")
 
 
-def _which(run: str, checkpoint: str | None, best: bool) -> str:
-    """The checkpoint that the options name."""
+def which_checkpoint(run: str, checkpoint: str | None, best: bool) -> str:
+    """Return the checkpoint that the options name."""
     from rl_training.experiment.manager import locate
 
     if best and checkpoint is not None:

@@ -35,7 +35,7 @@ def make_env(env: EnvLike, render_mode: str | None = None) -> Any:
     except Exception as error:  # environments are third-party code
         given = [f"{key}={value!r}" for key, value in source.kwargs.items()] + [one.name for one in source.wrappers]
         made_with = f" with {', '.join(given)}" if given else ""
-        raise ConfigError(f"environment {source.env_id!r} cannot be created{made_with}: {_one_line(error)}") from error
+        raise ConfigError(f"environment {source.env_id!r} cannot be created{made_with}: {one_line(error)}") from error
     if not isinstance(made, gymnasium.Env):
         kind = "is vectorised" if isinstance(made, gymnasium.vector.VectorEnv) else "is not a gymnasium.Env"
         raise ConfigError(f"environment {source.env_id!r} {kind}; single ones are needed, they are stepped side by side")
@@ -80,7 +80,8 @@ def own_spaces(env: Any, where: EnvLike) -> Spaces:
     return spaces_of(env.observation_space, env.action_space, str(where), getattr(env, "observation_names", None))
 
 
-def _one_line(error: Exception) -> str:
+def one_line(error: Exception) -> str:
+    """Return the type of an error and the first line of its text."""
     text = str(error).strip().splitlines()
     return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
 
@@ -90,7 +91,7 @@ def reset_env(env: Any, env_id: EnvLike, seed: int) -> NDArray[Any]:
     try:
         observation, _ = env.reset(seed=seed)
     except Exception as error:
-        raise ConfigError(f"environment {env_id} failed in reset(seed={seed}): {_one_line(error)}") from error
+        raise ConfigError(f"environment {env_id} failed in reset(seed={seed}): {one_line(error)}") from error
     return _checked_observation(env, env_id, observation)
 
 
@@ -102,7 +103,7 @@ def step_env(env: Any, env_id: EnvLike, action: NDArray[np.float32]) -> tuple[ND
         observation, reward, terminated, truncated, _ = env.step(own)
         reward = float(reward)
     except Exception as error:
-        raise ConfigError(f"environment {env_id} failed in step({action.tolist()}): {_one_line(error)}") from error
+        raise ConfigError(f"environment {env_id} failed in step({action.tolist()}): {one_line(error)}") from error
     if not math.isfinite(reward):
         raise ConfigError(f"environment {env_id} returned NaN or inf as reward; fix the environment")
     return _checked_observation(env, env_id, observation), reward, bool(terminated), bool(truncated)
@@ -194,9 +195,9 @@ def episode_seeds(seed: int, stream: str) -> Iterator[int]:
 class EnvBatch:
     """Copies of one environment side by side; one that has ended is not stepped until it is reset."""
 
-    def __init__(self, env: EnvLike, count: int) -> None:
+    def __init__(self, env: EnvLike, count: int, render_mode: str | None = None) -> None:
         self.env = env
-        self.envs = [make_env(env) for _ in range(count)]
+        self.envs = [make_env(env, render_mode) for _ in range(count)]
         self.spaces = own_spaces(self.envs[0], env)
         self.observations = np.zeros((count, self.spaces.observation_dim), dtype=np.float32)
         self.running = np.zeros(count, dtype=bool)

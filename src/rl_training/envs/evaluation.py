@@ -14,7 +14,7 @@ from rl_training.config.environment import EnvLike
 from rl_training.data.spaces import Spaces
 from rl_training.data.transforms import Transforms
 from rl_training.envs.environments import EnvBatch, check_fits, reset_seeds
-from rl_training.envs.worker_count import open_batch
+from rl_training.envs.workers.count import open_batch
 from rl_training.errors import ConfigError
 
 TRAINING_EPISODES = "evaluation"  # stream of the episodes by which training selects checkpoints
@@ -68,18 +68,31 @@ def evaluate_policy(
     if len(seeds) != members:
         raise ConfigError(f"{len(seeds)} evaluation seeds were given for {members} members")
     with nullcontext(kept) if kept is not None else open_batch(env, members * episodes, workers, timeout) as envs:
-        own = spaces or replace(envs.spaces, observation_dim=learner.model.observation_dim)
-        check_fits(own, envs.spaces, env)
-        if own.learned_dim != learner.model.action_dim:
-            raise ConfigError(f"{env} has {own.learned_dim} actions, the policy {learner.model.action_dim}")
+        own = acting_spaces(learner, spaces, envs)
         envs.reset_all([seed for member in seeds for seed in reset_seeds(member, stream, 0, episodes)])
         returns = np.zeros(members * episodes)
         lengths = np.zeros(members * episodes, dtype=np.int64)
         while envs.running.any():
             check()
-            observations = torch.from_numpy(transforms.observations(envs.observations)).view(members, episodes, -1)
-            actions = learner.act(observations.to(learner.model.device), deterministic=True)
+            actions = mean_actions(learner, envs.observations.reshape(members, episodes, -1), transforms, own)
             lengths += envs.running
-            rewards, _, _ = envs.step(own.denormalize_actions(actions.flatten(0, 1).cpu().numpy()))
+            rewards, _, _ = envs.step(actions.reshape(members * episodes, -1))
             returns += rewards
     return Evaluation(returns.reshape(members, episodes), lengths.reshape(members, episodes))
+
+
+def acting_spaces(learner: Learner[Any, Any], spaces: Spaces | None, envs: EnvBatch) -> Spaces:
+    """Return the spaces that a policy was trained with, by default the environment's; a ConfigError where it cannot act."""
+    own = spaces or replace(envs.spaces, observation_dim=learner.model.observation_dim)
+    check_fits(own, envs.spaces, envs.env)
+    if own.learned_dim != learner.model.action_dim:
+        raise ConfigError(f"{envs.env} has {own.learned_dim} actions, the policy {learner.model.action_dim}")
+    return own
+
+
+def mean_actions(
+    learner: Learner[Any, Any], observations: NDArray[np.float32], transforms: Transforms, spaces: Spaces
+) -> NDArray[np.float32]:
+    """Return the real actions (members, rows, action_dim) of the mean policy for raw observations (members, rows, dim)."""
+    seen = torch.from_numpy(transforms.observations(observations)).to(learner.model.device)
+    return spaces.denormalize_actions(learner.act(seen, deterministic=True).cpu().numpy())

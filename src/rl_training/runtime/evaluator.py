@@ -10,7 +10,7 @@ from rl_training.data.spaces import Spaces
 from rl_training.data.transforms import Transforms
 from rl_training.envs.environments import EnvBatch
 from rl_training.envs.evaluation import Evaluation, evaluate_policy
-from rl_training.envs.worker_count import open_batch
+from rl_training.envs.workers.count import open_batch
 
 
 class Evaluator:

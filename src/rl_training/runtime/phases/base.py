@@ -13,7 +13,7 @@ from rl_training.config.schedules import CONSTANT, ScheduleConfig
 from rl_training.errors import ConfigError
 from rl_training.runtime.checkpoints.checkpoint import Checkpoint
 from rl_training.runtime.execution.steps import GradientSteps
-from rl_training.runtime.schedules import schedule_factor
+from rl_training.runtime.phases.schedules import schedule_factor
 
 
 class Phase(ABC):

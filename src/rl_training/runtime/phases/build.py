@@ -20,7 +20,7 @@ from rl_training.data.spaces import Spaces
 from rl_training.data.transforms import Transforms
 from rl_training.envs.collector import Collector
 from rl_training.envs.environments import check_fits, infer_env_spaces, time_limit, unused_range
-from rl_training.envs.worker_count import open_batch
+from rl_training.envs.workers.count import open_batch
 from rl_training.errors import ConfigError
 from rl_training.registry import get_spec
 from rl_training.runtime.batches.prefetch import PrefetchedBatches, dataset_batches

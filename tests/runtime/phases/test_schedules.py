@@ -7,7 +7,7 @@ import pytest
 from rl_training.config.loading import make_config
 from rl_training.config.schedules import CONSTANT, ScheduleConfig
 from rl_training.errors import ConfigError
-from rl_training.runtime.schedules import schedule_factor
+from rl_training.runtime.phases.schedules import schedule_factor
 from tests.helpers import assert_same_run, die_at_each, metric_rows, tiny_run
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from rl_training.config.environment import EnvLike
 from rl_training.envs.environments import EnvBatch, make_env, own_spaces, reset_env, step_env
-from rl_training.envs.workers import WorkerBatch
+from rl_training.envs.workers.batch import WorkerBatch
 from rl_training.errors import ConfigError
 
 _TRIED_STEPS = 50

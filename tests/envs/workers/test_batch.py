@@ -12,8 +12,8 @@ import pytest
 import tests.envs.own_environments  # noqa: F401 - registers them
 from rl_training.config.environment import EnvSource
 from rl_training.envs.environments import EnvBatch
-from rl_training.envs.worker_count import open_batch, worker_count
-from rl_training.envs.workers import WorkerBatch
+from rl_training.envs.workers.batch import WorkerBatch
+from rl_training.envs.workers.count import open_batch, worker_count
 from rl_training.errors import ConfigError
 from tests.helpers import assert_same_run, die_at_each, environment, tiny_run
 
@@ -101,7 +101,7 @@ def test_workers_end_with_a_parent_that_is_killed(hanging):
     program = f"""
 import tests.envs.own_environments, numpy as np
 from rl_training.config.environment import EnvSource
-from rl_training.envs.workers import WorkerBatch
+from rl_training.envs.workers.batch import WorkerBatch
 batch = WorkerBatch(EnvSource("Tests/Drift-v0", {{"failure": "hang" if {hanging} else "", "at": 1}}), 4, 3, 60.0)
 batch.reset_all(range(4))
 print(*(worker.pid for worker in batch._workers), flush=True)
