@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import tests.envs.own_environments
-from rl_training import IQL, SAC
+from rl_training import IQL, SAC, load_dataset
 from rl_training.config.environment import EnvSource, WrapperConfig
 from rl_training.config.loading import make_config
 from rl_training.envs.description import describe_env
@@ -183,3 +183,22 @@ def test_settings_of_an_environment_are_plain():
     assert ROOT.is_dir()
     with pytest.raises(ConfigError, match="plain values"):
         make_config(run_values("sac", env_kwargs={"function": print}))
+
+
+def test_logged_nested_observations_have_the_order_of_the_environment(tmp_path):
+    import h5py
+
+    env = gymnasium.make("Tests/Nested-v0")
+    with h5py.File(tmp_path / "main_data.hdf5", "w") as archive:
+        group = archive.create_group("episode_0")
+        for name, kind in (("rewards", "f4"), ("terminations", "?"), ("truncations", "?")):
+            group[name] = np.zeros(6, dtype=kind)
+        group["actions"] = np.linspace(-1.0, 1.0, 6, dtype=np.float32)[:, None]
+        observation = env.reset(seed=0)[0]
+        group["observations/pose/speed"] = np.repeat(observation["pose"]["speed"], 7)
+        group["observations/pose/angle"] = np.repeat(observation["pose"]["angle"][None], 7, axis=0)
+        for number, part in enumerate(observation["goal"]):
+            group[f"observations/goal/{number}"] = np.repeat(part[None], 7, axis=0)
+    data = load_dataset(tmp_path / "main_data.hdf5")
+    assert data.observation_names == NESTED
+    assert data.observations[0].tolist() == make_env("Tests/Nested-v0").reset(seed=0)[0].tolist()

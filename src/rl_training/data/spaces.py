@@ -96,6 +96,13 @@ class Spaces:
         return np.asarray(np.clip(unit * half + middle, self.action_low, self.action_high), dtype=np.float32)
 
 
+def indexed_names(path: str, shape: Sequence[int]) -> list[str]:
+    """Return the name of each number of an array in a nested observation: `goal` alone, `goal[0]`, or `matrix[0,2]`."""
+    if tuple(shape) in ((), (1,)):
+        return [path]
+    return [f"{path}[{','.join(map(str, index))}]" for index in np.ndindex(*shape)]
+
+
 def common_names(parts: Sequence[Names | None], field: str, sources: Sequence[str]) -> Names | None:
     """Return the names of the columns if all parts have the same, else None; the same names in another order are refused."""
     first = parts[0]

@@ -8,6 +8,7 @@ import numpy as np
 from gymnasium.spaces import Box, Dict, Tuple
 from numpy.typing import NDArray
 
+from rl_training.data.spaces import indexed_names
 from rl_training.errors import ConfigError
 
 
@@ -17,7 +18,7 @@ class FlatObservation(gymnasium.ObservationWrapper):
     def __init__(self, env: Any, where: str) -> None:
         super().__init__(env)
         leaves = list(_leaves(env.observation_space, "", where))
-        self.observation_names = tuple(name for path, box in leaves for name in _names(path, box))
+        self.observation_names = tuple(name for path, box in leaves for name in indexed_names(path, box.shape))
         self.observation_space = Box(
             np.concatenate([box.low.reshape(-1).astype(np.float32) for _, box in leaves]),
             np.concatenate([box.high.reshape(-1).astype(np.float32) for _, box in leaves]),
@@ -48,13 +49,6 @@ def _leaves(space: Any, path: str, where: str) -> Iterator[tuple[str, Box]]:
     else:
         what = "an image" if isinstance(space, Box) else str(space)
         raise ConfigError(f"{where}: observation `{path}` is {what}; nested observations must be boxes of numbers")
-
-
-def _names(path: str, box: Box) -> list[str]:
-    """The name of each number of a box: `goal` alone, `goal[0]`, or `matrix[0,2]`."""
-    if box.shape in ((), (1,)):
-        return [path]
-    return [f"{path}[{','.join(map(str, index))}]" for index in np.ndindex(*box.shape)]
 
 
 def _parts(observation: Any) -> Iterator[Any]:

@@ -26,16 +26,18 @@ def played(batch, steps=120):
     with batch:
         batch.reset_all(range(COPIES))
         for step in range(steps):
-            results = batch.step(np.full((COPIES, 1), np.sin(step), dtype=np.float32))
+            results = batch.step(np.full((COPIES, batch.spaces.action_dim), np.sin(step), dtype=np.float32))
             seen.append((batch.observations.tobytes(), *(values.tobytes() for values in results)))
             for index in np.flatnonzero(~batch.running):
                 batch.reset(int(index), 1000 * step + int(index))
     return seen
 
 
-@pytest.mark.parametrize("env", ["Pendulum-v1", "Tests/Drift-v0"])
+@pytest.mark.parametrize("env", ["Pendulum-v1", "Tests/Drift-v0", "HalfCheetah-v5"])
 @pytest.mark.parametrize("workers", [1, 2, 5])
 def test_workers_give_the_same_bits(env, workers):
+    if env == "HalfCheetah-v5":
+        pytest.importorskip("mujoco")
     assert played(WorkerBatch(env, COPIES, workers, 30.0)) == played(EnvBatch(env, COPIES))
 
 

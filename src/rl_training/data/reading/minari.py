@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,12 @@ from rl_training.data.offline_dataset import as_flags
 from rl_training.data.reading.base import Candidate, Reader
 from rl_training.data.reading.guards import check_size, hdf5_array, hdf5_bytes, hdf5_group, is_group, open_hdf5
 from rl_training.data.reading.reading import Arrays, Reading
+from rl_training.data.spaces import indexed_names
 from rl_training.errors import DatasetError
 
 _DATA_FILES = ("", "main_data.hdf5", "data/main_data.hdf5")
+_OBSERVATIONS = "observations"
+_MAX_DEPTH = 8  # of nested observations
 _FIELDS = ("observations", "actions", "rewards", "terminations", "truncations")
 
 
@@ -45,11 +49,17 @@ class MinariReader(Reader):
             items = [_episode(group, source) for group in groups]
             claimed, stored = hdf5_bytes(item for episode in items for item in episode.values())
             check_size(source, 3 * claimed, options.max_bytes, stored)
-            values = _joined([{name: item[()] for name, item in episode.items()} for episode in items], source)
+            paths = [name for name in items[0] if name not in _FIELDS]
+            if any(list(episode) != list(items[0]) for episode in items):
+                raise DatasetError(f"{source}: its episodes differ in their nested observations")
+            values = _joined([_read(episode, paths) for episode in items], source)
+            names = tuple(name for path in paths for name in indexed_names(path, items[0][path].shape[1:])) or None
             attributes = dict(archive.attrs)
         low, high = _action_bounds(file, attributes)
         notes = ["ends: `terminations` are true ends, `truncations` time limits", f"{len(items)} episodes"]
-        return Reading(source, self.title, values, notes, low, high)
+        if names:
+            notes.append("nested observations in alphabetical order")
+        return Reading(source, self.title, values, notes, low, high, observation_names=names)
 
 
 def _data_file(path: Path) -> Path | None:
@@ -58,17 +68,40 @@ def _data_file(path: Path) -> Path | None:
 
 
 def _episode(group: Any, source: str) -> dict[str, Any]:
-    """The arrays of an episode, not yet read, with matching lengths."""
+    """The arrays of an episode, not yet read, with matching lengths; nested observations by their paths."""
     if missing := [name for name in _FIELDS if name not in group]:
         raise DatasetError(f"{source}: `{missing[0]}` is missing from {group.name}. Found: {', '.join(sorted(group))}")
-    if is_group(group, "observations"):
-        raise DatasetError(f"{source}: {group.name} has Dict observations; only flat vectors are supported")
-    items = {name: hdf5_array(group, name, source) for name in _FIELDS}
+    nested = is_group(group, _OBSERVATIONS)
+    items = (
+        dict(_nested(group[_OBSERVATIONS], source)) if nested else {_OBSERVATIONS: hdf5_array(group, _OBSERVATIONS, source)}
+    )
+    observed = set(items)
+    items |= {name: hdf5_array(group, name, source) for name in _FIELDS if name != _OBSERVATIONS}
     length = items["rewards"].shape[0] if items["rewards"].ndim else 0
     lengths = {name: item.shape[0] if item.ndim else 0 for name, item in items.items()}
-    if length < 1 or lengths != {**dict.fromkeys(_FIELDS, length), "observations": length + 1}:
+    if length < 1 or lengths != {name: length + (name in observed) for name in items}:
         raise DatasetError(f"{source}: {group.name} must have one observation more than the rest, got {lengths}")
     return items
+
+
+def _nested(group: Any, source: str, path: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
+    """The arrays of Dict observations by their paths, keys in alphabetical order as in an environment."""
+    if depth > _MAX_DEPTH:
+        raise DatasetError(f"{source}: {group.name} is nested more than {_MAX_DEPTH} levels deep")
+    for key in sorted(group):
+        own = f"{path}.{key}" if path else key
+        if is_group(group, key):
+            yield from _nested(group[key], source, own, depth + 1)
+        else:
+            yield own, hdf5_array(group, key, source)
+
+
+def _read(episode: dict[str, Any], paths: list[str]) -> dict[str, Any]:
+    """The arrays of an episode, nested observations as one."""
+    values = {name: item[()] for name, item in episode.items()}
+    if paths:
+        values[_OBSERVATIONS] = np.concatenate([values[path].reshape(len(values[path]), -1) for path in paths], axis=1)
+    return values
 
 
 def _joined(episodes: list[dict[str, Any]], source: str) -> Arrays:
