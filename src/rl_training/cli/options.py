@@ -125,7 +125,7 @@ class ReadChoice:
         if "columns" in given:
             given["columns"] = parse_columns(given["columns"])
         for name in {"action_low", "action_high"} & set(given):
-            given[name] = _numbers(given[name], name)
+            given[name] = numbers(given[name], name)
         defaults = {name: field.default for name, field in {**ReadOptions.model_fields, **FileConfig.model_fields}.items()}
         self.settings = {name: value for name, value in given.items() if value != defaults[name]}
         """What was asked for, as a config's dataset block has it."""
@@ -146,7 +146,8 @@ def parse_columns(text: str) -> Any:
     return values["columns"] if isinstance(values, dict) and set(values) == {"columns"} else values
 
 
-def _numbers(text: str, name: str) -> list[float]:
+def numbers(text: str, name: str) -> list[float]:
+    """Return the numbers of an option such as `-1,-1`."""
     try:
         return [float(part) for part in text.split(",")]
     except ValueError:

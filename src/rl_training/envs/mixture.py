@@ -1,0 +1,104 @@
+"""Episodes of several behaviours in one order that depends on their shares and lengths alone."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from rl_training.data.offline_dataset import TransitionDataset
+from rl_training.data.row_blocks import BLOCK
+from rl_training.data.spaces import Spaces
+from rl_training.envs.behaviours import Behaviour
+from rl_training.envs.environments import infer_env_spaces
+from rl_training.envs.episodes import EpisodeStream, Fields
+
+
+@dataclass(eq=False)
+class Source:
+    """A behaviour and its share of the rows; and what it has contributed so far."""
+
+    name: str  # with everything that the behaviour depends on
+    behaviour: Behaviour
+    share: float
+    rows: int = 0
+    returns: list[float] = field(default_factory=list)  # of its episodes
+
+    def add(self, episode: Fields) -> None:
+        """Count an episode."""
+        self.rows += len(episode["rewards"])
+        self.returns.append(float(episode["rewards"].sum(dtype=np.float64)))
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """Transitions of some sources in one environment: a function of them, their shares and the seed.
+
+    The next episode is always of the source that is furthest behind its share, so that a longer mixture begins with the
+    shorter one. `side_by_side` episodes of a source are generated at once; nothing depends on how many.
+    """
+
+    env_id: str
+    sources: Sequence[Source]
+    seed: int = 0
+    side_by_side: int = 1
+    progress: Callable[[int], None] = lambda _: None  # receives the rows so far
+
+    @property
+    def origin(self) -> str:
+        """What each source has contributed, in one line."""
+        parts = [f"{one.name}: {one.rows:,} rows in {len(one.returns):,} episodes" for one in self.sources]
+        return f"collected in {self.env_id} with seed {self.seed}; {'; '.join(parts)}"
+
+    def episodes(self, rows: int) -> Iterator[Fields]:
+        """Yield episodes of `rows` rows in all; the end of the data cuts the last."""
+        done = 0
+        with ExitStack() as stack:
+            streams = []
+            for position, source in enumerate(self.sources):
+                stream = EpisodeStream(
+                    self.env_id,
+                    source.behaviour,
+                    seed=self.seed,
+                    stream=f"collect/{position}",
+                    most_rows=rows,
+                    side_by_side=self.side_by_side,
+                )
+                streams.append((source, iter(stack.enter_context(closing(stream)))))
+            while done < rows:
+                source, stream_episodes = min(streams, key=lambda entry: entry[0].rows / entry[0].share)
+                episode = _first_rows(next(stream_episodes), rows - done)
+                source.add(episode)
+                done += len(episode["rewards"])
+                self.progress(done)
+                yield episode
+
+    def parts(self, rows: int) -> Iterator[TransitionDataset]:
+        """Yield `rows` transitions as datasets of whole episodes, each of about 65,536 rows."""
+        held, size = list[Fields](), 0
+        for episode in self.episodes(rows):
+            held.append(episode)
+            size += len(episode["rewards"])
+            if size >= BLOCK:
+                yield self._dataset(held)
+                held, size = [], 0
+        if held:
+            yield self._dataset(held)
+
+    def _dataset(self, episodes: Sequence[Fields]) -> TransitionDataset:
+        joined = {name: np.concatenate([episode[name] for episode in episodes]) for name in episodes[0]}
+        low, high = self._spaces.action_low, self._spaces.action_high
+        return TransitionDataset.from_dict(joined, action_low=low, action_high=high, source=self.env_id, find_cuts=False)
+
+    @cached_property
+    def _spaces(self) -> Spaces:
+        return infer_env_spaces(self.env_id)
+
+
+def _first_rows(episode: Fields, rows: int) -> Fields:
+    """An episode cut after some rows, which is a time limit; whole if it has no more."""
+    if len(episode["rewards"]) <= rows:
+        return episode
+    cut = {name: values[:rows] for name, values in episode.items()}
+    return {**cut, "timeouts": np.arange(rows) == rows - 1}
