@@ -53,7 +53,7 @@ def test_the_command_line(runs, tmp_path, capsys):
     report = json.loads(done.stdout)
     assert [source["rows"] for source in report["sources"]] == [600, 400, 200]
     assert report["sources"][1]["source"] == f"{first}, member 0"
-    assert load_dataset(tmp_path / "m").origin.startswith("collected in Pendulum-v1 with seed 0; ")
+    assert load_dataset(tmp_path / "m").origin.startswith("collected in Pendulum-v1, seed 0; ")
     refused = call_cli(capsys, *call, code=2)
     assert "already exists; choose another name, or --overwrite" in refused.stderr
     done = call_cli(capsys, *call, "--overwrite")

@@ -4,6 +4,7 @@ import gymnasium
 import numpy as np
 import pytest
 
+from rl_training.config.environment import EnvSource
 from rl_training.envs.behaviours import LANES, RandomBehaviour, ScriptedBehaviour
 from rl_training.envs.controllers import pendulum_swing_up
 from rl_training.envs.environments import infer_env_spaces
@@ -43,7 +44,7 @@ def uneven():
 def random_mixture(side_by_side=1, shares=(1.0,), seed=0):
     spaces = infer_env_spaces("Uneven-v0")
     sources = [Source(f"random {number}", RandomBehaviour(spaces), share) for number, share in enumerate(shares)]
-    return Mixture("Uneven-v0", sources, seed, side_by_side)
+    return Mixture(EnvSource("Uneven-v0"), sources, seed, side_by_side)
 
 
 def rows_of(mixture, rows):

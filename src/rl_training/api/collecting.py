@@ -11,11 +11,13 @@ import numpy as np
 import torch
 
 from rl_training.api.policy import Policy, whole_number
+from rl_training.config.environment import EnvSource
 from rl_training.data.offline_mixers import mix_datasets
 from rl_training.data.store.directory import DatasetWriter, free_target, save_dataset
 from rl_training.envs.behaviours import LANES, Behaviour, PolicyBehaviour, RandomBehaviour, ScriptedBehaviour
 from rl_training.envs.controllers import scripted_controller
 from rl_training.envs.environments import infer_env_spaces
+from rl_training.envs.given import EnvGiven, given_source
 from rl_training.envs.mixture import Mixture, Source
 from rl_training.errors import ConfigError
 from rl_training.experiment.manager import find_checkpoint, locate
@@ -28,7 +30,7 @@ RANDOM, SCRIPTED = CONTROLLERS = ("random", "scripted")
 class CollectOptions:
     """How data is collected: where, with how much noise, and which episodes."""
 
-    env_id: str | None = None  # by default the one in which the runs ended
+    env_id: EnvGiven | None = None  # an id, or anything that makes one; by default that in which the runs ended
     noise: float = 0.0  # of policies and controllers, in units of half the action range
     stochastic: bool = False  # policies act by samples, not by their mean action
     shares: Sequence[float] | None = None  # of the rows, one per source; by default equal
@@ -50,7 +52,7 @@ class Collection:
     """What was written, and what each source contributed."""
 
     path: Path
-    env_id: str
+    env: EnvSource
     sources: Sequence[Source]
 
     def report(self) -> dict[str, Any]:
@@ -58,7 +60,7 @@ class Collection:
         returns = [value for source in self.sources for value in source.returns]
         rows = sum(source.rows for source in self.sources)
         each = [{"source": one.name, "share": one.share, "rows": one.rows, **_figures(one.returns)} for one in self.sources]
-        return {"path": str(self.path), "env_id": self.env_id, "rows": rows, **_figures(returns), "sources": each}
+        return {"path": str(self.path), "env_id": str(self.env), "rows": rows, **_figures(returns), "sources": each}
 
 
 def _figures(returns: Sequence[float]) -> dict[str, Any]:
@@ -85,11 +87,11 @@ def collect_dataset(
     names = [sources] if isinstance(sources, str | os.PathLike) else sources
     chosen, rows = CollectOptions(**options), whole_number("rows", rows, 1, 2**40)
     target = free_target(out, overwrite=overwrite)
-    env_id, found = _found_sources([os.fspath(name) for name in names], chosen)
-    mixture = Mixture(env_id, found, chosen.seed, chosen.envs, progress)
+    env, found = _found_sources([os.fspath(name) for name in names], chosen)
+    mixture = Mixture(env, found, chosen.seed, chosen.envs, progress)
     with _one_thread():
         _write(mixture, rows, target, overwrite=overwrite)
-    return Collection(target, env_id, found)
+    return Collection(target, env, found)
 
 
 def _write(mixture: Mixture, rows: int, target: Path, *, overwrite: bool) -> None:
@@ -115,25 +117,25 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def _found_sources(names: Sequence[str], options: CollectOptions) -> tuple[str, list[Source]]:
+def _found_sources(names: Sequence[str], options: CollectOptions) -> tuple[EnvSource, list[Source]]:
     """The environment, and what the names of sources mean in it."""
     _refuse_idle_options(names, options)
     policies = {name: _solo_policy(name, options) for name in dict.fromkeys(names) if name not in CONTROLLERS}
-    env_id = options.env_id or _common_environment([policy for policy, _ in policies.values()])
-    spaces, noise = infer_env_spaces(env_id), f" with noise {options.noise:g}" if options.noise else ""
+    env = _environment(options, [policy for policy, _ in policies.values()])
+    spaces, noise = infer_env_spaces(env), f" with noise {options.noise:g}" if options.noise else ""
     found: list[tuple[str, Behaviour]] = []
     for name in names:
         if name == RANDOM:
             found.append((name, RandomBehaviour(spaces)))
         elif name == SCRIPTED:
-            found.append((name + noise, ScriptedBehaviour(scripted_controller(env_id), spaces, options.noise)))
+            found.append((name + noise, ScriptedBehaviour(scripted_controller(env.env_id), spaces, options.noise)))
         else:
             policy, label = policies[name]
             acting: dict[str, Any] = {"noise": options.noise, "stochastic": options.stochastic}
             behaviour = PolicyBehaviour(policy.learner, policy.spaces, policy.transforms, **acting)
             found.append((label + noise, behaviour))
     shares = _normalised(options.shares, len(names))
-    return env_id, [Source(*entry, share) for entry, share in zip(found, shares, strict=True)]
+    return env, [Source(*entry, share) for entry, share in zip(found, shares, strict=True)]
 
 
 def _refuse_idle_options(names: Sequence[str], options: CollectOptions) -> None:
@@ -161,14 +163,17 @@ def _solo_policy(run: str, options: CollectOptions) -> tuple[Policy, str]:
     return Policy.from_checkpoint(checkpoint, device=options.device), label + ", sampled" * options.stochastic
 
 
-def _common_environment(policies: Sequence[Policy]) -> str:
-    """The environment in which all runs ended."""
-    found = {policy.config.final_env_id for policy in policies}
-    env_id = next(iter(found), None)
-    if len(found) > 1 or env_id is None:
-        why = "the runs ended in different environments" if len(found) > 1 else "no source has an environment"
-        raise ConfigError(f"{why}: name one with --env ID (in Python env_id)")
-    return env_id
+def _environment(options: CollectOptions, policies: Sequence[Policy]) -> EnvSource:
+    """The environment that was chosen, or the one in which all runs ended."""
+    if options.env_id is not None:
+        return given_source(options.env_id)
+    found = [env for policy in policies if (env := policy.config.final_environment) is not None]
+    if not found or len(found) < len(policies):
+        raise ConfigError("no source has an environment: name one with --env ID (in Python env_id)")
+    settings = [(env.env_id, env.kwargs, env.max_episode_steps, env.wrappers) for env in found]
+    if any(one != settings[0] for one in settings):
+        raise ConfigError("the runs ended in different environments: name one with --env ID (in Python env_id)")
+    return found[0]
 
 
 def _normalised(shares: Sequence[float] | None, count: int) -> list[float]:

@@ -9,11 +9,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rl_training.cli.options import DebugOption, EnvOption, JsonOption, MemberOption, numbers
+from rl_training.cli.options import (
+    DebugOption,
+    EnvKwargsOption,
+    EnvOption,
+    ImportOption,
+    JsonOption,
+    MemberOption,
+    named_env,
+    numbers,
+)
 from rl_training.errors import StoppedBySignal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from rl_training.api.collecting import Collection
 
 
 def collect(
@@ -24,6 +35,8 @@ def collect(
     rows: Annotated[int, typer.Option(help="Transitions to collect.")],
     out: Annotated[str, typer.Option(help="Output: a new directory, or a name that ends in .npz.")],
     env: EnvOption = None,
+    env_kwargs: EnvKwargsOption = None,
+    imports: ImportOption = None,
     noise: Annotated[
         float, typer.Option(help="Gaussian noise on the actions of policies and scripts, in units of half the action range.")
     ] = 0.0,
@@ -49,13 +62,12 @@ def collect(
     from rl_training.api.collecting import collect_dataset
 
     started = time.monotonic()
-    options: dict[str, Any] = {"env_id": env, "noise": noise, "stochastic": stochastic, "member": member, "seed": seed}
-    options |= {"shares": None if shares is None else numbers(shares, "shares"), "envs": envs, "device": device}
+    options: dict[str, Any] = {"env_id": named_env(env, env_kwargs), "which": checkpoint or "latest", "member": member}
+    options |= {"noise": noise, "stochastic": stochastic, "seed": seed, "envs": envs, "device": device}
+    options["shares"] = None if shares is None else numbers(shares, "shares")
     progress = (lambda _: None) if as_json else _progress(rows)
     try:
-        done = collect_dataset(
-            sources, out, rows, overwrite=overwrite, progress=progress, which=checkpoint or "latest", **options
-        )
+        done = collect_dataset(sources, out, rows, overwrite=overwrite, progress=progress, **options)
     except KeyboardInterrupt:
         raise StoppedBySignal(signal.SIGINT, f"stopped; nothing was written to {out}") from None
     report, seconds = done.report(), time.monotonic() - started
@@ -63,18 +75,27 @@ def collect(
         print(json.dumps(report))
         return
     _print_report(report, seconds)
+    print(f"next: {_training_command(done, imports)}")
 
 
 def _print_report(report: dict[str, Any], seconds: float) -> None:
-    path, env_id = report["path"], report["env_id"]
-    speed = f"{report['rows'] / seconds:,.0f} rows/s"
-    print(f"{path}: {report['rows']:,} transitions of {env_id} in {report['episodes']:,} episodes, {speed}")
+    what = f"{report['rows']:,} transitions of {report['env_id']} in {report['episodes']:,} episodes"
+    print(f"{report['path']}: {what}, {report['rows'] / seconds:,.0f} rows/s")
     print(f"return {report['return_mean']:.1f} +- {report['return_std']:.1f}")
     if len(report["sources"]) > 1:
         for one in report["sources"]:
             mean = "" if one["return_mean"] is None else f", return {one['return_mean']:.1f} +- {one['return_std']:.1f}"
             print(f"  {one['source']}: {one['rows']:,} rows in {one['episodes']:,} episodes{mean}")
-    print(f"next: rl-training train iql --dataset {shlex.quote(path)} --env {env_id}")
+
+
+def _training_command(done: "Collection", imports: list[str] | None) -> str:
+    """The command that trains on what was collected, in the same environment."""
+    words = ["rl-training", "train", "iql", "--dataset", str(done.path), "--env", done.env.env_id]
+    if done.env.kwargs:
+        words += ["--env-kwargs", json.dumps(dict(done.env.kwargs))]
+    for module in imports or done.env.imports:
+        words += ["--import", module]
+    return shlex.join(words)
 
 
 def _progress(rows: int) -> "Callable[[int], None]":

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from rl_training.config.environment import EnvLike
 from rl_training.envs.behaviours import LANES, Behaviour
 from rl_training.envs.environments import EnvBatch, check_fits, reset_seeds
 
@@ -54,7 +55,7 @@ class EpisodeStream:
 
     def __init__(
         self,
-        env_id: str,
+        env: EnvLike,
         behaviour: Behaviour,
         *,
         seed: int,
@@ -64,8 +65,8 @@ class EpisodeStream:
     ) -> None:
         self._behaviour, self._seed, self._stream = behaviour, seed, stream
         self._most_rows = most_rows
-        self._envs = EnvBatch(env_id, side_by_side)
-        check_fits(behaviour.spaces, self._envs.spaces, env_id)
+        self._envs = EnvBatch(env, side_by_side)
+        check_fits(behaviour.spaces, self._envs.spaces, env)
         self._running: dict[int, _Running] = {}  # by environment
         self._finished: dict[int, Fields] = {}  # by number, until their turn
         self._begun = self._returned = self._steps = 0

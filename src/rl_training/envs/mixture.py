@@ -7,6 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
+from rl_training.config.environment import EnvSource
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.data.row_blocks import BLOCK
 from rl_training.data.spaces import Spaces
@@ -39,7 +40,7 @@ class Mixture:
     shorter one. `side_by_side` episodes of a source are generated at once; nothing depends on how many.
     """
 
-    env_id: str
+    env: EnvSource
     sources: Sequence[Source]
     seed: int = 0
     side_by_side: int = 1
@@ -49,7 +50,7 @@ class Mixture:
     def origin(self) -> str:
         """What each source has contributed, in one line."""
         parts = [f"{one.name}: {one.rows:,} rows in {len(one.returns):,} episodes" for one in self.sources]
-        return f"collected in {self.env_id} with seed {self.seed}; {'; '.join(parts)}"
+        return f"collected in {_described(self.env)}, seed {self.seed}; {'; '.join(parts)}"
 
     def episodes(self, rows: int) -> Iterator[Fields]:
         """Yield episodes of `rows` rows in all; the end of the data cuts the last."""
@@ -58,7 +59,7 @@ class Mixture:
             streams = []
             for position, source in enumerate(self.sources):
                 stream = EpisodeStream(
-                    self.env_id,
+                    self.env,
                     source.behaviour,
                     seed=self.seed,
                     stream=f"collect/{position}",
@@ -88,12 +89,27 @@ class Mixture:
 
     def _dataset(self, episodes: Sequence[Fields]) -> TransitionDataset:
         joined = {name: np.concatenate([episode[name] for episode in episodes]) for name in episodes[0]}
-        low, high = self._spaces.action_low, self._spaces.action_high
-        return TransitionDataset.from_dict(joined, action_low=low, action_high=high, source=self.env_id, find_cuts=False)
+        spaces = self._spaces
+        return TransitionDataset.from_dict(
+            joined,
+            action_low=spaces.action_low,
+            action_high=spaces.action_high,
+            observation_names=spaces.observation_names,
+            source=str(self.env),
+            find_cuts=False,
+        )
 
     @cached_property
     def _spaces(self) -> Spaces:
-        return infer_env_spaces(self.env_id)
+        return infer_env_spaces(self.env)
+
+
+def _described(env: EnvSource) -> str:
+    """An environment with what it is made with."""
+    settings = [f"{name}={value!r}" for name, value in env.kwargs.items()]
+    settings += [f"max_episode_steps={env.max_episode_steps}"] if env.max_episode_steps else []
+    settings += [one.name for one in env.wrappers]
+    return f"{env} ({', '.join(settings)})" if settings else str(env)
 
 
 def _first_rows(episode: Fields, rows: int) -> Fields:
