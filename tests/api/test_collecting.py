@@ -2,6 +2,7 @@
 
 import json
 
+import gymnasium
 import numpy as np
 import pytest
 
@@ -59,6 +60,50 @@ def test_the_command_line(runs, tmp_path, capsys):
     done = call_cli(capsys, *call, "--overwrite")
     assert f"{tmp_path / 'm'}: 1,200 transitions of Pendulum-v1 in 6 episodes" in done.stdout
     assert f"next: rl-training train iql --dataset {tmp_path / 'm'} --env Pendulum-v1" in done.stdout
+
+
+OWN_ENVIRONMENT = """
+import gymnasium
+import numpy as np
+
+
+class Drift(gymnasium.Env):
+    action_space = gymnasium.spaces.Box(-1, 1, (1,))
+    observation_space = gymnasium.spaces.Dict(position=action_space, goal=action_space)
+
+    def __init__(self, length=5):
+        self.length = length
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.taken = 0
+        return self._seen(), {}
+
+    def step(self, action):
+        self.taken += 1
+        return self._seen(), 1.0, self.taken == self.length, False, {}
+
+    def _seen(self):
+        return {"position": np.float32([self.taken]), "goal": np.float32([3])}
+
+
+gymnasium.register("Drift-v0", entry_point=Drift)
+"""
+
+
+def test_an_environment_of_the_users_own(tmp_path, capsys):
+    file = tmp_path / "drift_of_mine.py"
+    file.write_text(OWN_ENVIRONMENT)
+    out = tmp_path / "out"
+    call = ("--env", "Drift-v0", "--env-kwargs", "{length: 4}", "--import", file, "--rows", "10", "--out", out)
+    done = call_cli(capsys, "collect", "random", *call)
+    data = load_dataset(out)
+    assert [(episode.length, episode.ended) for episode in data.episodes()] == [(4, True), (4, True), (2, False)]
+    assert data.observation_names == ("goal", "position")
+    assert data.observations[1].tolist() == [3.0, 1.0]
+    assert "collected in Drift-v0 (length=4), seed 0; random: 10 rows in 3 episodes" in data.origin
+    del gymnasium.registry["Drift-v0"]
+    assert f"--env Drift-v0 --env-kwargs '{{\"length\": 4}}' --import {file}" in done.stdout
 
 
 def test_an_npz_file_holds_the_same_rows(tmp_path):
