@@ -51,6 +51,10 @@ def _as_paths(value: Any) -> Any:
     raise ValueError("must be a file, a folder, a glob such as 'logs/*.csv', or a list of these")
 
 
+def _as_text(value: Any) -> Any:
+    return os.fspath(value) if _is_path(value) else value
+
+
 def _absolute(path: str) -> str:
     return path if path.startswith("minari:") else os.path.abspath(os.path.expanduser(path))
 
@@ -166,7 +170,7 @@ class DatasetConfig(FileConfig):
 
     kind: Literal["random", "scripted"] | None = None
     """Behaviour of the recipe."""
-    run: Annotated[str, AfterValidator(_absolute)] | None = Field(None, min_length=1)
+    run: Annotated[str, Field(min_length=1), BeforeValidator(_as_text), AfterValidator(_absolute)] | None = None
     """A run directory or checkpoint of a run that learned online; its replay is the data."""
     size: int = Field(100_000, ge=1, le=1_000_000_000)
     """Rows of the recipe."""

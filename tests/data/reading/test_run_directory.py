@@ -133,7 +133,7 @@ def test_a_member_that_stopped_has_only_the_rows_that_it_stepped(tmp_path):
 
 
 def test_the_replay_of_a_run_trains_another_algorithm(run, tmp_path, capsys):
-    model = IQL("Walk-v0", dataset={"run": str(run), "member": 1}, run_dir=tmp_path / "iql", **SMALL).learn(20)
+    model = IQL("Walk-v0", dataset={"run": run, "member": 1}, run_dir=tmp_path / "iql", **SMALL).learn(20)
     part = model.config.algo_kwargs.dataset[0]
     assert (part.run, part.member) == (str(run), 1)
     done = call_cli(capsys, "data", "convert", run, tmp_path / "out", "--member", "1", "--json")
