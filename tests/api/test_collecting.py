@@ -27,8 +27,8 @@ def bytes_of(path):
 
 
 def test_a_policy_acts_alike_however_many_episodes_run_at_once(runs, tmp_path):
-    for envs in (1, 3, 16):
-        collect_dataset(runs / "two", tmp_path / f"{envs}", 700, noise=0.1, member=1, envs=envs)
+    for envs, workers in ((1, 0), (3, 2), (16, 0)):
+        collect_dataset(runs / "two", tmp_path / f"{envs}", 700, noise=0.1, member=1, envs=envs, workers=workers)
     assert bytes_of(tmp_path / "1") == bytes_of(tmp_path / "3") == bytes_of(tmp_path / "16")
 
 
@@ -123,6 +123,7 @@ def test_an_npz_file_holds_the_same_rows(tmp_path):
         (["random", "scripted"], {"shares": [1.0]}, "shares must be 2 numbers above 0"),
         (["scripted"], {"noise": -1.0}, "noise = -1.0 is not legal"),
         (["scripted"], {"envs": 33}, "envs = 33 is not legal: must be an integer from 1 to 32"),
+        (["scripted"], {"workers": "many"}, "workers = 'many' is not legal"),
         ([], {}, "nothing to collect from"),
     ],
 )

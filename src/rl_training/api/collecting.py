@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -14,11 +14,11 @@ from rl_training.api.policy import Policy, whole_number
 from rl_training.config.environment import EnvSource
 from rl_training.data.offline_mixers import mix_datasets
 from rl_training.data.store.directory import DatasetWriter, free_target, save_dataset
-from rl_training.envs.behaviours import LANES, Behaviour, PolicyBehaviour, RandomBehaviour, ScriptedBehaviour
+from rl_training.envs.collecting.behaviours import LANES, Behaviour, PolicyBehaviour, RandomBehaviour, ScriptedBehaviour
+from rl_training.envs.collecting.mixture import Mixture, Source
 from rl_training.envs.controllers import scripted_controller
 from rl_training.envs.environments import infer_env_spaces
 from rl_training.envs.given import EnvGiven, given_source
-from rl_training.envs.mixture import Mixture, Source
 from rl_training.errors import ConfigError
 from rl_training.experiment.manager import find_checkpoint, locate
 from rl_training.runtime.checkpoints.member import member_of
@@ -39,9 +39,13 @@ class CollectOptions:
     which: str = "latest"  # checkpoint of run directories
     device: str = "cpu"
     envs: int = 16  # episodes side by side; the rows do not depend on it
+    workers: int | Literal["auto"] = "auto"  # processes that step them; the rows do not depend on it either
+    env_timeout: float = 60.0  # seconds that a reset or step may take in a worker process
 
     def __post_init__(self) -> None:
         whole_number("envs", self.envs, 1, LANES)
+        if self.workers != "auto":
+            whole_number("workers", self.workers, 0, LANES)
         whole_number("seed", self.seed, 0, 2**63 - 1)
         if not 0.0 <= self.noise < np.inf:
             raise ConfigError(f"noise = {self.noise!r} is not legal: must be at least 0, in units of half the action range")
@@ -88,7 +92,7 @@ def collect_dataset(
     chosen, rows = CollectOptions(**options), whole_number("rows", rows, 1, 2**40)
     target = free_target(out, overwrite=overwrite)
     env, found = _found_sources([os.fspath(name) for name in names], chosen)
-    mixture = Mixture(env, found, chosen.seed, chosen.envs, progress)
+    mixture = Mixture(env, found, chosen.seed, chosen.envs, chosen.workers, chosen.env_timeout, progress)
     with _one_thread():
         _write(mixture, rows, target, overwrite=overwrite)
     return Collection(target, env, found)

@@ -52,6 +52,9 @@ def collect(
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the episodes and of the noise.")] = 0,
     envs: Annotated[int, typer.Option(help="Episodes side by side, 1 to 32; the result does not depend on it.")] = 16,
+    workers: Annotated[
+        str, typer.Option(help="Processes that step the environments: auto, or a number; 0 is none.")
+    ] = "auto",
     device: Annotated[str, typer.Option(help="Where policies act: cpu, cuda or cuda:N.")] = "cpu",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing dataset.")] = False,
     as_json: JsonOption = False,
@@ -64,6 +67,7 @@ def collect(
     started = time.monotonic()
     options: dict[str, Any] = {"env_id": named_env(env, env_kwargs), "which": checkpoint or "latest", "member": member}
     options |= {"noise": noise, "stochastic": stochastic, "seed": seed, "envs": envs, "device": device}
+    options["workers"] = int(workers) if workers.isdecimal() else workers
     options["shares"] = None if shares is None else numbers(shares, "shares")
     progress = (lambda _: None) if as_json else _progress(rows)
     try:

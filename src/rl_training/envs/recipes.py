@@ -13,7 +13,7 @@ from rl_training.config.blocks import DatasetConfig
 from rl_training.config.environment import EnvLike
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.data.spaces import Spaces
-from rl_training.envs.behaviours import action_noise, clipped, uniform_actions
+from rl_training.envs.collecting.behaviours import action_noise, clipped, uniform_actions
 from rl_training.envs.controllers import scripted_controller
 from rl_training.envs.environments import episode_seeds, infer_env_spaces, make_env, reset_env, step_env
 from rl_training.errors import ConfigError, did_you_mean

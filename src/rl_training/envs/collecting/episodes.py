@@ -2,15 +2,16 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from rl_training.config.environment import EnvLike
-from rl_training.envs.behaviours import LANES, Behaviour
-from rl_training.envs.environments import EnvBatch, check_fits, reset_seeds
+from rl_training.envs.collecting.behaviours import LANES, Behaviour
+from rl_training.envs.environments import check_fits, infer_env_spaces, reset_seeds
+from rl_training.envs.workers.count import open_batch
 
 Fields = dict[str, NDArray[Any]]
 """The rows of one episode by field."""
@@ -48,9 +49,9 @@ class _Running:
 class EpisodeStream:
     """Episodes 0, 1, 2, ... of a behaviour: number e is a function of the environment, the behaviour, seed, stream and e.
 
-    At most `most_rows` rows are needed; an episode that would begin after them is not started, and a longer one is cut.
-    Episodes begin in order, number e once e - 32 has been returned, so that it always has lane e % 32 to itself, and so that
-    few are held in memory.
+    `workers` processes step the environments, or none. At most `most_rows` rows are needed; an episode that would begin
+    after them is not started, and a longer one is cut. Episodes begin in order, number e once e - 32 has been returned, so
+    that it always has lane e % 32 to itself, and so that few are held in memory.
     """
 
     def __init__(
@@ -62,11 +63,13 @@ class EpisodeStream:
         stream: str,
         most_rows: int,
         side_by_side: int = 1,
+        workers: int | Literal["auto"] = 0,
+        timeout: float = 60.0,
     ) -> None:
         self._behaviour, self._seed, self._stream = behaviour, seed, stream
         self._most_rows = most_rows
-        self._envs = EnvBatch(env, side_by_side)
-        check_fits(behaviour.spaces, self._envs.spaces, env)
+        check_fits(behaviour.spaces, infer_env_spaces(env), env)
+        self._envs = open_batch(env, side_by_side, workers, timeout)
         self._running: dict[int, _Running] = {}  # by environment
         self._finished: dict[int, Fields] = {}  # by number, until their turn
         self._begun = self._returned = self._steps = 0

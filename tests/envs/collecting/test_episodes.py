@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 
 from rl_training.config.environment import EnvSource
-from rl_training.envs.behaviours import LANES, RandomBehaviour, ScriptedBehaviour
+from rl_training.envs.collecting.behaviours import LANES, RandomBehaviour, ScriptedBehaviour
+from rl_training.envs.collecting.episodes import EpisodeStream
+from rl_training.envs.collecting.mixture import Mixture, Source
 from rl_training.envs.controllers import pendulum_swing_up
 from rl_training.envs.environments import infer_env_spaces
-from rl_training.envs.episodes import EpisodeStream
-from rl_training.envs.mixture import Mixture, Source
 from rl_training.errors import ConfigError
 
 
@@ -41,10 +41,10 @@ def uneven():
     del gymnasium.registry["Uneven-v0"]
 
 
-def random_mixture(side_by_side=1, shares=(1.0,), seed=0):
+def random_mixture(side_by_side=1, shares=(1.0,), seed=0, workers=0):
     spaces = infer_env_spaces("Uneven-v0")
     sources = [Source(f"random {number}", RandomBehaviour(spaces), share) for number, share in enumerate(shares)]
-    return Mixture(EnvSource("Uneven-v0"), sources, seed, side_by_side)
+    return Mixture(EnvSource("Uneven-v0"), sources, seed, side_by_side, workers)
 
 
 def rows_of(mixture, rows):
@@ -58,6 +58,11 @@ def test_rows_do_not_depend_on_how_many_episodes_run_at_once(side_by_side):
     assert many.fingerprint == alone.fingerprint
     assert len({episode.length for episode in alone.episodes()}) > 8
     assert rows_of(random_mixture(seed=1), 600).fingerprint != alone.fingerprint
+
+
+def test_worker_processes_give_the_same_rows():
+    alone, apart = rows_of(random_mixture(), 200), rows_of(random_mixture(5, workers=2), 200)
+    assert apart.fingerprint == alone.fingerprint
 
 
 def test_ends_and_successors_are_those_of_the_environment():
@@ -95,7 +100,7 @@ def test_a_mixture_holds_the_shares_in_whole_episodes():
 
 
 def test_parts_hold_whole_episodes(monkeypatch):
-    monkeypatch.setattr("rl_training.envs.mixture.BLOCK", 50)
+    monkeypatch.setattr("rl_training.envs.collecting.mixture.BLOCK", 50)
     parts = list(random_mixture(4).parts(400))
     assert len(parts) > 5
     assert all(50 <= len(part) < 62 for part in parts[:-1])

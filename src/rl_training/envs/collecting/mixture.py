@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 
@@ -11,9 +12,9 @@ from rl_training.config.environment import EnvSource
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.data.row_blocks import BLOCK
 from rl_training.data.spaces import Spaces
-from rl_training.envs.behaviours import Behaviour
+from rl_training.envs.collecting.behaviours import Behaviour
+from rl_training.envs.collecting.episodes import EpisodeStream, Fields
 from rl_training.envs.environments import infer_env_spaces
-from rl_training.envs.episodes import EpisodeStream, Fields
 
 
 @dataclass(eq=False)
@@ -44,6 +45,8 @@ class Mixture:
     sources: Sequence[Source]
     seed: int = 0
     side_by_side: int = 1
+    workers: int | Literal["auto"] = 0  # processes that step the environments of a source
+    timeout: float = 60.0  # seconds that a step may take in one
     progress: Callable[[int], None] = lambda _: None  # receives the rows so far
 
     @property
@@ -65,6 +68,8 @@ class Mixture:
                     stream=f"collect/{position}",
                     most_rows=rows,
                     side_by_side=self.side_by_side,
+                    workers=self.workers,
+                    timeout=self.timeout,
                 )
                 streams.append((source, iter(stack.enter_context(closing(stream)))))
             while done < rows:
