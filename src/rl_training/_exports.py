@@ -30,7 +30,12 @@ _TABLE: dict[str, dict[str, str]] = {
         "runtime.callbacks": "Callback EarlyStopping",
         "errors": "ConfigError DatasetError CheckpointError",
     },
-    "rl_training.api": {"api.algorithms": _MANAGED, "api.managed": "ManagedAlgorithm", "api.policy": "Policy"},
+    "rl_training.api": {
+        "api.algorithms": _MANAGED,
+        "api.collecting": "collect_dataset",
+        "api.managed": "ManagedAlgorithm",
+        "api.policy": "Policy",
+    },
     "rl_training.algorithms": {**_LEARNERS, **_ALIASES, "algorithms.learner": "Learner UpdateResult"},
     "rl_training.models": _MODELS,
     "rl_training.data": {

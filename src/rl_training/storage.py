@@ -16,6 +16,7 @@ from rl_training.faults import fault_point
 MAX_JSON_BYTES = 16 * 2**20
 MANIFEST = "manifest.json"
 CHECKPOINT = "rl_training checkpoint"
+CHECKPOINT_FORMAT = 1
 
 
 def sync_directory(path: Path) -> None:

@@ -170,3 +170,12 @@ def test_idle_members_wait_for_nothing_and_a_cut_ends_an_episode():
     buffer.add(transitions(logs, 4), idle={1})
     assert buffer.ready.tolist() == [4, 5]
     assert buffer.layout.columns(torch.from_numpy(buffer.rows(3, 4)))["rewards"][0] == logs[0].rewards[3]
+
+
+def test_single_steps_are_restored_from_sums_by_hand():
+    """Rewards 1, 2, 4 and an end, then 8 and 16; two steps at gamma 0.5."""
+    n_step, ends = NStep(2, 0.5), np.array([False, False, True, False, True])
+    sums, taken = n_step.sums(np.array([1.0, 2.0, 4.0, 8.0, 16.0]), ends)
+    assert sums.tolist() == [2.0, 4.0, 4.0, 16.0, 16.0]
+    assert n_step.steps_taken(n_step.discounts(taken)).tolist() == [2, 2, 1, 2, 1]
+    assert n_step.single_rewards(sums, taken).tolist() == [1.0, 2.0, 4.0, 8.0, 16.0]

@@ -102,3 +102,14 @@ def test_automatic_rewards_leave_alone_what_is_set_what_is_constant_and_sparse_o
     for own in ({"scale": 0.1}, {"shift": -1.0}, {"clip": [-1.0, 1.0]}, {"normalize": False}):
         transforms = fitted(observations, rewards, **own)
         assert transforms.reward_scale == own.get("scale", 1.0)
+
+
+def test_transformed_rows_return_to_real_units():
+    """(12 - 10) / 4 = 0.5; 90 is bounded at 10 deviations, 50; the constant column keeps its 7."""
+    mean, std = np.array([10.0, 7.0], dtype=np.float32), np.array([4.0, np.inf], dtype=np.float32)
+    transforms = Transforms(mean, std, 10.0, reward_scale=0.5, reward_shift=-3.0)
+    seen = transforms.observations(np.array([[12.0, 7.0], [90.0, 7.0]]))
+    assert seen.tolist() == [[0.5, 0.0], [10.0, 0.0]]
+    assert transforms.real_observations(seen).tolist() == [[12.0, 7.0], [50.0, 7.0]]
+    assert transforms.rewards(np.array([8.0])).tolist() == [1.0]
+    assert transforms.real_rewards(np.array([1.0])).tolist() == [8.0]

@@ -11,8 +11,8 @@ from rl_training.errors import ConfigError, DatasetError
 from rl_training.runtime.concerns import concerns
 from rl_training.runtime.policy_check import LoggedRows, PolicyCheck, ReturnLimits
 
-_BOUNDS = {"action_low", "action_high"}  # those of the policy count
-_READ_ALIKE = [name for name in ReadConfig.model_fields if name not in _BOUNDS]
+_OWN = {"action_low", "action_high", "member"}  # bounds are those of the policy, and other data has other members
+_READ_ALIKE = [name for name in ReadConfig.model_fields if name not in _OWN]
 
 
 def load_like_training(policy: Policy, source: Any, **options: Any) -> TransitionDataset:

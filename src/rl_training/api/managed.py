@@ -285,7 +285,7 @@ def _dataset_and_setting(
         if columns is not None:
             raise ConfigError("columns names the columns of a table; pass a dataset that has some: files or a DataFrame")
         return dataset, {}
-    block = isinstance(dataset, Mapping) and not {"kind", "path"}.isdisjoint(dataset)
+    block = isinstance(dataset, Mapping) and not {"kind", "path", "run"}.isdisjoint(dataset)
     if isinstance(dataset, str | Path | Sequence) or block:
         parts = dataset_parts(dataset)
         return None, {"dataset": parts if columns is None else [{**part, "columns": columns} for part in parts]}

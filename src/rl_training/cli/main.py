@@ -13,6 +13,7 @@ import typer
 
 from rl_training.cli import policies, training
 from rl_training.cli.bench import bench
+from rl_training.cli.collect import collect
 from rl_training.cli.environments import env
 from rl_training.cli.listing import list_names
 from rl_training.cli.options import DATA, data_app, with_read_options, without_read_options
@@ -27,7 +28,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 READING = (training.train, policies.evaluate)  # commands that take the read options, which are built only when used
-for command in (training.train, training.resume, training.finetune, policies.evaluate, policies.predict, render, env, bench):
+for command in (
+    *(training.train, training.resume, training.finetune, policies.evaluate, policies.predict),
+    *(render, collect, env, bench),
+):
     app.command()(without_read_options(command) if command in READING else command)
 app.command("export-member")(policies.export_member)
 app.command("list")(list_names)

@@ -77,13 +77,14 @@ def named_env(env: str | None, env_kwargs: str | None) -> "EnvSource | None":
 def _read_parameters() -> list[inspect.Parameter]:
     """The read options: one for each field of the config, with its default and its description.
 
-    A field without a plain default is passed as text and parsed by `ReadChoice`.
+    A field without a default is passed as text and parsed by `ReadChoice`, unless it is a whole number.
     """
     from rl_training.config.blocks import FileConfig, ReadOptions
 
     found = []
     for name, field in {"format": FileConfig.model_fields["format"], **ReadOptions.model_fields}.items():
-        kind: Any = str | None if field.default is None else type(field.default)
+        plain = int | None if field.annotation == int | None else str | None
+        kind: Any = plain if field.default is None else type(field.default)
         flag = [f"--{name.replace('_', '-')}"] if kind is bool else []
         annotation = Annotated[kind, typer.Option(*flag, help=field.description)]
         found.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=annotation))
@@ -91,8 +92,9 @@ def _read_parameters() -> list[inspect.Parameter]:
 
 
 def with_read_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the read options to a command, which receives them as one `reading: ReadChoice`."""
-    return _with_options(command, _read_parameters())
+    """Add the read options to a command, which receives them as one `reading: ReadChoice`; its own options come first."""
+    own = inspect.signature(command).parameters
+    return _with_options(command, [parameter for parameter in _read_parameters() if parameter.name not in own])
 
 
 def without_read_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -125,7 +127,7 @@ class ReadChoice:
         if "columns" in given:
             given["columns"] = parse_columns(given["columns"])
         for name in {"action_low", "action_high"} & set(given):
-            given[name] = _numbers(given[name], name)
+            given[name] = numbers(given[name], name)
         defaults = {name: field.default for name, field in {**ReadOptions.model_fields, **FileConfig.model_fields}.items()}
         self.settings = {name: value for name, value in given.items() if value != defaults[name]}
         """What was asked for, as a config's dataset block has it."""
@@ -146,7 +148,8 @@ def parse_columns(text: str) -> Any:
     return values["columns"] if isinstance(values, dict) and set(values) == {"columns"} else values
 
 
-def _numbers(text: str, name: str) -> list[float]:
+def numbers(text: str, name: str) -> list[float]:
+    """Return the numbers of an option such as `-1,-1`."""
     try:
         return [float(part) for part in text.split(",")]
     except ValueError:

@@ -51,6 +51,10 @@ def _as_paths(value: Any) -> Any:
     raise ValueError("must be a file, a folder, a glob such as 'logs/*.csv', or a list of these")
 
 
+def _as_text(value: Any) -> Any:
+    return os.fspath(value) if _is_path(value) else value
+
+
 def _absolute(path: str) -> str:
     return path if path.startswith("minari:") else os.path.abspath(os.path.expanduser(path))
 
@@ -84,7 +88,7 @@ class RewardConfig(StrictModel):
         return self.normalize == "auto" and (self.scale, self.shift, self.clip) == (1.0, 0.0, None)
 
 
-FileFormat = Literal["auto", "rl_training", "npz", "minari", "d3rlpy", "hdf5", "parquet", "csv"]
+FileFormat = Literal["auto", "rl_training", "run", "npz", "minari", "d3rlpy", "hdf5", "parquet", "csv"]
 Bound = Annotated[tuple[float, ...], Field(strict=False, min_length=1), BeforeValidator(_as_tuple)]
 Bytes = Annotated[int, Field(ge=0), BeforeValidator(parse_bytes)]
 
@@ -112,6 +116,8 @@ class ReadConfig(StrictModel):
     """Real lower bounds of the actions, such as -1,-1, where neither file nor environment records them."""
     action_high: Bound | None = None
     """Real upper bounds of the actions."""
+    member: int | None = Field(None, ge=0)
+    """Member of a run whose replay is read, from 0; by default all, one after the other."""
 
     @model_validator(mode="after")
     def _both_bounds(self) -> Self:
@@ -137,7 +143,7 @@ class FileConfig(ReadConfig):
     """Files of logged data, and how to read it where its content does not say."""
 
     path: Annotated[str | tuple[str, ...] | None, BeforeValidator(_as_paths)] = None
-    """A file, a folder of episode files, a glob such as `logs/*.csv`, `minari:ID`, or a list of these."""
+    """A file, a folder of episode files, a glob such as `logs/*.csv`, a run directory, `minari:ID`, or a list of these."""
     format: FileFormat = "auto"
     """Format of the files."""
 
@@ -149,16 +155,23 @@ class FileConfig(ReadConfig):
             return path and _absolute(path)
         return tuple(_absolute(one) for one in path)
 
+    @property
+    def files(self) -> tuple[str | tuple[str, ...] | None, str]:
+        """What is read, if anything, and its format."""
+        return self.path, self.format
+
     def read_options(self, max_bytes: int | None) -> ReadOptions:
         """Return the options of the reader for this file."""
         return ReadOptions(**{name: getattr(self, name) for name in ReadConfig.model_fields}, max_bytes=max_bytes)
 
 
 class DatasetConfig(FileConfig):
-    """One source of data: a recipe (`kind`) made from the environment, or files (`path`)."""
+    """One source of data: a recipe (`kind`) made from the environment, files (`path`), or the replay of a run (`run`)."""
 
     kind: Literal["random", "scripted"] | None = None
     """Behaviour of the recipe."""
+    run: Annotated[str, Field(min_length=1), BeforeValidator(_as_text), AfterValidator(_absolute)] | None = None
+    """A run directory or checkpoint of a run that learned online; its replay is the data."""
     size: int = Field(100_000, ge=1, le=1_000_000_000)
     """Rows of the recipe."""
     seed: Seed = 0
@@ -172,9 +185,14 @@ class DatasetConfig(FileConfig):
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
-        if (self.kind is None) == (self.path is None):
-            raise ValueError("set either `kind` (a recipe) or `path` (a file)")
+        if sum(source is not None for source in (self.kind, self.path, self.run)) != 1:
+            raise ValueError("set one of `kind` (a recipe), `path` (files) and `run` (the replay of a run)")
         return self
+
+    @property
+    def files(self) -> tuple[str | tuple[str, ...] | None, str]:
+        """What is read, if anything, and its format."""
+        return super().files if self.run is None else (self.run, "run")
 
 
 class ValidationConfig(FileConfig):

@@ -19,10 +19,10 @@ from rl_training.data.reading.tables.table import frame_reading, mapping_reading
 from rl_training.errors import ConfigError, DatasetError, RLTrainingError, did_you_mean
 
 Source = str | os.PathLike[str] | Mapping[str, Any] | Any
-"""A file, a folder of episode files, a glob, a list of these, `minari:ID`, a mapping of arrays, or a DataFrame."""
+"""A file, a folder of episode files, a glob, a run, a list of these, `minari:ID`, a mapping of arrays, or a DataFrame."""
 
 _MINARI = "minari:"
-_DIRECTORIES = ("rl_training", "minari")  # formats in which a directory is one dataset
+_DIRECTORIES = ("rl_training", "run", "minari")  # formats in which a directory is one dataset
 
 
 def load_dataset(
@@ -32,9 +32,9 @@ def load_dataset(
 
     The files of a folder, a glob or a list are read in natural order, and each begins a new episode. `columns` is the column
     map of a table: CSV, Parquet, a DataFrame, or a mapping of columns by name. Without next observations the following row
-    is the next observation, and the last row of an episode that was cut is left out. `options` are those of `ReadOptions`:
-    ends, reward_lag, on_bad_rows, action_scale, action_low, action_high, max_bytes. `origin` of the result says what was
-    recognised and how ends were read.
+    is the next observation, and the last row of an episode that was cut is left out. Of a run directory the replay is read.
+    `options` are those of `ReadOptions`: ends, reward_lag, on_bad_rows, action_scale, action_low, action_high, member,
+    max_bytes. `origin` of the result says what was recognised and how ends were read.
     """
     return read_dataset(source, format, ReadOptions.checked({"columns": columns, **options}, "load_dataset: ")).dataset()
 
@@ -97,6 +97,8 @@ def _read_path(path: Path, format: str, options: ReadOptions) -> Reading:
         reader = READERS[_recognised(path) if format == "auto" else format]
         if options.columns is not None and not reader.takes_columns:
             raise ConfigError(f"{path}: is read as {reader.title}, which has no columns to name; leave out `columns`")
+        if options.member is not None and not reader.takes_member:
+            raise ConfigError(f"{path}: is read as {reader.title}, which has no members; leave out `member`")
         return reader.read(path, options).settled(options)
 
 

@@ -42,5 +42,18 @@ class NStep:
             taken[..., :-step] += running
         return totals.astype(np.float32), taken
 
+    def steps_taken(self, discounts: NDArray[Any]) -> NDArray[np.int64]:
+        """Return how many steps each discount stands for: the inverse of `discounts`."""
+        apart = np.abs(np.asarray(discounts)[..., None] - self._powers[1:])
+        return np.asarray(apart.argmin(axis=-1) + 1, dtype=np.int64)
+
+    def single_rewards(self, sums: NDArray[Any], taken: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return the reward of each row, (rows,), from the sums over the steps that were taken: the inverse of `sums`."""
+        rewards, powers = np.asarray(sums, dtype=np.float64).tolist(), self._powers.tolist()
+        for row in range(len(rewards) - 2, -1, -1):
+            later = range(1, int(taken[row]))
+            rewards[row] -= sum(powers[step] * rewards[row + step] for step in later)
+        return np.array(rewards)
+
 
 SINGLE_STEPS = NStep()

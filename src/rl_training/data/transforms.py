@@ -72,6 +72,17 @@ class Transforms:
         """Return transformed rewards."""
         return np.clip(values * self.reward_scale + self.reward_shift, *self.reward_clip).astype(np.float32)
 
+    def real_observations(self, values: NDArray[Any]) -> NDArray[np.float32]:
+        """Return observations in real units; what was bounded is at its bound, and a column that never changed constant."""
+        fitted = np.isfinite(self.observation_std)
+        spread = np.where(fitted, self.observation_std, 0.0)
+        return np.asarray(values * spread + self.observation_mean, dtype=np.float32)
+
+    def real_rewards(self, values: NDArray[Any]) -> NDArray[np.float32]:
+        """Return rewards in real units; one that was clipped has its bound, and with a scale of 0 all are NaN."""
+        scale = self.reward_scale or np.nan
+        return ((np.asarray(values, dtype=np.float64) - self.reward_shift) / scale).astype(np.float32)
+
     def real_values(self, values: NDArray[Any], gamma: float | NDArray[Any]) -> NDArray[np.float64]:
         """Return discounted returns of transformed rewards in the units of the logged rewards.
 

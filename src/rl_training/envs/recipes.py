@@ -13,6 +13,7 @@ from rl_training.config.blocks import DatasetConfig
 from rl_training.config.environment import EnvLike
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.data.spaces import Spaces
+from rl_training.envs.collecting.behaviours import action_noise, clipped, uniform_actions
 from rl_training.envs.controllers import scripted_controller
 from rl_training.envs.environments import episode_seeds, infer_env_spaces, make_env, reset_env, step_env
 from rl_training.errors import ConfigError, did_you_mean
@@ -24,7 +25,7 @@ Policy = Callable[[NDArray[Any], int], NDArray[np.float32]]
 def _random_policy(_env_id: str, spaces: Spaces, recipe: DatasetConfig) -> Policy:
     """Independent uniform actions over the bounds."""
     draws = rng.uniforms([recipe.seed], "recipe/random", torch.arange(recipe.size), (spaces.learned_dim,))[0].numpy()
-    actions = spaces.denormalize_actions(draws * 2.0 - 1.0)
+    actions = uniform_actions(draws, spaces)
     return lambda _observation, row: actions[row]
 
 
@@ -32,9 +33,8 @@ def _scripted_policy(env_id: str, spaces: Spaces, recipe: DatasetConfig) -> Poli
     """The environment's scripted controller plus Gaussian noise, clipped to the bounds."""
     controller = scripted_controller(env_id)
     draws = rng.normals([recipe.seed], "recipe/scripted", torch.arange(recipe.size), (spaces.action_dim,))[0].numpy()
-    low, high = spaces.action_low, spaces.action_high
-    noise = recipe.noise * draws * (high - low) / 2.0
-    return lambda observation, row: np.minimum(np.maximum(controller(observation) + noise[row], low), high)
+    noise = action_noise(draws, recipe.noise, spaces)
+    return lambda observation, row: clipped(controller(observation) + noise[row], spaces)
 
 
 _ROWS_PER_CHECK = 100

@@ -278,13 +278,12 @@ def locate(run: str | Path) -> tuple[Path | None, Path | None]:
 
 def check_replaceable(path: Path) -> None:
     """Refuse a path that holds anything but a complete checkpoint outside a run."""
-    from rl_training.runtime.checkpoints.checkpoint import FORMAT_VERSION
-    from rl_training.storage import read_files
+    from rl_training.storage import CHECKPOINT_FORMAT, read_files
 
     try:
         run_dir, named = locate(path)
         if named is not None:
-            read_files(path, FORMAT_VERSION)
+            read_files(path, CHECKPOINT_FORMAT)
     except CheckpointError as error:
         raise ConfigError(f"{path}: is not a complete checkpoint, so it is not replaced ({error})") from None
     if named is None or run_dir is not None:

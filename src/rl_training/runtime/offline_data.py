@@ -128,7 +128,7 @@ def build_offline_dataset(config: RunConfig[Any], check: Callable[[], None] = la
         raise ConfigError("there is no dataset: set algo_kwargs.dataset (files, or a recipe `kind`), or pass one (--dataset)")
     datasets, limit = [], config.algo_kwargs.max_dataset_bytes
     for part in parts:
-        if part.path is not None:
+        if part.kind is None:
             found = load_file(part, limit)
         elif config.environment is None:
             raise ConfigError(f"the recipe `{part.kind}` needs an environment: set env_id, or give a file as dataset.path")
@@ -144,7 +144,7 @@ def build_offline_dataset(config: RunConfig[Any], check: Callable[[], None] = la
 
 def load_file(file: FileConfig, max_bytes: int | None) -> TransitionDataset:
     """Return the dataset of a block of files, read with its settings."""
-    return read_dataset(file.path, file.format, file.read_options(max_bytes)).dataset()
+    return read_dataset(*file.files, file.read_options(max_bytes)).dataset()
 
 
 def process_offline_dataset(

@@ -42,6 +42,7 @@ class Reader(ABC):
     name: ClassVar[str]  # the value of `format:`
     title: ClassVar[str]  # shown to users
     takes_columns: ClassVar[bool] = False  # whether a column map applies
+    takes_member: ClassVar[bool] = False  # whether one of several members can be chosen
 
     @abstractmethod
     def recognises(self, candidate: Candidate) -> bool:

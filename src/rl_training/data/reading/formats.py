@@ -11,11 +11,13 @@ from rl_training.data.reading.hdf5 import HDF5Reader
 from rl_training.data.reading.minari import MinariReader
 from rl_training.data.reading.npz import NpzReader
 from rl_training.data.reading.refused_files import file_fault
+from rl_training.data.reading.run_directory import RunReader
 from rl_training.data.reading.tables.csv_files import CSVReader
 from rl_training.data.reading.tables.parquet import ParquetReader
 
 _ALL: tuple[Reader, ...] = (
     StoreReader(),
+    RunReader(),
     NpzReader(),
     MinariReader(),
     D3rlpyReader(),

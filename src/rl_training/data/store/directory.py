@@ -70,8 +70,12 @@ class DatasetWriter:
         timeouts[-1] |= not fields["terminals"][-1]
         self._write({**fields, "timeouts": timeouts})
         self.rows += len(dataset)
-        if dataset.origin and dataset.origin not in self._origins:  # the parts of one view have one origin
-            self._origins.append(dataset.origin)
+        self.describe(dataset.origin)
+
+    def describe(self, origin: str) -> None:
+        """Add to where the rows come from; the same text is kept once, since the parts of one view have one origin."""
+        if origin and origin not in self._origins:
+            self._origins.append(origin)
 
     def _widen_bounds(self, dataset: TransitionDataset) -> None:
         """Keep bounds that hold for every part; none if a part has none."""

@@ -21,6 +21,7 @@ from torch import Tensor
 from rl_training.errors import CheckpointError, ConfigError
 from rl_training.faults import fault_point
 from rl_training.storage import (
+    CHECKPOINT_FORMAT,
     MAX_JSON_BYTES,
     canonical_json,
     parse_json,
@@ -31,7 +32,6 @@ from rl_training.storage import (
     write_files,
 )
 
-FORMAT_VERSION = 1
 _NAME = re.compile(r"(?:env-(\d{9,})_)?step-(\d{9,})")
 _STAGE = re.compile(rf"{_NAME.pattern}\.tmp-\d+")
 _ASIDE = re.compile(rf"(?P<name>{_NAME.pattern})\.old-\d+")
@@ -87,14 +87,14 @@ def write_checkpoint(
     data = encode_tensors({name: value.cpu().contiguous() for name, value in tensors.items()})
     contents = {"state.safetensors": data, "state.json": canonical_json(state), **(files or {})}
     with staged_directory(path) as stage:
-        write_files(stage, contents, FORMAT_VERSION)
+        write_files(stage, contents, CHECKPOINT_FORMAT)
     return path
 
 
 def load_checkpoint(path: str | Path) -> Checkpoint:
     """Return a checkpoint after verifying every byte of it, or raise a CheckpointError that names the file."""
     where = Path(path)
-    files = read_files(where, FORMAT_VERSION)
+    files = read_files(where, CHECKPOINT_FORMAT)
     if not {"state.safetensors", "state.json"} <= set(files):
         raise CheckpointError(f"{where}: holds {sorted(files)}; state.safetensors and state.json are expected")
     if len(files["state.json"]) > MAX_JSON_BYTES:
@@ -165,7 +165,7 @@ class CheckpointStore:
         fault_point("save:before-latest")
         self.point(path, best=best)
         fault_point("save:after-latest")
-        read_files(path, FORMAT_VERSION)
+        read_files(path, CHECKPOINT_FORMAT)
         self._prune()
         return path
 
@@ -277,7 +277,7 @@ class CheckpointStore:
         later = self.after(self._start)
         discarded = [name for name in later if name != path.name]
         if discarded:
-            read_files(path, FORMAT_VERSION)
+            read_files(path, CHECKPOINT_FORMAT)
         if self._pointed("best") in later:  # also if `path` has taken its place
             self._point("best", self._start)
         for name in discarded:

@@ -1,0 +1,1 @@
+"""Data collected from behaviour: what acts, its episodes in order, and mixtures of them."""
