@@ -194,7 +194,7 @@ class TrainingLoop:
         self.hooks_pending = True
         self._stop_if_requested()
         self._evaluate_and_save()
-        if logged:
+        if logged or (metrics and not self.timings.length):  # after the first steps too: so long did the start take
             self.timings.write([self.watch.lap(self.position, self._counters)])
         self.parts.reporter.advance(self._count, self._summary(values))
 
