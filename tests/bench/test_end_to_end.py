@@ -62,7 +62,20 @@ def test_figures_are_those_between_the_first_gradient_steps_and_the_end():
 @pytest.mark.usefixtures("no_starts", "small")
 def test_an_online_run_in_turns_with_the_other_library(capsys, tmp_path, monkeypatch):
     monkeypatch.setenv(SB3.variable, stub(tmp_path, WORKER))
-    out, err = bench(capsys, "--algo", "sac", "--members", "2", "--against", "sb3", "--seconds", "0.1", "--json")
+    out, err = bench(
+        capsys,
+        "--algo",
+        "sac",
+        "--members",
+        "2",
+        "--against",
+        "sb3",
+        "--seconds",
+        "0.1",
+        "--env-kwargs",
+        "{g: 9.5}",
+        "--json",
+    )
     figures = json.loads(out)
     (result,) = figures["results"]
     assert (result["algo"], result["env"], result["members"], result["unit"]) == ("sac", "Pendulum-v1", 2, "environment step")
@@ -79,6 +92,7 @@ def test_an_online_run_in_turns_with_the_other_library(capsys, tmp_path, monkeyp
     assert received == {
         "algorithm": "SAC",
         "env_id": "Pendulum-v1",
+        "env_kwargs": {"g": 9.5},
         "hidden_sizes": [16, 16],
         "batch_size": 8,
         "buffer_capacity": 1_000_000,
@@ -106,7 +120,15 @@ def test_an_offline_run_with_and_without_evaluation(capsys):
 
 
 def test_a_start_is_that_of_the_command(tmp_path):
-    values = {"algo": "sac", "hidden": [8], "batch_size": 8, "steps": 40, "device": "cpu", "engine": "eager"}
+    values = {
+        "algo": "sac",
+        "env_imports": ["json"],
+        "hidden": [8],
+        "batch_size": 8,
+        "steps": 40,
+        "device": "cpu",
+        "engine": "eager",
+    }
     config = settings.EndToEndSettings.checked(values).run_config(tmp_path)
     start = time_to_first_steps(config, tmp_path / "run", tmp_path / "cache")
     assert start["seconds"] == pytest.approx(start["imports"] + start["setup"] + start["first_steps"])
@@ -150,6 +172,7 @@ def test_turns_begin_once_steps_are_compiled(monkeypatch):
         (["--algo", "sac", "--against", "sb3"], "only `d3rlpy` is known without --end-to-end"),
         (["--algo", "iql", "--end-to-end", "--against", "sb3"], "sb3 has no twin of iql; --against sb3 compares sac, td3"),
         (["--algo", "sac", "--end-to-end", "--against", "sb3", "--set", "tau=0.1"], "tau=... has no twin in sb3"),
+        (["--algo", "sac", "--end-to-end", "--against", "sb3", "--import", "json"], "leave out --import with --against"),
         (["--algo", "all", "--end-to-end"], "unknown algorithm `all`"),
         (["--algo", "iql", "--end-to-end", "--set", "dataset.kind=random"], "makes its own rows"),
     ],

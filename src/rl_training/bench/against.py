@@ -166,6 +166,7 @@ class Rival:
         settings = {
             "algorithm": ONLINE_TWINS[config.algo],
             "env_id": config.env_id,
+            "env_kwargs": dict(config.env_kwargs),
             "hidden_sizes": list(kwargs.hidden_sizes),
             "batch_size": kwargs.batch_size,
             "buffer_capacity": min(kwargs.buffer_capacity, config.total_timesteps),

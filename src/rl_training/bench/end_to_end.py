@@ -43,6 +43,8 @@ def measure_end_to_end(settings: EndToEndSettings, rival: Rival | None = None, s
     spec, device = get_spec(settings.algo), resolve_device(settings.device)
     if rival is not None:
         check_comparable_run(spec.id, settings.algo_kwargs, settings.precision)
+        if settings.env_imports:
+            raise ConfigError(f"{rival.library.name} runs in a Python of its own; leave out --import with --against")
     with tempfile.TemporaryDirectory(prefix="rl_training-") as name:
         folder = Path(name)
         data = folder / "data"
@@ -50,7 +52,8 @@ def measure_end_to_end(settings: EndToEndSettings, rival: Rival | None = None, s
         check_execution(config, device)
         if spec.takes_data:
             say(f"{settings.rows:,} rows of random actions in {settings.env}")
-            save_dataset(make_dataset(settings.env, DatasetConfig.checked({"kind": "random", "size": settings.rows})), data)
+            recipe = DatasetConfig.checked({"kind": "random", "size": settings.rows})
+            save_dataset(make_dataset(config.environment or settings.env, recipe), data)
         say("time to the first gradient steps, twice")
         starts = [time_to_first_steps(config, folder / f"start-{index}", folder / "cache") for index in range(2)]
         say(f"{settings.length:,} {'environment' if spec.online else 'gradient'} steps")
@@ -89,6 +92,7 @@ def time_to_first_steps(config: RunConfig[Any], run_dir: Path, cache: Path) -> d
     caches = dict.fromkeys(("XDG_CACHE_HOME", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"), str(cache))
     cache.mkdir(mode=0o700, exist_ok=True)
     command: list[str | Path] = [sys.executable, "-m", "rl_training", "train", path, "--run-dir", run_dir]
+    command += [part for module in config.env_imports for part in ("--import", module)]
     begin = last = time.perf_counter()
     parts = {}
     with started("the run", command, caches) as worker:

@@ -13,9 +13,11 @@ from typing import Any
 
 def make_algorithm(settings: dict[str, Any], sb3: Any) -> Any:
     """Return the algorithm with our networks and rhythm, and the library's defaults otherwise."""
+    import gymnasium
+
     return getattr(sb3, settings["algorithm"])(
         "MlpPolicy",
-        settings["env_id"],
+        gymnasium.make(settings["env_id"], **settings["env_kwargs"]),
         policy_kwargs={"net_arch": settings["hidden_sizes"]},
         batch_size=settings["batch_size"],
         buffer_size=settings["buffer_capacity"],

@@ -6,6 +6,7 @@ from typing import Any
 from pydantic import Field
 
 from rl_training.config.base import Sizes, StrictModel
+from rl_training.config.environment import EnvKwargs, Workers
 from rl_training.config.loading import make_config
 from rl_training.config.run import RunConfig
 from rl_training.errors import ConfigError
@@ -75,6 +76,12 @@ class EndToEndSettings(RunSettings):
 
     env: str = "Pendulum-v1"
     """Gymnasium environment."""
+    env_kwargs: EnvKwargs
+    """Arguments of the environment."""
+    env_imports: list[str] = Field(default_factory=list)
+    """Modules that `--import` has loaded for the environment."""
+    workers: Workers = "auto"
+    """Processes that step the environments."""
     steps: int | None = Field(None, ge=_ROWS_PER_RUN, le=1_000_000_000)
     """Steps of a run; null is 20,000 environment steps, or 1,000,000 gradient steps of an offline algorithm."""
     rows: int = Field(100_000, ge=1, le=100_000_000)
@@ -99,9 +106,10 @@ class EndToEndSettings(RunSettings):
             {"learning_starts": min(_LEARNING_STARTS, self.length // 10)} if spec.online else {"validation": {"fraction": 0}}
         )
         budget = max(_LONG, self.length)
+        env = {"env_id": self.env, "env_kwargs": self.env_kwargs, "env_imports": self.env_imports, "workers": self.workers}
         return self.config(
             spec.id,
-            env_id=self.env if evaluated or spec.online else None,
+            **(env if evaluated or spec.online else {}),
             total_timesteps=budget,
             eval_interval=EVAL_INTERVAL if evaluated else budget,
             eval_episodes=EVAL_EPISODES if evaluated else 1,

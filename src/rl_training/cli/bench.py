@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from rl_training.cli.options import DebugOption, JsonOption
+from rl_training.cli.options import DebugOption, EnvKwargsOption, ImportOption, JsonOption, parse_env_kwargs
 from rl_training.errors import ConfigError
 
 _COLUMNS = (
@@ -41,6 +41,9 @@ def bench(
     obs: Annotated[int | None, typer.Option(help="Size of an observation; 11 by default.")] = None,
     act: Annotated[int | None, typer.Option(help="Size of an action; 3 by default.")] = None,
     env: Annotated[str | None, typer.Option("--env", help="Environment of --end-to-end; Pendulum-v1 by default.")] = None,
+    env_kwargs: EnvKwargsOption = None,
+    imports: ImportOption = None,
+    workers: Annotated[str | None, typer.Option(help="Processes of --end-to-end that step environments: auto or N.")] = None,
     steps: Annotated[
         int | None, typer.Option(help="Steps of --end-to-end; by default 20,000 online and 1,000,000 offline.")
     ] = None,
@@ -68,7 +71,8 @@ def bench(
         raise ConfigError(
             f"--against {against!r}: only `{known}` is known {'with' if end_to_end else 'without'} --end-to-end"
         )
-    misplaced = {"obs": obs, "act": act} if end_to_end else {"env": env, "steps": steps}
+    whole = {"env": env, "env-kwargs": env_kwargs, "import": imports or None, "workers": workers, "steps": steps}
+    misplaced = {"obs": obs, "act": act} if end_to_end else whole
     for name in [name for name, value in misplaced.items() if value is not None]:
         raise ConfigError(f"--{name} goes {'without' if end_to_end else 'with'} --end-to-end")
     if against_python is not None and against is None:
@@ -82,8 +86,14 @@ def bench(
         apply_override(kwargs, setting)
     shape = {"members": members, "hidden": hidden and _sizes(hidden), "batch_size": batch_size, "obs": obs, "act": act}
     how = {"device": device, "engine": engine, "precision": precision, "seconds": seconds}
-    work = {"algo": algo, "env": env, "steps": steps, "rows": rows, "algo_kwargs": kwargs}
-    given = {name: value for name, value in {**work, **shape, **how}.items() if value is not None}
+    work = {"algo": algo, "steps": steps, "rows": rows, "algo_kwargs": kwargs}
+    where = {
+        "env": env,
+        "env_kwargs": parse_env_kwargs(env_kwargs) if env_kwargs is not None else None,
+        "env_imports": imports or None,
+        "workers": int(workers) if workers is not None and workers.isdecimal() else workers,
+    }
+    given = {name: value for name, value in {**work, **where, **shape, **how}.items() if value is not None}
     library = SB3 if end_to_end else D3RLPY
     rival = Rival(library, library.find_python(against_python)) if against is not None else None
     if end_to_end:
