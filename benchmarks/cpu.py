@@ -15,7 +15,8 @@ from collections.abc import Callable
 import torch
 
 from benchmarks.timing import best_times
-from rl_training.bench.measure import BenchSettings, bench_steps, measure_algorithm, synthetic, take_steps
+from rl_training.bench.measure import bench_steps, measure_algorithm, synthetic, take_steps
+from rl_training.bench.settings import BenchSettings
 from rl_training.data.processing import ProcessedDataset
 from rl_training.experiment.registry import get_spec, names
 from rl_training.runtime.execution.mode import keep_freed_memory

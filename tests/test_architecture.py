@@ -87,7 +87,7 @@ def test_rooms_stay_small():
 
 FORBIDDEN_CALLS = {"eval", "exec", "compile", "__import__"}
 FORBIDDEN_MODULES = {"pickle", "cloudpickle", "dill", "marshal", "shelve", "joblib", "subprocess"}
-STARTING = [PACKAGE / "bench" / "against.py", PACKAGE / "envs" / "animation.py"]  # the Python that the user names; ffmpeg
+STARTING = [PACKAGE / "bench" / "worker.py", PACKAGE / "envs" / "animation.py"]  # the Python that the user names; ffmpeg
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))

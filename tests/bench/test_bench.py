@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import textwrap
 from collections import Counter
 from pathlib import Path
@@ -15,7 +14,8 @@ from benchmarks.timing import best_times
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from rl_training import registry
-from rl_training.bench import against, d3rlpy_worker, measure
+from rl_training.bench import against, d3rlpy_worker, measure, sb3_worker, worker
+from rl_training.bench.against import D3RLPY
 from rl_training.bench.ceilings import products, traffic_bytes
 from rl_training.bench.passes import PASSES, Pass, Shapes, updates_of
 from rl_training.bench.rounds import Timing, alternate
@@ -140,7 +140,7 @@ def test_the_table_has_a_line_per_algorithm(capsys):
         (["--algo", "iql", "--set", "dataset.kind=random"], "makes its own rows"),
         (["--algo", "iql", "--engine", "fast"], "`engine` = 'fast'"),
         (["--algo", "iql", "--device", "tpu"], "`device` = 'tpu'"),
-        (["--algo", "iql", "--against", "corl"], "only `d3rlpy` is known"),
+        (["--algo", "iql", "--against", "corl"], "only `d3rlpy` is known without --end-to-end"),
         (["--algo", "iql", "--against-python", "python3"], "goes with --against"),
         (
             ["--algo", "xql", "--against", "d3rlpy"],
@@ -151,7 +151,7 @@ def test_the_table_has_a_line_per_algorithm(capsys):
     ],
 )
 def test_refusals_are_one_line(capsys, monkeypatch, arguments, words):
-    monkeypatch.setenv(against.PYTHON_VARIABLE, sys.executable)
+    monkeypatch.setenv(D3RLPY.variable, sys.executable)
     line = refused(capsys, *arguments)
     assert any(word in line for word in words.split("|")), line
 
@@ -280,7 +280,7 @@ def stub(folder, body):
 
 
 def test_the_comparison(capsys, tmp_path, monkeypatch):
-    monkeypatch.setenv(against.PYTHON_VARIABLE, stub(tmp_path, WORKER))
+    monkeypatch.setenv(D3RLPY.variable, stub(tmp_path, WORKER))
     figures, err = bench(capsys, "--algo", "cql", "--members", "2", "--against", "d3rlpy", "--set", "num_cql_samples=3")
     (result,) = figures["results"]
     other = result["against"]
@@ -334,37 +334,40 @@ def test_whatever_breaks_over_there_is_one_line(capsys, tmp_path, body, words):
 
 
 def test_a_silent_worker_is_given_up(capsys, tmp_path, monkeypatch):
-    monkeypatch.setattr(against, "_START_SECONDS", 0.2)
+    monkeypatch.setattr(worker, "ANSWER_SECONDS", 0.2)
     line = refused(capsys, "--algo", "iql", "--against", "d3rlpy", "--against-python", stub(tmp_path, "input(); input()"))
     assert "did not answer within 0.2 s" in line
 
 
 def test_where_the_python_is_looked_for(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv(against.PYTHON_VARIABLE, raising=False)
+    monkeypatch.delenv(D3RLPY.variable, raising=False)
     with pytest.raises(ConfigError, match="python3 -m venv .venv-d3rlpy"):
-        against.find_python(None)
+        D3RLPY.find_python(None)
     with pytest.raises(ConfigError, match="--against-python: absent is not a program; .*venv"):
-        against.find_python("absent")
-    local = tmp_path / against.LOCAL_PYTHON
+        D3RLPY.find_python("absent")
+    local = tmp_path / D3RLPY.local_python
     local.parent.mkdir(parents=True)
     stub(local.parent, WORKER)
-    assert against.find_python(None) == local
-    monkeypatch.setenv(against.PYTHON_VARIABLE, "elsewhere")
+    assert D3RLPY.find_python(None) == local
+    monkeypatch.setenv(D3RLPY.variable, "elsewhere")
     with pytest.raises(ConfigError, match="RL_TRAINING_D3RLPY_PYTHON: elsewhere is not a program"):
-        against.find_python(None)
-    assert against.find_python(str(local)) == local
+        D3RLPY.find_python(None)
+    assert D3RLPY.find_python(str(local)) == local
     local.write_text("no program")
-    with pytest.raises(ConfigError, match="cannot be started"), tempfile.TemporaryFile() as errors:
-        against.Rival(local)._start(errors, dict(os.environ))
+    with (
+        pytest.raises(ConfigError, match="cannot be started.*a Python with d3rlpy"),
+        worker.started("d3rlpy", [local], {}),
+    ):
+        pass
 
 
-def test_the_worker_stands_alone():
-    text = Path(d3rlpy_worker.__file__).read_text()
-    assert "rl_training" not in text
+def test_workers_stand_alone():
+    for module in (d3rlpy_worker, sb3_worker):
+        assert "rl_training" not in Path(module.__file__).read_text()
 
 
-@pytest.mark.skipif(against.PYTHON_VARIABLE not in os.environ, reason="needs a Python with d3rlpy")
+@pytest.mark.skipif(D3RLPY.variable not in os.environ, reason="needs a Python with d3rlpy")
 @pytest.mark.parametrize("algo", list(against.TWINS))
 def test_d3rlpy_itself(capsys, algo):
     figures, _ = bench(capsys, "--algo", algo, "--against", "d3rlpy")

@@ -2,73 +2,145 @@
 
 import contextlib
 import json
-import os
-import select
-import subprocess  # used only here, to start the Python that the user named
-import tempfile
-import time
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import IO, Any, Final, cast
+from typing import Any, Final
 
 from rl_training.bench.rounds import Clocked, Timing
+from rl_training.bench.worker import Library, Worker, started
 from rl_training.config.run import RunConfig
 from rl_training.errors import ConfigError
 from rl_training.runtime.execution.mode import Execution
+
+D3RLPY: Final = Library("d3rlpy", "d3rlpy")
+SB3: Final = Library("sb3", "stable-baselines3")
 
 TWINS: Final[Mapping[str, str]] = MappingProxyType(
     {"iql": "IQL", "awac": "AWAC", "td3_bc": "TD3PlusBC", "td3": "TD3", "sac": "SAC", "cql": "CQL", "cal_ql": "CalQL"}
 )
 """Our algorithms that d3rlpy also has, with its names for them."""
+ONLINE_TWINS: Final[Mapping[str, str]] = MappingProxyType({"sac": "SAC", "td3": "TD3"})
+"""Our algorithms that stable-baselines3 also has, with its names for them."""
 
-PYTHON_VARIABLE = "RL_TRAINING_D3RLPY_PYTHON"
-LOCAL_PYTHON = Path(".venv-d3rlpy") / "bin" / "python"
-
-_WORKER = Path(__file__).with_name("d3rlpy_worker.py")
 _SAME_WORK = {"hidden_sizes", "batch_size", "num_critics", "num_cql_samples"}  # knobs that both libraries have
-_START_SECONDS, _ROUND_SECONDS = 600.0, 600.0  # timeouts for the worker's answers
-_NO_PYTHON = "does --against-python name a Python?"
+_SAME_RUN = {
+    "hidden_sizes",
+    "batch_size",
+    "buffer_capacity",
+    "learning_starts",
+    "train_frequency",
+    "gradient_updates_per_step",
+}
 
 
 def check_comparable(algo: str, settings: Collection[str], precision: str) -> None:
     """Raise a ConfigError if d3rlpy does not have the algorithm, or cannot be given the same work."""
-    if algo not in TWINS:
-        raise ConfigError(f"d3rlpy has no twin of {algo}; --against d3rlpy compares {', '.join(TWINS)}")
-    unknown = sorted(set(settings) - _SAME_WORK)
+    _check(D3RLPY, TWINS, _SAME_WORK, algo, settings, precision)
+
+
+def check_comparable_run(algo: str, settings: Collection[str], precision: str) -> None:
+    """Raise a ConfigError if stable-baselines3 does not have the algorithm, or cannot be given the same run."""
+    _check(SB3, ONLINE_TWINS, _SAME_RUN, algo, settings, precision)
+
+
+def _check(
+    library: Library, twins: Mapping[str, str], same: set[str], algo: str, settings: Collection[str], precision: str
+) -> None:
+    name = library.name
+    if algo not in twins:
+        raise ConfigError(f"{name} has no twin of {algo}; --against {name} compares {', '.join(twins)}")
+    unknown = sorted(set(settings) - same)
     if unknown:
-        raise ConfigError(
-            f"--set {unknown[0]}=... has no twin in d3rlpy; with --against set only {', '.join(sorted(_SAME_WORK))}"
-        )
+        raise ConfigError(f"--set {unknown[0]}=... has no twin in {name}; with --against set only {', '.join(sorted(same))}")
     if precision == "bf16":
-        raise ConfigError("d3rlpy has no bf16; use --precision float32 or tf32 with --against")
+        raise ConfigError(f"{name} has no bf16; use --precision float32 or tf32 with --against")
 
 
-def find_python(given: str | None) -> Path:
-    """Return the Python that has d3rlpy: the one given, else of the environment variable, else of `.venv-d3rlpy`."""
-    named = given or os.environ.get(PYTHON_VARIABLE)
-    path = Path(named).absolute() if named else LOCAL_PYTHON.absolute()
-    if path.is_file() and os.access(path, os.X_OK):
-        return path
-    where = ("--against-python" if given else PYTHON_VARIABLE) if named else str(LOCAL_PYTHON)
-    raise ConfigError(
-        f"{where}: {f'{named} is not a program' if named else 'not found'}; d3rlpy needs an environment of its own: "
-        "`python3 -m venv .venv-d3rlpy && .venv-d3rlpy/bin/pip install torch d3rlpy`, or name a Python with --against-python"
-    )
+class Opponent:
+    """A library that has been given its work and takes rounds of it."""
+
+    def __init__(self, worker: Worker, settings: Mapping[str, Any]) -> None:
+        self.name, self._worker, self._settings = worker.name, worker, settings
+        self._steps = 2
+        self.versions = worker.ask(json.dumps(settings))
+
+    def round_of(self, seconds: float) -> Clocked:
+        """Return a round of about `seconds` seconds, with an even number of steps."""
+        self.take_round()
+        self._steps = 2 * max(1, round(seconds / self.take_round()))
+        return self.take_round
+
+    def take_round(self) -> float:
+        """Take a round and return its seconds."""
+        return self._figures(("seconds",))[0]
+
+    def _figures(self, names: tuple[str, ...]) -> list[float]:
+        """The figures of a round."""
+        answer = self._worker.ask(f"round {self._steps}")
+        try:
+            return [float(answer[name]) for name in names]
+        except (KeyError, TypeError, ValueError):
+            raise self._worker.misunderstood(answer) from None
+
+    def report(self, timing: Timing, ours: float) -> dict[str, Any]:
+        """Return the library's figures, and the ratio of `ours`, all members' steps per second."""
+        rates = timing.rates(self._steps)
+        return {
+            "library": self.name,
+            "versions": self.versions,
+            "algorithm": self._settings["algorithm"],
+            "steps_per_round": self._steps,
+            "steps_per_second": rates["best"],
+            "steps_per_second_median": rates["median"],
+            "steps_per_second_worst": rates["worst"],
+            "ratio": ours / rates["best"],
+        }
+
+
+class D3rlpyOpponent(Opponent):
+    """d3rlpy, whose updates are also timed without its sampling."""
+
+    def __init__(self, worker: Worker, settings: Mapping[str, Any]) -> None:
+        self._updating: list[float] = []  # seconds of each round without sampling
+        super().__init__(worker, settings)
+
+    def round_of(self, seconds: float) -> Clocked:
+        """Return a round of about `seconds` seconds, with an even number of updates."""
+        taken = super().round_of(seconds)
+        self._updating.clear()
+        return taken
+
+    def take_round(self) -> float:
+        """Take a round and return its seconds."""
+        seconds, sampling = self._figures(("seconds", "sampling_seconds"))
+        self._updating.append(seconds - sampling)
+        return seconds
+
+    def report(self, timing: Timing, ours: float) -> dict[str, Any]:
+        """Return d3rlpy's figures, and the ratio of `ours` (member-updates per second), with and without its sampling."""
+        without_sampling = self._steps / min(self._updating)
+        return {
+            **super().report(timing, ours),
+            "compile_graph": self._settings["compile_graph"],
+            "steps_per_second_without_sampling": without_sampling,
+            "ratio_without_its_sampling": ours / without_sampling,
+        }
 
 
 @dataclass(frozen=True)
 class Rival:
-    """A Python that has d3rlpy."""
+    """A Python that has a library to compare with."""
 
+    library: Library
     python: Path
 
     @contextlib.contextmanager
     def opponent(
         self, config: RunConfig[Any], rows: int, sizes: tuple[int, int], resolved: Execution, device: str
-    ) -> Iterator["Opponent"]:
-        """Start d3rlpy with the work of a config; it is stopped when the block ends."""
+    ) -> Iterator[Opponent]:
+        """Start d3rlpy with the updates of a config; it is stopped when the block ends."""
         kwargs = config.algo_kwargs
         settings = {
             "algorithm": TWINS[config.algo],
@@ -84,98 +156,30 @@ class Rival:
             "tf32": resolved.precision == "tf32",
             "compile_graph": resolved.mode != "eager",
         }
-        with tempfile.TemporaryFile() as errors:
-            process = self._start(errors, {**os.environ, "OMP_NUM_THREADS": str(resolved.threads)})
-            try:
-                yield Opponent(process, errors, settings)
-            finally:
-                process.kill()
-                process.communicate()
+        with self._worker(resolved.threads) as worker:
+            yield D3rlpyOpponent(worker, settings)
 
-    def _start(self, errors: IO[bytes], environment: dict[str, str]) -> "subprocess.Popen[bytes]":
-        try:
-            return subprocess.Popen(  # noqa: S603 - the user named the program, and no shell is used
-                [self.python, "-I", _WORKER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, env=environment
-            )
-        except OSError as error:
-            raise ConfigError(f"{self.python} cannot be started: {error.strerror}; it must be a Python with d3rlpy") from None
-
-
-class Opponent:
-    """A running d3rlpy worker that answers requests; any failure is raised as a one-line ConfigError."""
-
-    name = "d3rlpy"
-
-    def __init__(self, process: "subprocess.Popen[bytes]", errors: IO[bytes], settings: dict[str, Any]) -> None:
-        self._process, self._errors, self._settings = process, errors, settings
-        self._steps = 2
-        self._updating: list[float] = []  # seconds of each round without sampling
-        self.versions = self._ask(json.dumps(settings), _START_SECONDS)
-
-    def round_of(self, seconds: float) -> Clocked:
-        """Return a round of about `seconds` seconds, with an even number of updates."""
-        self._round()
-        self._steps = 2 * max(1, round(seconds / self._round()))
-        self._updating.clear()
-        return self._round
-
-    def _round(self) -> float:
-        answer = self._ask(f"round {self._steps}", _ROUND_SECONDS)
-        try:
-            seconds, sampling = float(answer["seconds"]), float(answer["sampling_seconds"])
-        except (KeyError, TypeError, ValueError):
-            raise ConfigError(f"d3rlpy's worker answered {str(answer)[:60]!r}; {_NO_PYTHON}") from None
-        self._updating.append(seconds - sampling)
-        return seconds
-
-    def report(self, timing: Timing, ours: float) -> dict[str, Any]:
-        """Return d3rlpy's figures, and the ratio of `ours` (member-updates per second), with and without its sampling."""
-        without_sampling = self._steps / min(self._updating)
-        rates = timing.rates(self._steps)
-        return {
-            "library": self.name,
-            "versions": self.versions,
-            "algorithm": self._settings["algorithm"],
-            "compile_graph": self._settings["compile_graph"],
-            "steps_per_round": self._steps,
-            "steps_per_second": rates["best"],
-            "steps_per_second_median": rates["median"],
-            "steps_per_second_worst": rates["worst"],
-            "steps_per_second_without_sampling": without_sampling,
-            "ratio": ours / rates["best"],
-            "ratio_without_its_sampling": ours / without_sampling,
+    @contextlib.contextmanager
+    def online_opponent(self, config: RunConfig[Any], threads: int, device: str) -> Iterator[Opponent]:
+        """Start stable-baselines3 with the run of a config; it is stopped when the block ends."""
+        kwargs = config.algo_kwargs
+        settings = {
+            "algorithm": ONLINE_TWINS[config.algo],
+            "env_id": config.env_id,
+            "env_kwargs": dict(config.env_kwargs),
+            "hidden_sizes": list(kwargs.hidden_sizes),
+            "batch_size": kwargs.batch_size,
+            "buffer_capacity": min(kwargs.buffer_capacity, config.total_timesteps),
+            "learning_starts": kwargs.learning_starts,
+            "train_frequency": kwargs.train_frequency,
+            "gradient_updates_per_step": kwargs.gradient_updates_per_step,
+            "threads": threads,
+            "device": device,
+            "tf32": config.precision == "tf32",
         }
+        with self._worker(threads) as worker:
+            yield Opponent(worker, settings)
 
-    def _ask(self, line: str, seconds: float) -> dict[str, Any]:
-        requests = cast("IO[bytes]", self._process.stdin)
-        try:
-            requests.write(line.encode() + b"\n")
-            requests.flush()
-        except BrokenPipeError:
-            raise self._crash() from None
-        text = self._line(seconds)
-        try:
-            answer = json.loads(text)
-        except ValueError:
-            answer = None
-        if not isinstance(answer, dict):
-            raise ConfigError(f"d3rlpy's worker answered {text[:60]!r}; {_NO_PYTHON}")
-        return answer
-
-    def _line(self, seconds: float) -> str:
-        """The next line of the worker's output."""
-        deadline, text, pipe = time.monotonic() + seconds, b"", cast("IO[bytes]", self._process.stdout).fileno()
-        while not text.endswith(b"\n"):
-            if not select.select([pipe], [], [], max(0.0, deadline - time.monotonic()))[0]:
-                raise ConfigError(f"d3rlpy did not answer within {seconds:g} s; lower --rows or --batch-size")
-            part = os.read(pipe, 65536)
-            if not part:
-                raise self._crash()
-            text += part
-        return text.decode(errors="replace").strip()
-
-    def _crash(self) -> ConfigError:
-        code = self._process.wait()
-        self._errors.seek(0)
-        lines = self._errors.read().decode(errors="replace").strip().splitlines()
-        return ConfigError(f"d3rlpy stopped (exit code {code}): {lines[-1][:300] if lines else 'no output'}")
+    def _worker(self, threads: int) -> contextlib.AbstractContextManager[Worker]:
+        command: list[str | Path] = [self.python, "-I", self.library.worker]
+        return started(self.library.name, command, {"OMP_NUM_THREADS": str(threads)})

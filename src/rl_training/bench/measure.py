@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from pydantic import Field
 
 import rl_training
 from rl_training.algorithms.learner import Rounds
@@ -18,15 +17,14 @@ from rl_training.bench.ceilings import copying, products, traffic_bytes
 from rl_training.bench.kernels import kernels_per_step
 from rl_training.bench.passes import Shapes, updates_of
 from rl_training.bench.rounds import Clocked, Timing, alternate, clocked
-from rl_training.config.base import Sizes, StrictModel
-from rl_training.config.loading import make_config
+from rl_training.bench.settings import BenchSettings
 from rl_training.config.run import RunConfig
 from rl_training.data.packing import row_layout
 from rl_training.data.processing import ProcessedDataset
 from rl_training.data.spaces import Spaces
 from rl_training.data.transforms import Transforms
-from rl_training.errors import ConfigError, StorageError
-from rl_training.experiment.registry import REGISTRY, get_spec
+from rl_training.errors import StorageError
+from rl_training.experiment.registry import get_spec
 from rl_training.runtime.batches.dataset import DatasetBatches
 from rl_training.runtime.build_learner import build_learner
 from rl_training.runtime.execution.mode import applied, check_execution, resolve_device, resolve_execution
@@ -35,52 +33,8 @@ from rl_training.runtime.execution.steps import Executor, GradientSteps
 _ROUND_SECONDS = 0.1  # short, so that some rounds are not disturbed by other processes
 _LEAST_ROUNDS = 3
 _MANY_STEPS = 10**9  # planned steps, so that steps are compiled as in a long run
-_NO_DATA = ("dataset", "validation", "max_dataset_bytes")  # not accepted, because the rows are synthetic
 
 Say = Callable[[str], None]
-
-
-class BenchSettings(StrictModel):
-    """What is measured: shapes, device, and how long."""
-
-    algo: str
-    """An algorithm, or `all`."""
-    members: int = Field(1, ge=1, le=4096)
-    """Members trained side by side."""
-    hidden: Sizes | None = None
-    """Widths of the hidden layers; null is the algorithm's default."""
-    batch_size: int | None = Field(None, ge=1, le=1_000_000)
-    """Transitions per gradient step and member; null is the algorithm's default."""
-    obs: int = Field(11, ge=1, le=100_000)
-    """Size of an observation."""
-    act: int = Field(3, ge=1, le=10_000)
-    """Size of an action."""
-    rows: int = Field(1_000_000, ge=1, le=1_000_000_000)
-    """Synthetic transitions to sample from."""
-    device: str = "auto"
-    """auto, cpu, cuda or cuda:N."""
-    engine: str = "auto"
-    """auto, eager, compile or graph."""
-    precision: str = "float32"
-    """float32, tf32 or bf16."""
-    seconds: float = Field(5.0, gt=0.0, le=3600.0)
-    """Seconds of measuring per algorithm."""
-    algo_kwargs: dict[str, Any] = Field(default_factory=dict)
-    """Further settings of the algorithm."""
-
-    def configs(self) -> list[RunConfig[Any]]:
-        """Return the checked configuration of every run to measure."""
-        unused = [name for name in _NO_DATA if name in self.algo_kwargs]
-        if unused:
-            raise ConfigError(f"--set {unused[0]}=...: a benchmark makes its own rows; use --rows, --obs and --act")
-        return [self._config(algo) for algo in (REGISTRY if self.algo == "all" else [get_spec(self.algo).id])]
-
-    def _config(self, algo: str) -> RunConfig[Any]:
-        chosen = {"hidden_sizes": self.hidden, "batch_size": self.batch_size}
-        shape = {name: value for name, value in chosen.items() if value is not None}
-        values = {"algo": algo, "env_id": "Pendulum-v1", "seeds": list(range(self.members))}
-        values |= {"device": self.device, "engine": self.engine, "precision": self.precision}
-        return make_config({**values, "algo_kwargs": {**shape, **self.algo_kwargs}}, "bench")
 
 
 def synthetic(rows: int, observations: int, actions: int, needs: Sequence[str] = ()) -> ProcessedDataset:
@@ -137,8 +91,13 @@ def measure(settings: BenchSettings, rival: Rival | None = None, say: Say = lamb
             results.append(measure_algorithm(config, data, device, settings.seconds, opposed, say))
     except torch.OutOfMemoryError as error:
         raise StorageError("the device ran out of memory; lower --members, --batch-size, --hidden or --rows") from error
-    versions = {"rl_training": rl_training.__version__, "torch": torch.__version__, "machine": platform.machine()}
-    return {**versions, "device_name": device_name(device), "results": results}
+    return {**versions(device), "results": results}
+
+
+def versions(device: torch.device) -> dict[str, str]:
+    """Return what figures depend on in addition to settings: versions and machine."""
+    own = {"rl_training": rl_training.__version__, "torch": torch.__version__, "machine": platform.machine()}
+    return {**own, "device_name": device_name(device)}
 
 
 def measure_algorithm(
@@ -160,7 +119,7 @@ def measure_algorithm(
             if rival is not None:
                 sizes = data.spaces.observation_dim, data.spaces.action_dim
                 opponent = stack.enter_context(
-                    rival.opponent(config, len(data), sizes, executor.execution, _with_index(device))
+                    rival.opponent(config, len(data), sizes, executor.execution, device_with_index(device))
                 )
                 functions.append(opponent.round_of(subject.round_seconds))
             say(f"{config.algo}: {seconds:g} s" + (f" in turns with {opponent.name}" if opponent else ""))
@@ -260,8 +219,8 @@ class _Subject:
         }
 
 
-def _with_index(device: torch.device) -> str:
-    """The device with an index, as other libraries require: `cuda` becomes `cuda:0`."""
+def device_with_index(device: torch.device) -> str:
+    """Return the device with an index, as other libraries require: `cuda` becomes `cuda:0`."""
     return "cuda:0" if device.type == "cuda" and device.index is None else str(device)
 
 

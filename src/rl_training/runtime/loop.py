@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from rl_training.algorithms.learner import Learner, Metrics, summarize
 from rl_training.config.environment import EnvSource
 from rl_training.config.run import RunConfig
@@ -71,6 +69,9 @@ class TrainingLoop:
         self.store = CheckpointStore(parts.run_dir / "checkpoints", self.config.keep_checkpoints, parts.reporter.warn)
         self.metrics = JsonLines(parts.run_dir / "metrics.jsonl")
         self.timings = JsonLines(parts.run_dir / "timings.jsonl")
+        self.watch = Stopwatch()
+        for phase in parts.phases:
+            phase.watch = self.watch
         self.population = Population(self.learner)
         self.held_out = None if parts.validation is None else HeldOutReport(parts.validation, parts.reporter.warn)
         self.evaluator = Evaluator(self.config, self.learner, parts.spaces, parts.transforms)
@@ -85,12 +86,12 @@ class TrainingLoop:
             self._restore(self.parts.resume_from)
         else:
             self.metrics.cut(0)
+        self.watch.start(self.position)
 
     def run(self) -> TrainingResult:
         """Train to the end of the budget, or until every member has stopped; the end is evaluated and saved."""
         try:
             self._begin()
-            watch = Stopwatch(self.position)
             self._call("on_start", self.learner)
             if self.parts.resume_from is not None and not self.parts.continue_metrics:
                 self._save(best=False)  # a run that starts from another run's checkpoint has one of its own from the start
@@ -106,11 +107,12 @@ class TrainingLoop:
                     shown = phase
                 boundary = self._next_boundary(phase)
                 phase.freeze(self.population.frozen)
+                self.watch.switch("gradient_steps")
                 self._prepare(phase, boundary - self.position)
                 with self._saved_if_the_environment_fails():
                     metrics = summarize(phase.run(self.position - phase.first, boundary - self.position))
                 self.position = boundary
-                self._after_chunk(metrics, watch)
+                self._after_chunk(metrics)
             final = self._final_evaluation()
         finally:
             self.evaluator.close()
@@ -179,17 +181,21 @@ class TrainingLoop:
         phase, ending = self._phase, self._finished() or bool(self.stopping)
         return ending or self.position == phase.last or (self.position - phase.first) % interval == 0
 
-    def _after_chunk(self, metrics: Metrics, watch: Stopwatch) -> None:
-        self._guard_against_divergence(metrics)
+    def _after_chunk(self, metrics: Metrics) -> None:
+        self._guard_against_divergence(metrics)  # which waits for the device
+        self.watch.switch("rest")
         self.recent = {name: value.tolist() for name, value in metrics.items()} or self.recent
         values = self.recent
-        if self._due(self.config.log_interval):
-            self._log(values, watch)
+        logged = self._due(self.config.log_interval)
+        if logged:
+            self._log(values)
             self.recent = {}
         self.parts.reporter.advance(self._count, self._summary(values))
         self.hooks_pending = True
         self._stop_if_requested()
         self._evaluate_and_save()
+        if logged or (metrics and not self.timings.length):  # after the first steps too: so long did the start take
+            self.timings.write([self.watch.lap(self.position, self._counters)])
         self.parts.reporter.advance(self._count, self._summary(values))
 
     def _guard_against_divergence(self, metrics: Metrics) -> None:
@@ -197,9 +203,7 @@ class TrainingLoop:
         self.population.restore_frozen()
         bad = self.population.diverged(metrics)
         if bad:
-            seeds = [self.population.records[member].label for member in bad]
-            broken = [name for name, value in metrics.items() if not torch.isfinite(value[bad]).all()] or ["parameters"]
-            text = f"seed {', '.join(seeds)} met NaN or inf in {', '.join(broken)} by {self._now}"
+            text = f"{self.population.fault(bad, metrics)} by {self._now}"
             self.population.freeze(bad, "diverged", self._count)
             self._write_events(bad, "diverged")
             if self.population.all_diverged:
@@ -210,7 +214,7 @@ class TrainingLoop:
             self.parts.reporter.warn(f"{text}; it is frozen at its last good state, the others continue")
         self.population.keep_good_state()
 
-    def _log(self, values: dict[str, list[float]], watch: Stopwatch) -> None:
+    def _log(self, values: dict[str, list[float]]) -> None:
         phase = self._phase
         rates = phase.rates(self.position - phase.first - 1).items()
         factors = {f"train/learning_rate_factor/{group}": rate for group, rate in rates if rate != 1.0}
@@ -224,7 +228,6 @@ class TrainingLoop:
             for member in self.population.active
         ]
         self.metrics.write(rows)
-        self.timings.write([watch.lap(self.position, self._counters)])
         self._call("on_log", self._count, rows)
         self._call("on_metrics", self._count, rows)
 
@@ -255,13 +258,9 @@ class TrainingLoop:
         self.metrics.write([{**self._row(member), "event": event} for member in members])
 
     def _summary(self, values: dict[str, list[float]]) -> dict[str, float]:
-        """The losses and the last return, averaged over active members, for the progress bar."""
-        active = self.population.active
-        shown = {n.removesuffix("_loss"): c for n, c in values.items() if n.endswith("_loss")}
-        summary = {name: sum(column[m] for m in active) / len(active) for name, column in shown.items() if active}
-        returns = [r for m in active if (r := self.population.records[m].last_return) is not None]
-        distance = self.held_out.distance(active) if self.held_out else {}
-        return {**summary, **({"return": sum(returns) / len(returns)} if returns else {}), **distance}
+        """What the progress bar shows."""
+        distance = self.held_out.distance(self.population.active) if self.held_out else {}
+        return {**self.population.summary(values), **distance}
 
     def _evaluate_and_save(self) -> None:
         measured = bool(self.population.active) and self._due(self.config.eval_interval)
@@ -278,9 +277,10 @@ class TrainingLoop:
     def _measure(self) -> bool:
         """Evaluate in the environment and on held-out data; return whether the mean return is the best so far."""
         env = self._phase.environment
-        improved = env is not None and self._evaluate(env)
-        if self.held_out is not None:
-            self._validate(self.held_out)
+        with self.watch.during("evaluation"):
+            improved = env is not None and self._evaluate(env)
+            if self.held_out is not None:
+                self._validate(self.held_out)
         return improved
 
     def _evaluate(self, env: EnvSource) -> bool:
@@ -335,15 +335,16 @@ class TrainingLoop:
             signals.raise_if_stopped(f"saved {self._now} in {path}; go on with `rl-training resume {self.parts.run_dir}`")
 
     def _save(self, *, best: bool) -> Path:
-        self.metrics.sync()
-        phase = self._phase
-        tensors = {**self.learner.state_dict(), **self.parts.transforms.tensors(), **phase.tensors()}
-        if not self.parts.run_dir.is_dir():
-            raise StorageError(f"{self.parts.run_dir}: the run directory has disappeared; nothing can be saved")
-        state = {**self._state(), **phase.state(), **phase.write_files()}
-        self.last_checkpoint = self.store.save(self._counters, tensors, state, best=best)
-        for one in self.parts.phases:
-            one.prune_files(self.store.referenced_segments)
+        with self.watch.during("saving"):
+            self.metrics.sync()
+            phase = self._phase
+            tensors = {**self.learner.state_dict(), **self.parts.transforms.tensors(), **phase.tensors()}
+            if not self.parts.run_dir.is_dir():
+                raise StorageError(f"{self.parts.run_dir}: the run directory has disappeared; nothing can be saved")
+            state = {**self._state(), **phase.state(), **phase.write_files()}
+            self.last_checkpoint = self.store.save(self._counters, tensors, state, best=best)
+            for one in self.parts.phases:
+                one.prune_files(self.store.referenced_segments)
         self.parts.reporter.saved(self._now)
         self._call("on_checkpoint", self._count, str(self.last_checkpoint))
         return self.last_checkpoint

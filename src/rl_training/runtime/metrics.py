@@ -5,9 +5,9 @@ import json
 import math
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal, get_args
 
 from rl_training.errors import CheckpointError, StorageError
 from rl_training.faults import fault_point
@@ -99,16 +99,47 @@ def read_rows(path: Path, length: int, member: int | None = None) -> list[dict[s
     return [{name: value for name, value in row.items() if not name.startswith("knob/")} for row in mine]
 
 
-class Stopwatch:
-    """Wall-clock figures of a run in this process."""
+Activity = Literal["environments", "acting", "gradient_steps", "evaluation", "saving", "rest"]
+"""What a run spends its time on."""
 
-    def __init__(self, first: int) -> None:
-        self._start = self._last = time.monotonic()
-        self._last_position = first
+
+class Stopwatch:
+    """Wall-clock figures of a run in this process; at any moment its time goes to one activity.
+
+    A device works while the host goes on, so the time of its work counts where the host waits for it.
+    """
+
+    def __init__(self) -> None:
+        self.start(0)
+
+    def start(self, position: int) -> None:
+        """Begin at a position, with no time spent."""
+        self._start = self._last = self._since = time.perf_counter()
+        self._last_position = position
+        self._activity: Activity = "rest"
+        self._seconds: dict[Activity, float] = dict.fromkeys(get_args(Activity), 0.0)
+
+    def switch(self, activity: Activity) -> None:
+        """Count the time from now on as that of an activity."""
+        now = time.perf_counter()
+        self._seconds[self._activity] += now - self._since
+        self._activity, self._since = activity, now
+
+    @contextlib.contextmanager
+    def during(self, activity: Activity) -> Iterator[None]:
+        """Count the time of a block as that of an activity."""
+        before = self._activity
+        self.switch(activity)
+        try:
+            yield
+        finally:
+            self.switch(before)
 
     def lap(self, position: int, counters: Mapping[str, int]) -> dict[str, float | int]:
-        """Return the counters, the seconds so far and the speed since the last lap."""
-        now = time.monotonic()
+        """Return the counters, the seconds so far, in all and by activity, and the speed since the last lap."""
+        self.switch(self._activity)
+        now = self._since
         speed = (position - self._last_position) / max(now - self._last, 1e-9)
         self._last, self._last_position = now, position
-        return {**counters, "seconds": round(now - self._start, 3), "steps_per_second": round(speed, 2)}
+        parts = {f"seconds/{activity}": round(seconds, 3) for activity, seconds in self._seconds.items()}
+        return {**counters, "seconds": round(now - self._start, 3), "steps_per_second": round(speed, 2), **parts}

@@ -134,6 +134,12 @@ class Population:
         finite = torch.isfinite(torch.stack([*metrics.values(), *sums])).all(0).tolist()
         return [member for member in self.active if not finite[member]]
 
+    def fault(self, members: Sequence[int], metrics: Metrics) -> str:
+        """Return what diverged members met NaN or inf in, with their seeds."""
+        seeds = [self.records[member].label for member in members]
+        broken = [name for name, value in metrics.items() if not torch.isfinite(value[members]).all()] or ["parameters"]
+        return f"seed {', '.join(seeds)} met NaN or inf in {', '.join(broken)}"
+
     def record_evaluation(self, step: int, means: Sequence[float]) -> None:
         """Record the returns of active members, and each member's best."""
         for member in self.active:
@@ -146,6 +152,14 @@ class Population:
         """Return the mean of the last returns of all members that did not diverge, stopped ones included."""
         returns = [r.last_return for r in self.records if r.status != "diverged" and r.last_return is not None]
         return sum(returns) / len(returns)
+
+    def summary(self, values: Mapping[str, Sequence[float]]) -> dict[str, float]:
+        """Return the losses among the metrics, and the last return where known, averaged over active members."""
+        active = self.active
+        shown = {n.removesuffix("_loss"): c for n, c in values.items() if n.endswith("_loss")}
+        losses = {name: sum(column[m] for m in active) / len(active) for name, column in shown.items() if active}
+        returns = [r for m in active if (r := self.records[m].last_return) is not None]
+        return {**losses, **({"return": sum(returns) / len(returns)} if returns else {})}
 
     def state(self) -> list[dict[str, Any]]:
         """Return the records as plain values."""

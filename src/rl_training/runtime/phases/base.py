@@ -13,6 +13,7 @@ from rl_training.config.schedules import CONSTANT, ScheduleConfig
 from rl_training.errors import ConfigError
 from rl_training.runtime.checkpoints.checkpoint import Checkpoint
 from rl_training.runtime.execution.steps import GradientSteps
+from rl_training.runtime.metrics import Stopwatch
 from rl_training.runtime.phases.schedules import schedule_factor
 
 
@@ -28,6 +29,7 @@ class Phase(ABC):
 
     def __init__(self, steps: GradientSteps, schedules: Mapping[str, ScheduleConfig], length: int) -> None:
         self.steps, self.length, self.first = steps, length, 0
+        self.watch = Stopwatch()  # the loop's, while it runs
         self._span = length  # of the schedules, also if `length` is reduced later
         self._schedules = {group: schedules.get(group, CONSTANT) for group in steps.learner.model.trained.groups}
 

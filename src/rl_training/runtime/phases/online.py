@@ -115,18 +115,22 @@ class OnlinePhase(Phase):
     def run(self, done: int, count: int) -> Metrics:
         """Take `count` environment steps and their updates."""
         acting = Draws.of_steps(self.steps.learner.model.seed_tensor, done, count)
-        rhythm = self.plan.rhythm
+        rhythm, watch = self.plan.rhythm, self.watch
         last = rhythm.gradient_steps(done + count)
         metrics: Metrics = {}
         self.collector.start()
         for env_step in range(done, done + count):
+            watch.switch("acting")
             self.knobs.apply(env_step)
             actions = self._actions(env_step, acting.at(env_step - done))
+            watch.switch("environments")
             try:
                 transition = self.collector.step(actions)
             except ConfigError as error:
                 raise EnvironmentFailedError(str(error), env_step - done) from error
+            watch.switch("rest")
             self.buffer.add(transition, self.collector.frozen)
+            watch.switch("gradient_steps")
             begin, end = rhythm.gradient_steps(env_step), rhythm.gradient_steps(env_step + 1)
             if begin < end:
                 metrics = self._learn(env_step, begin, end - begin, report=end == last)
