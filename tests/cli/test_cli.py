@@ -226,7 +226,7 @@ def test_ctrl_c_outside_training_exits_130(trained, monkeypatch, capsys):
     def ctrl_c(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("rl_training.envs.evaluation.reset_all", ctrl_c)
+    monkeypatch.setattr("rl_training.envs.environments.EnvBatch.reset_all", ctrl_c)
     assert call_cli(capsys, "evaluate", folder / "run", code=130).stdout == ""
 
 
