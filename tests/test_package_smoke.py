@@ -29,5 +29,6 @@ def test_every_extra_is_used_by_the_package():
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     source = "\n".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
     for name, libraries in extras.items():
-        imported = {"parquet": "import pyarrow", "render": "from PIL import"}.get(name, f"import {name}")
+        others = {"parquet": "import pyarrow", "render": "from PIL import", "robotics": "import gymnasium_robotics"}
+        imported = others.get(name, f"import {name}")
         assert name == "dev" or imported in source, (name, libraries)

@@ -1,5 +1,6 @@
 """Environments by name, reset explicitly with seeds and stepped side by side."""
 
+import contextlib
 import itertools
 import math
 from collections.abc import Iterator, Sequence
@@ -51,6 +52,9 @@ def _check_registered(source: EnvSource) -> None:
         raise ConfigError(
             f"env_id {source.env_id!r} names a module to import; use --import {module} and the bare id {bare!r}"
         )
+    if source.env_id not in gymnasium.registry:
+        with contextlib.suppress(ImportError):  # it does not register its environments until it is imported
+            import gymnasium_robotics  # type: ignore[import-not-found,unused-ignore]  # noqa: F401
     if source.env_id in gymnasium.registry:
         return
     missing = [name for name in source.imports if name not in imported()]
