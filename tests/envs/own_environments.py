@@ -3,21 +3,26 @@
 import os
 import signal
 import threading
+import time
 
 import gymnasium
 import numpy as np
+import torch
 from gymnasium.spaces import Box, Dict, Tuple
 
 
 class Drift(gymnasium.Env):
     """A point pushed along a line; it fails in one of several ways at a given step, while a file exists."""
 
-    def __init__(self, failure="", at=30, flag=None, size=2):
+    def __init__(self, failure="", at=30, flag=None, size=2, resets=10**9):
         self.observation_space, self.action_space = Box(-np.inf, np.inf, (size,)), Box(-1.0, 1.0, (1,))
-        self.failure, self.at, self.flag, self.size = failure, at, flag, size
+        self.failure, self.at, self.flag, self.size, self.resets = failure, at, flag, size, resets
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
+        self.resets -= 1
+        if self.resets < 0 and self.flag is not None and os.path.exists(self.flag):
+            self.fail()
         self.place, self.steps = self.np_random.normal(size=self.size).astype(np.float32), 0
         return self.place.copy(), {}
 
@@ -28,12 +33,37 @@ class Drift(gymnasium.Env):
         self.place = (0.9 * self.place + 0.1 * action[0] + 0.01 * self.np_random.normal(size=self.size)).astype(np.float32)
         return self.place.copy(), -float(np.abs(self.place).sum()), bool(abs(self.place[0]) > 3.0), False, {}
 
+    def close(self):
+        if self.flag is not None and not self.failure:
+            with open(self.flag, "w"):
+                pass
+
     def fail(self):
+        if self.failure == "shout":
+            raise ValueError("x" + "é" * 3000)
         if self.failure == "raise":
             raise ZeroDivisionError("the motor is off")
         if self.failure == "hang":
             threading.Event().wait()
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Slow(Drift):
+    """Takes longer than half a second only together with copies; it counts processor time instead of waiting."""
+
+    def reset(self, *, seed=None, options=None):
+        begin = time.process_time()
+        while time.process_time() - begin < 0.2:
+            pass
+        return super().reset(seed=seed)
+
+
+class Torch(Drift):
+    """Multiplies matrices in its steps."""
+
+    def step(self, action):
+        product = torch.ones(600, 600) @ torch.ones(600, 600)
+        return np.array([product[0, 0], 0.0], dtype=np.float32), 0.0, False, False, {}
 
 
 class Nested(gymnasium.Env):
@@ -62,6 +92,6 @@ class Pictures(Nested):
     observation_space = Dict({"camera": Box(0, 255, (8, 8, 3), dtype=np.uint8), "speed": Box(-1.0, 1.0, (1,))})
 
 
-for made in (Drift, Nested, Pictures):
+for made in (Drift, Slow, Torch, Nested, Pictures):
     if f"Tests/{made.__name__}-v0" not in gymnasium.registry:
         gymnasium.register(id=f"Tests/{made.__name__}-v0", entry_point=made, max_episode_steps=50)

@@ -202,3 +202,33 @@ def test_logged_nested_observations_have_the_order_of_the_environment(tmp_path):
     data = load_dataset(tmp_path / "main_data.hdf5")
     assert data.observation_names == NESTED
     assert data.observations[0].tolist() == make_env("Tests/Nested-v0").reset(seed=0)[0].tolist()
+
+
+def test_an_instance_is_not_wrapped_twice_and_keeps_its_limit():
+    spec = gymnasium.registry["Tests/Drift-v0"]
+    wrapped = gymnasium.wrappers.RepeatAction(gymnasium.make("Tests/Drift-v0"), num_repeats=2)
+    gymnasium.register(
+        id="Tests/Twice-v0", entry_point=spec.entry_point, additional_wrappers=wrapped.spec.additional_wrappers
+    )
+    assert given_source(gymnasium.make("Tests/Twice-v0")).wrappers == ()
+    assert given_source(gymnasium.make("Pendulum-v1", max_episode_steps=-1)).env_id.startswith("python/")
+
+    class ClipReward(gymnasium.wrappers.TransformReward):
+        """The user's own, under a name of Gymnasium's."""
+
+        def __init__(self, env):
+            super().__init__(env, lambda reward: 0.0)
+
+    own = given_source(ClipReward(gymnasium.make("Pendulum-v1")))
+    assert own.env_id.startswith("python/")
+
+
+def test_what_is_stored_is_what_is_used():
+    with pytest.raises(ConfigError, match="plain values"):
+        make_config(run_values("sac", env_kwargs={"map": {1: 2}}))
+    assert make_config(run_values("sac", env_kwargs={"size": (1, 2)})).env_kwargs == {"size": [1, 2]}
+
+
+def test_a_file_with_the_name_of_another_module_is_refused(capsys, tmp_path):
+    (tmp_path / "json.py").write_text("")
+    assert "rename the file" in call_cli(capsys, "env", "X", "--import", tmp_path / "json.py", code=2).stderr

@@ -1,6 +1,5 @@
 """How an environment is made: its id, arguments, time limit and wrappers; free of Gymnasium."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
@@ -20,7 +19,6 @@ WrapperName = Literal[
     "FilterObservation",
     "FlattenObservation",
     "FrameStackObservation",
-    "MaxAndSkipObservation",
     "RepeatAction",
     "RescaleAction",
     "RescaleObservation",
@@ -32,11 +30,14 @@ WrapperName = Literal[
 
 
 def _plain(value: Any) -> Any:
-    try:
-        json.dumps(value, allow_nan=False)
-    except (TypeError, ValueError):
-        raise ValueError("must be plain values, because they are stored with the run; in Python pass a function") from None
-    return value
+    """The value as it is stored with a run: maps from text, lists, numbers, text, true, false and null."""
+    if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
+        return {key: _plain(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    if value is None or isinstance(value, str | int | float):
+        return value
+    raise ValueError("must be plain values, because they are stored with the run; in Python pass a function")
 
 
 def _count_or_auto(value: Any) -> Any:

@@ -50,7 +50,7 @@ class RunConfig(StrictModel, Generic[KwargsT]):
     """Wrappers of Gymnasium around the environment, the innermost first: a name, or {name: ..., kwargs: {...}}."""
     env_imports: Annotated[tuple[str, ...], Field(strict=False)] = ()
     """Modules that `--import` had loaded for the environment: a note for later commands, never imported from here."""
-    env_timeout: float = Field(60.0, gt=0.0)
+    env_timeout: float = Field(60.0, gt=0.0, le=86_400.0)
     """Seconds that a reset or step of the environment may take in a worker process."""
     workers: Workers = "auto"
     """Processes that step the environments; 0 steps in the process of training, auto measures what is faster."""

@@ -41,23 +41,22 @@ class Collector:
         self.envs = EnvBatch(env, len(self.seeds)) if envs is None else envs
         self.episodes = [Episode() for _ in self.seeds]
         self.frozen: set[int] = set()
-        self._started = False
+        self._waiting = list(range(len(self.seeds)))  # members whose next episode has not begun
 
-    def start(self) -> None:
-        """Begin the first episode of every member, unless already begun."""
-        if not self._started:
-            for member in range(len(self.seeds)):
-                self._reset(member)
-        self._started = True
+    def begin_episodes(self) -> None:
+        """Begin the next episode of every member whose last has ended; until then it is not stepped."""
+        while self._waiting:
+            self._reset(self._waiting[0])
+            self._waiting.pop(0)
 
     def observations(self) -> NDArray[np.float32]:
         """Return what the learner sees now, (members, observation_dim)."""
         return self.transforms.observations(self.envs.observations)
 
     def step(self, actions: NDArray[np.float32]) -> dict[str, NDArray[Any]]:
-        """Take actions in [-1, 1], (members, action_dim); return the transition and begin a new episode where one ended.
+        """Take actions in [-1, 1], (members, action_dim); return the transition.
 
-        At the end of an episode `next_observations` is its true last observation, never that of the reset.
+        Where an episode ends, `next_observations` is its true last observation, and `begin_episodes` begins the next.
         """
         before = self.observations()
         real = self.spaces.denormalize_actions(np.nan_to_num(actions))  # a diverged member is frozen at the next boundary
@@ -86,7 +85,10 @@ class Collector:
             if episode.length <= LONGEST_REPLAY:
                 episode.actions.append(real[member].copy())
             if terminals[member] or timeouts[member]:
-                self._begin_next(member)
+                self.episodes[member] = Episode(
+                    episode.number + 1, last_return=episode.total_reward, last_length=episode.length
+                )
+                self._waiting.append(member)
         return transition
 
     def _transformed(self, rewards: NDArray[np.float64]) -> NDArray[np.float32]:
@@ -95,11 +97,6 @@ class Collector:
         if not np.isfinite(seen).all():
             raise ConfigError(f"a reward of {self.env} overflows once transformed; check algo_kwargs.reward")
         return seen
-
-    def _begin_next(self, member: int) -> None:
-        done = self.episodes[member]
-        self.episodes[member] = Episode(done.number + 1, last_return=done.total_reward, last_length=done.length)
-        self._reset(member)
 
     def _reset(self, member: int) -> None:
         seed = reset_seeds(self.seeds[member], STREAM, self.episodes[member].number, 1)[0]
@@ -123,7 +120,9 @@ class Collector:
             f"online/actions/{member}": torch.from_numpy(np.stack(episode.actions) if episode.actions else empty)
             for member, episode in enumerate(self.episodes)
         }
-        return {"online/observations": torch.from_numpy(self.envs.observations.copy()), **actions}
+        observations = self.envs.observations.copy()
+        observations[self._waiting] = np.nan  # of an episode that could not begin
+        return {"online/observations": torch.from_numpy(observations), **actions}
 
     def state(self) -> list[dict[str, Any]]:
         """Return plain values of the episodes."""
@@ -135,7 +134,7 @@ class Collector:
         """Rebuild every environment by replaying its episode; warn about and return the members that begin a new one."""
         if len(state) != len(self.episodes):
             raise CheckpointError(f"the checkpoint holds {len(state)} environments, the run has {len(self.episodes)}")
-        self._started, lost = True, []
+        self._waiting, lost = [], []
         for member, values in enumerate(state):
             try:
                 actions = tensors[f"online/actions/{member}"].numpy()
@@ -160,6 +159,8 @@ class Collector:
         if self.episodes[member].length > LONGEST_REPLAY:
             return f"its episode of {self.episodes[member].length:,} steps is too long to replay"
         self._reset(member)
+        if np.isnan(expected).all():  # it had not begun
+            return ""
         others = self.envs.running.copy()
         self.envs.running[:] = False
         self.envs.running[member] = True

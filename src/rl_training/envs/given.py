@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 from typing import Any, get_args
 
-from rl_training.config.environment import EnvSource, WrapperName
+from rl_training.config.environment import EnvSource, WrapperConfig, WrapperName
 from rl_training.errors import ConfigError
 
 PREFIX = "python/"  # of the ids under which functions are registered
@@ -50,16 +50,19 @@ def given_source(env: EnvGiven) -> EnvSource:
 
 def _source_of_spec(spec: Any) -> EnvSource:
     """How to make what a spec describes; what plain settings cannot express becomes a function."""
-    from rl_training.config.environment import WrapperConfig
+    import gymnasium
 
     kwargs = {key: value for key, value in spec.kwargs.items() if key != "render_mode"}
     try:
-        wrappers = tuple(
-            WrapperConfig.checked({"name": one.name, "kwargs": one.kwargs or {}}) for one in spec.additional_wrappers
-        )
+        registered = gymnasium.registry[spec.id]
+        added = spec.additional_wrappers[len(registered.additional_wrappers) :]  # those of the registry are always applied
+        if any(not str(one.entry_point).startswith("gymnasium.wrappers.") for one in added) or (
+            spec.max_episode_steps is None and registered.max_episode_steps is not None
+        ):
+            raise ConfigError("cannot be expressed by settings")
+        wrappers = tuple(WrapperConfig.checked({"name": one.name, "kwargs": one.kwargs or {}}) for one in added)
         WrapperConfig.checked({"name": get_args(WrapperName)[0], "kwargs": kwargs})  # plain values
-    except ConfigError:
-        import gymnasium
+    except (ConfigError, KeyError):
 
         def made_again() -> Any:
             return gymnasium.make(spec, disable_env_checker=True)

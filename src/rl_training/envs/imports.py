@@ -1,7 +1,6 @@
 """Modules that a user asks to import, so that the environments they register exist; never read from a file."""
 
 import importlib
-import importlib.util
 import sys
 from pathlib import Path
 
@@ -21,8 +20,7 @@ def import_requested(name: str) -> None:
         if name.endswith(".py"):
             _import_file(Path(name))
         else:
-            if "" not in sys.path and str(Path.cwd()) not in sys.path:
-                sys.path.insert(0, str(Path.cwd()))
+            _find_first(Path.cwd())
             importlib.import_module(name)
     except Exception as error:  # the user's own code
         text = str(error).strip().splitlines()
@@ -33,9 +31,15 @@ def import_requested(name: str) -> None:
 
 
 def _import_file(path: Path) -> None:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    if spec is None or spec.loader is None or not path.is_file():
+    if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
-    spec.loader.exec_module(module)
+    _find_first(path.resolve().parent)
+    module = importlib.import_module(path.stem)
+    found = getattr(module, "__file__", None)
+    if found is None or not Path(found).samefile(path):
+        raise ImportError(f"another module is called {path.stem!r}; rename the file")
+
+
+def _find_first(folder: Path) -> None:
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))

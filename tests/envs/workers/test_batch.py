@@ -8,6 +8,7 @@ import sys
 
 import numpy as np
 import pytest
+import torch
 
 import tests.envs.own_environments  # noqa: F401 - registers them
 from rl_training.config.environment import EnvSource
@@ -85,6 +86,44 @@ def test_an_environment_that_cannot_be_made_is_refused_before_a_worker_starts():
         WorkerBatch(EnvSource("Tests/Drift-v0", {"wings": 2}), 2, 2, 30.0)
 
 
+def test_a_batch_that_has_failed_for_good_says_so_again():
+    with WorkerBatch("Tests/Drift-v0", 2, 2, 30.0) as batch:
+        batch.reset_all([1, 2])
+        os.kill(batch._workers[0].pid, signal.SIGKILL)
+        for _ in range(2):
+            with pytest.raises(ConfigError, match="died"):
+                batch.step(np.zeros((2, 1), dtype=np.float32))
+
+
+def test_the_time_limit_is_for_each_copy():
+    """Four copies in one worker may take four times as long."""
+    with WorkerBatch("Tests/Slow-v0", 4, 1, 0.5) as batch:
+        batch.reset_all(range(4))
+        assert batch.running.all()
+
+
+def test_long_messages_in_any_language_arrive():
+    with WorkerBatch(EnvSource("Tests/Drift-v0", {"failure": "shout", "at": 1}), 1, 1, 30.0) as batch:
+        batch.reset(0, 1)
+        with pytest.raises(ConfigError, match="éé"):
+            batch.step(np.zeros((1, 1), dtype=np.float32))
+
+
+def test_a_worker_closes_its_environments(tmp_path):
+    with WorkerBatch(EnvSource("Tests/Drift-v0", {"flag": str(tmp_path / "closed")}), 2, 1, 30.0) as batch:
+        batch.reset_all([1, 2])
+    assert (tmp_path / "closed").exists()
+
+
+def test_torch_works_in_a_worker():
+    """Its threads are those of the parent, and do not exist in a fork."""
+    torch.ones(600, 600) @ torch.ones(600, 600)
+    with WorkerBatch("Tests/Torch-v0", 1, 1, 30.0) as batch:
+        batch.reset(0, 1)
+        batch.step(np.zeros((1, 1), dtype=np.float32))
+        assert batch.observations[0, 0] == 600.0
+
+
 def wait_for_end(pid):
     """Wait until a process is gone; fail after a minute."""
     try:
@@ -143,11 +182,12 @@ def test_a_run_with_workers_is_the_same_run(algo, tmp_path):
     assert_same_run(tmp_path / "here", tmp_path / "cut")
 
 
+@pytest.mark.parametrize("where", [{"at": 33}, {"at": -1, "resets": 1}])
 @pytest.mark.parametrize(("failure", "workers"), [("raise", 0), ("raise", 2), ("die", 2)])
-def test_a_failing_environment_loses_nothing(failure, workers, tmp_path):
-    """The steps before the failure are saved, and once it is mended the run continues as if it had never failed."""
+def test_a_failing_environment_loses_nothing(failure, workers, where, tmp_path):
+    """The steps before a failure, in a step or in a reset, are saved, and once it is mended the run continues exactly."""
     flag = tmp_path / "flag"
-    own = {**ONLINE, "env_kwargs": {"failure": failure, "at": 33, "flag": str(flag)}, "workers": workers}
+    own = {**ONLINE, "env_kwargs": {"failure": failure, "flag": str(flag), **where}, "workers": workers}
     tiny_run(tmp_path / "whole", "sac", **own)
     flag.touch()
     with pytest.raises(ConfigError, match=r"the run is saved at env step \d+"):

@@ -214,7 +214,7 @@ def test_an_episode_too_long_to_replay_starts_afresh(monkeypatch):
     monkeypatch.setattr("rl_training.envs.collector.LONGEST_REPLAY", 20)
     spaces = infer_env_spaces("Pendulum-v1")
     first, second = (Collector("Pendulum-v1", [4], spaces, Transforms.identity(3)) for _ in range(2))
-    first.start()
+    first.begin_episodes()
     for action in generator(1).uniform(-1, 1, (30, 1, 1)).astype(np.float32):
         first.step(action)
     warnings = []
@@ -229,7 +229,7 @@ def test_an_episode_too_long_to_replay_starts_afresh(monkeypatch):
 def test_a_frozen_member_stands_still():
     spaces = infer_env_spaces("Pendulum-v1")
     collector = Collector("Pendulum-v1", [0, 1], spaces, Transforms.identity(3))
-    collector.start()
+    collector.begin_episodes()
     collector.step(np.zeros((2, 1), dtype=np.float32))
     before = collector.observations()
     collector.freeze([1])

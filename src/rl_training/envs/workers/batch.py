@@ -1,12 +1,13 @@
 """Copies of an environment stepped in worker processes over shared memory, bit for bit as in one process.
 
-A worker is a fork of this process that steps a contiguous part of the copies. It keeps no file of its parent open, ignores
-the signals that stop a run (the parent decides), and ends when the parent does, however that ends. Nothing has a name that
-could stay behind: memory is anonymous and messages go through pipes.
+A worker is a fork of this process that steps a contiguous part of the copies. It keeps no file of its parent open, does
+nothing at the signals that stop a run (the parent decides), and ends when the parent does, however that ends. Nothing has a
+name that could stay behind: memory is anonymous and messages go through pipes.
 """
 
 import contextlib
 import ctypes
+import gc
 import mmap
 import os
 import select
@@ -30,6 +31,8 @@ from rl_training.errors import ConfigError
 _STEP, _RESET, _DONE, _FAILED = b"s", b"r", b".", b"!"
 _FAULT = struct.Struct("<iI")  # the copy that failed, and the length of the message
 _PARENT_CHECK_SECONDS = 1.0
+_GRACE_SECONDS = 1.0  # in which a worker may answer late, as one that was suspended does, or end
+_IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 _PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
 
 
@@ -48,7 +51,7 @@ class WorkerBatch(EnvBatch):
 
     def __init__(self, env: EnvLike, count: int, workers: int, timeout: float) -> None:
         self.env, self.timeout = env, timeout
-        self._parent, self._workers = os.getpid(), list[_Worker]()
+        self._parent, self._workers, self._fault = os.getpid(), list[_Worker](), ""
         self.spaces = environment_spaces(env).spaces
         self._shared = _SharedArrays(count, self.spaces.observation_dim, self.spaces.action_dim)
         self.observations, self.running = self._shared.observations, self._shared.running
@@ -56,7 +59,7 @@ class WorkerBatch(EnvBatch):
         try:
             for begin, end in pairwise(bounds):
                 self._workers.append(self._start(slice(begin, end)))
-            self._await(self._workers, "be created")
+            self._await(self._workers, "be created", np.ones(count, dtype=bool))
         except BaseException:
             self.close()
             raise
@@ -64,11 +67,18 @@ class WorkerBatch(EnvBatch):
     def _start(self, part: slice) -> _Worker:
         command, commands = os.pipe()
         replies, reply = os.pipe()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # a worker runs none of what other threads may have locked
-            pid = os.fork()
-        if pid == 0:
-            _worker_main(self._shared, self.env, part, command, reply, self._parent)
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:
+                stream.flush()  # what is not yet written would be written by the worker too
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, _IGNORED)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)  # it needs nothing that other threads may have locked
+                pid = os.fork()
+            if pid == 0:
+                _worker_main(self._shared, self.env, part, command, reply, self._parent, mask)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         os.close(command)
         os.close(reply)
         return _Worker(pid, commands, replies, part)
@@ -98,28 +108,37 @@ class WorkerBatch(EnvBatch):
 
     def _ask(self, command: bytes, concerned: NDArray[np.bool_], doing: str) -> None:
         """Have the workers of the concerned copies do something, and wait until all have."""
+        if self._fault:
+            raise ConfigError(self._fault)
         asked = [worker for worker in self._workers if concerned[worker.part].any()]
         for worker in asked:
             with contextlib.suppress(BrokenPipeError):  # it is dead, which its reply pipe tells
                 os.write(worker.commands, command)
-        self._await(asked, doing)
+        self._await(asked, doing, concerned)
 
-    def _await(self, asked: Sequence[_Worker], doing: str) -> None:
+    def _await(self, asked: Sequence[_Worker], doing: str, concerned: NDArray[np.bool_]) -> None:
         """Wait for the replies; raise what the first copy that failed says, or that a worker died or hangs."""
-        waiting = {worker.replies: worker for worker in asked}
-        poller, deadline, faults = select.poll(), time.monotonic() + self.timeout, dict[int, str]()
+        waiting, faults = {worker.replies: worker for worker in asked}, dict[int, str]()
+        longest = max((int(concerned[worker.part].sum()) for worker in asked), default=0)  # copies that take turns
+        deadline, poller = time.monotonic() + self.timeout * longest, select.poll()
         for replies in waiting:
             poller.register(replies, select.POLLIN)
         while waiting:
-            ready = poller.poll(max(0.0, deadline - time.monotonic()) * 1000.0)
+            ready = poller.poll(max(0.0, deadline - time.monotonic()) * 1000.0) or poller.poll(_GRACE_SECONDS * 1000.0)
             if not ready:
-                raise ConfigError(f"environment {self.env} took over env_timeout = {self.timeout:g} s to {doing}")
+                raise self._ended(f"environment {self.env} took over env_timeout = {self.timeout:g} s to {doing}")
             for replies, _ in ready:
                 worker = waiting.pop(replies)
                 poller.unregister(replies)
                 faults |= self._reply(worker, doing)
         if faults:
             raise ConfigError(faults[min(faults)])
+
+    def _ended(self, fault: str) -> ConfigError:
+        """End all workers after one has failed for good; the batch cannot be used any more, and says why."""
+        self._fault = fault
+        self.close()
+        return ConfigError(fault)
 
     def _reply(self, worker: _Worker, doing: str) -> dict[int, str]:
         """Read a worker's reply; return the fault of a copy, if it has one."""
@@ -129,20 +148,21 @@ class WorkerBatch(EnvBatch):
         head = _read_exactly(worker.replies, _FAULT.size) if sign == _FAILED else b""
         if len(head) < _FAULT.size:
             how = _how_it_ended(worker.pid)
-            return {worker.part.start: f"a worker process of environment {self.env} died ({how}) and did not {doing}"}
+            raise self._ended(f"a worker process of environment {self.env} died ({how}) and did not {doing}")
         index, length = _FAULT.unpack(head)
-        return {index: _read_exactly(worker.replies, length).decode()}
+        return {index: _read_exactly(worker.replies, length).decode(errors="replace")}
 
     def close(self) -> None:
         """End the worker processes and wait until they are gone."""
         if os.getpid() != self._parent:
             return
-        for worker in self._workers:
+        workers, self._workers = self._workers, []
+        for worker in workers:
             os.close(worker.commands)  # which tells it to end
             os.close(worker.replies)
-        for worker in self._workers:
-            _wait_or_kill(worker.pid, seconds=1.0)
-        self._workers = []
+        deadline = time.monotonic() + _GRACE_SECONDS
+        for worker in workers:
+            _wait_or_kill(worker.pid, deadline)
 
     def __del__(self) -> None:
         self.close()
@@ -176,15 +196,25 @@ class _SharedArrays:
         )
 
 
-def _worker_main(shared: _SharedArrays, env: EnvLike, part: slice, command: int, reply: int, parent: int) -> NoReturn:
+def _worker_main(
+    shared: _SharedArrays, env: EnvLike, part: slice, command: int, reply: int, parent: int, mask: Any
+) -> NoReturn:
     """Serve commands until the parent is gone; never returns, and leaves nothing of the parent's to be cleaned up twice."""
     try:
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
-            signal.signal(number, signal.SIG_IGN)
+        for number in _IGNORED:
+            signal.signal(number, lambda *_: None)  # not SIG_IGN, which programs that an environment starts would inherit
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        os.setpgid(0, 0)  # with what an environment starts, so that all can be ended
         _end_with(parent)
+        gc.freeze()  # objects of the parent are not to close files whose numbers are used again here
         _close_all_but(command, reply)
+        if "torch" in sys.modules:
+            sys.modules["torch"].set_num_threads(1)  # its threads do not exist in a fork
         _serve(shared, env, range(part.start, part.stop), command, reply, parent)
     finally:
+        with contextlib.suppress(BaseException):
+            sys.stdout.flush()
+            sys.stderr.flush()
         os._exit(0)
 
 
@@ -209,6 +239,18 @@ def _serve(shared: _SharedArrays, env: EnvLike, part: range, command: int, reply
     made: dict[int, Any] = {}
     fault = _fault(lambda index: made.update({index: make_env(env)}), part)
     os.write(reply, fault or _DONE)
+    try:
+        _answer(shared, made, env, part, command, reply, parent)
+    finally:
+        for one in made.values():
+            with contextlib.suppress(Exception):
+                one.close()
+
+
+def _answer(
+    shared: _SharedArrays, made: dict[int, Any], env: EnvLike, part: range, command: int, reply: int, parent: int
+) -> None:
+    """Do what the parent asks for until it is gone."""
     while True:
         if not select.select([command], [], [], _PARENT_CHECK_SECONDS)[0]:
             if os.getppid() != parent:
@@ -231,7 +273,7 @@ def _fault(action: Any, indices: Sequence[int]) -> bytes:
             action(index)
         except Exception as error:
             text = str(error) if isinstance(error, ConfigError) else f"environment failed: {type(error).__name__}: {error}"
-            message = text.encode()[:4000]
+            message = text.encode(errors="replace")[:4000]
             return _FAILED + _FAULT.pack(index, len(message)) + message
     return b""
 
@@ -257,20 +299,25 @@ def _read_exactly(file: int, size: int) -> bytes:
 
 
 def _how_it_ended(pid: int) -> str:
-    """Say how a process ended, once it has."""
-    _, status = os.waitpid(pid, 0)
-    if os.WIFSIGNALED(status):
+    """Say how a process that closed its pipe ended."""
+    status = _wait_or_kill(pid, time.monotonic() + _GRACE_SECONDS)
+    if status is not None and os.WIFSIGNALED(status):
         return f"signal {os.WTERMSIG(status)}; perhaps memory ran out: use fewer `workers` or members"
-    return f"exit code {os.WEXITSTATUS(status)}"
+    return "how is not known" if status is None else f"exit code {os.WEXITSTATUS(status)}"
 
 
-def _wait_or_kill(pid: int, seconds: float) -> None:
-    """Wait for a process that was told to end, and kill it if it does not."""
-    deadline = time.monotonic() + seconds
-    with contextlib.suppress(ChildProcessError):  # already waited for
-        while os.waitpid(pid, os.WNOHANG)[0] == 0:
+def _wait_or_kill(pid: int, deadline: float) -> int | None:
+    """Wait for a process that is about to end, and kill it and what it started if it does not; return its status if known."""
+    with contextlib.suppress(ChildProcessError):  # already waited for, here or by who ignores the ends of children
+        while True:
+            done, status = os.waitpid(pid, os.WNOHANG)
+            if done:
+                return status
             if time.monotonic() > deadline:
-                os.kill(pid, signal.SIGKILL)
-                os.waitpid(pid, 0)
-                return
+                break
             time.sleep(0.001)
+        for kill in (os.killpg, os.kill):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                kill(pid, signal.SIGKILL)
+        return os.waitpid(pid, 0)[1]
+    return None

@@ -13,6 +13,7 @@ from rl_training.envs.workers.batch import WorkerBatch
 from rl_training.errors import ConfigError
 
 _TRIED_STEPS = 50
+_MOST_SECONDS = 0.1  # of trying
 _ROUND_SECONDS = 60e-6  # of asking workers and waiting for them, and for each of them
 _WORKER_SECONDS = 10e-6
 _LEAST_GAIN = 1.5  # by which workers must be faster, since estimates are rough and policies need a core
@@ -64,6 +65,8 @@ def _step_seconds(env: EnvLike) -> float:
             begin = time.perf_counter()
             _, _, terminated, truncated = step_env(made, env, action)
             taken.append(time.perf_counter() - begin)
+            if sum(taken) > _MOST_SECONDS:
+                break
             if terminated or truncated:
                 reset_env(made, env, number + 1)
         return float(np.median(taken))

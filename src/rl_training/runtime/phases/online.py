@@ -1,6 +1,7 @@
 """The online phase: collect a transition per member, then take the gradient steps that are due."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,15 @@ from rl_training.runtime.execution.mode import CHUNK_LIMIT
 from rl_training.runtime.execution.steps import GradientSteps
 from rl_training.runtime.phases.base import Phase
 from rl_training.runtime.phases.knobs import KnobChanges
+
+
+@contextmanager
+def _failing_after(taken: int) -> Iterator[None]:
+    """Say how many steps were complete when an environment fails inside."""
+    try:
+        yield
+    except ConfigError as error:
+        raise EnvironmentFailedError(str(error), taken) from error
 
 
 @dataclass(frozen=True)
@@ -118,22 +128,25 @@ class OnlinePhase(Phase):
         rhythm, watch = self.plan.rhythm, self.watch
         last = rhythm.gradient_steps(done + count)
         metrics: Metrics = {}
-        self.collector.start()
+        with _failing_after(0):
+            self.collector.begin_episodes()
         for env_step in range(done, done + count):
             watch.switch("acting")
             self.knobs.apply(env_step)
             actions = self._actions(env_step, acting.at(env_step - done))
             watch.switch("environments")
-            try:
+            with _failing_after(env_step - done):
                 transition = self.collector.step(actions)
-            except ConfigError as error:
-                raise EnvironmentFailedError(str(error), env_step - done) from error
             watch.switch("rest")
             self.buffer.add(transition, self.collector.frozen)
             watch.switch("gradient_steps")
             begin, end = rhythm.gradient_steps(env_step), rhythm.gradient_steps(env_step + 1)
             if begin < end:
                 metrics = self._learn(env_step, begin, end - begin, report=end == last)
+            watch.switch("environments")
+            # at a boundary its hooks come first: what fails here fails again before the next step
+            with suppress(ConfigError) if env_step + 1 == done + count else _failing_after(env_step + 1 - done):
+                self.collector.begin_episodes()
         return metrics
 
     def _learn(self, env_step: int, done: int, count: int, *, report: bool) -> Metrics:
