@@ -115,7 +115,9 @@ def test_an_offline_run_with_and_without_evaluation(capsys):
     assert (with_it["evaluation"] > 0, without["evaluation"], with_it["environments"]) == (True, 0.0, 0.0)
     assert result["evaluation_ratio"] == pytest.approx(result["seconds"] / result["without_evaluation"]["seconds"])
     out, _ = bench(capsys, "--algo", "bc")
-    assert "second start: 3.0 s to the first 7 gradient steps (imports 1.5, setup 0.5, first steps 1.0)" in out
+    assert (
+        "second start (compiled before): 3.0 s to the first 7 gradient steps (imports 1.5, setup 0.5, first steps 1.0)" in out
+    )
     assert "s without evaluation" in out
 
 

@@ -11,7 +11,7 @@ from rl_training import IQL, SAC, load_dataset
 from rl_training.config.environment import EnvSource, WrapperConfig
 from rl_training.config.loading import make_config
 from rl_training.envs.description import describe_env
-from rl_training.envs.environments import check_fits, infer_env_spaces, make_env, time_limit
+from rl_training.envs.environments import check_fits, infer_env_spaces, make_env, reset_env, step_env, time_limit
 from rl_training.envs.given import env_settings, given_source, register_env
 from rl_training.errors import ConfigError
 from tests.helpers import ROOT, call_cli, run_cli, run_values, small_dataset, tiny_run
@@ -51,6 +51,8 @@ def test_the_order_travels_with_the_run(tmp_path):
     assert model.policy.spaces.observation_names == NESTED
     by_name = dict(zip(NESTED, range(8), strict=True))
     assert model.predict(by_name)[0].tolist() == model.predict(list(range(8)))[0].tolist()
+    own = gymnasium.make("Tests/Nested-v0").reset(seed=0)[0]
+    assert model.predict(own)[0].tolist() == model.predict(list(range(8)))[0].tolist()
     other = infer_env_spaces("Tests/Nested-v0")
     turned = type(other)(8, 1, other.action_low, other.action_high, NESTED[::-1])
     with pytest.raises(ConfigError, match="in another order"):
@@ -232,3 +234,34 @@ def test_what_is_stored_is_what_is_used():
 def test_a_file_with_the_name_of_another_module_is_refused(capsys, tmp_path):
     (tmp_path / "json.py").write_text("")
     assert "rename the file" in call_cli(capsys, "env", "X", "--import", tmp_path / "json.py", code=2).stderr
+
+
+def test_an_observation_that_its_space_does_not_describe_is_refused():
+    class Swapped(tests.envs.own_environments.Nested):
+        def reset(self, *, seed=None, options=None):
+            observation, rest = super().reset(seed=seed)
+            return {"aim": observation["goal"], "pose": observation["pose"]}, rest
+
+    source = given_source(Swapped)
+    with pytest.raises(ConfigError, match=r"the observation has \['aim', 'pose'\], its space \['goal', 'pose'\]"):
+        reset_env(make_env(source), source, 0)
+
+
+def test_a_failure_names_the_line_of_the_users_code():
+    env = EnvSource("Tests/Drift-v0", {"failure": "raise", "at": 1})
+    made = make_env(env)
+    reset_env(made, env, 0)
+    with pytest.raises(ConfigError, match=r"the motor is off \(own_environments.py:\d+\)"):
+        step_env(made, env, np.zeros(1, dtype=np.float32))
+
+
+def test_state_that_is_kept_between_episodes_is_noticed():
+    class Worn(tests.envs.own_environments.Drift):
+        wear = 0.0
+
+        def step(self, action):
+            self.wear += 1.0
+            observation, reward, *rest = super().step(action)
+            return observation, reward - self.wear, *rest
+
+    assert not describe_env(given_source(Worn), seconds=0.01).repeats

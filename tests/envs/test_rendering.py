@@ -110,7 +110,7 @@ class Flat(Dial):
     [
         (Blind, r"draws no pictures: `rgb_array` is not among its render modes \['human'\]$"),
         (Silent, r"cannot be drawn: its picture is object of shape \(\), not uint8 of \(height, width, 3\)$"),
-        (Broken, "cannot be drawn: RuntimeError: no OpenGL$"),
+        (Broken, "cannot be drawn: RuntimeError: no OpenGL"),
         (Flat, r"cannot be drawn: its picture is uint8 of shape \(4, 4\)"),
     ],
 )

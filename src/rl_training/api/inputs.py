@@ -1,12 +1,12 @@
 """Observations and actions that users pass: one or many, in recorded order or by name."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rl_training.data.spaces import Names
+from rl_training.data.spaces import Names, indexed_names
 from rl_training.errors import ConfigError, did_you_mean
 
 _MAX_LISTED = 12  # names in a message
@@ -22,6 +22,7 @@ def rows_of(given: RowsLike, what: str, dim: int, names: Names | None) -> NDArra
         if any(row.ndim != 1 for row in rows):
             raise ConfigError(f"a list of mappings has one {what} each, with one number for each name")
         return np.stack(rows)
+    given = _by_name(given, names) if isinstance(given, Mapping) and names is not None else given
     values = _in_order(given, what, names) if _is_named(given) else given
     try:
         array = np.asarray(values, dtype=np.float32)
@@ -32,6 +33,29 @@ def rows_of(given: RowsLike, what: str, dim: int, names: Names | None) -> NDArra
     if not np.isfinite(array).all():
         raise ConfigError(f"{what}s hold NaN or inf")
     return array
+
+
+def _by_name(given: Mapping[str, Any], names: Names) -> Mapping[str, Any]:
+    """A nested observation, as an environment returns it, by the names its numbers have in the policy; others as they are."""
+    leaves = dict(_leaves(given, names))
+    if not any(key not in names and set(indexed_names(key, np.shape(value))) <= set(names) for key, value in leaves.items()):
+        return leaves
+    found: dict[str, Any] = {}
+    for key, value in leaves.items():
+        parts = indexed_names(key, np.shape(value))
+        found |= dict(zip(parts, np.reshape(value, -1), strict=True)) if set(parts) <= set(names) else {key: value}
+    return found
+
+
+def _leaves(given: Mapping[str, Any], names: Names, path: str = "") -> Iterator[tuple[str, Any]]:
+    """The values of nested maps and tuples by their paths; what has a name of the policy is not taken apart."""
+    for key, value in given.items():
+        own = f"{path}.{key}" if path else str(key)
+        parts = {str(number): one for number, one in enumerate(value)} if isinstance(value, tuple) else value
+        if isinstance(parts, Mapping) and own not in names:
+            yield from _leaves(parts, names, own)
+        else:
+            yield own, value
 
 
 def _keys(given: Any) -> list[Any]:

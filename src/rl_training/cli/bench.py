@@ -149,9 +149,12 @@ def _end_to_end_lines(figures: dict[str, Any]) -> list[str]:
         f"{figures['device_name']}, torch {figures['torch']}; {how}",
         f"{result['algo']} in {result['env']}, members {result['members']}, networks {net}, batch {result['batch_size']}",
     ]
-    for label, start in zip(("first start", "second start"), result["starts"], strict=True):
+    for label, start in zip(
+        ("first start (nothing compiled yet)", "second start (compiled before)"), result["starts"], strict=True
+    ):
         parts = ", ".join(f"{name.replace('_', ' ')} {start[name]:.1f}" for name in ("imports", "setup", "first_steps"))
-        lines.append(f"{label}: {start['seconds']:.1f} s to the first {start['steps']:,} gradient steps ({parts})")
+        steps = "gradient step" if start["steps"] == 1 else f"{start['steps']:,} gradient steps"
+        lines.append(f"{label}: {start['seconds']:.1f} s to the first {steps} ({parts})")
     together = f" ({result['steps_per_second_of_all_members']:,.1f} of all members)" if result["members"] > 1 else ""
     between = f"{result['steps_per_second_between_evaluations']:,.1f} between evaluations"
     lines.append(f"{unit}s per second: {result['steps_per_second']:,.1f}{together}, {between}")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rl_training.cli.options import DebugOption, JsonOption, ReadChoice, data_app, with_read_options
+from rl_training.cli.options import DebugOption, ImportOption, JsonOption, ReadChoice, data_app, with_read_options
 from rl_training.errors import ConfigError, DatasetError
 
 if TYPE_CHECKING:
@@ -33,12 +33,13 @@ def inspect(
     path: PathArgument,
     reading: ReadChoice,
     env: EnvOption = None,
+    imports: ImportOption = None,
     html: Annotated[str | None, typer.Option(help="Also write an HTML page with charts to this file.")] = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
     """Show what is in a dataset: rows, episodes, returns, coverage, ends; with --html also as a page."""
-    del debug
+    del imports, debug
     from rl_training.data.dataset_loaders import read_dataset
     from rl_training.doctor.doctor import examine
     from rl_training.doctor.inspection import summarize_dataset
@@ -77,11 +78,12 @@ def doctor(
     path: PathArgument,
     reading: ReadChoice,
     env: EnvOption = None,
+    imports: ImportOption = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
     """Report what is wrong with a dataset, with evidence and the fix; exit code 3 on an error."""
-    del debug
+    del imports, debug
     from rl_training.data.dataset_loaders import read_dataset
     from rl_training.doctor.doctor import examine
 

@@ -48,7 +48,9 @@ def _lines(facts: dict[str, Any]) -> list[tuple[str, str]]:
     ended = "no episode ended" if facts["ended_after"] is None else f"the first episode ended after {facts['ended_after']}"
     lines.append(("random play", f"{facts['steps_per_second']:,.0f} steps/s here; in 200 steps {ended}"))
     repeats = "exactly, from a seed" if facts["repeats"] else "NOT from a seed: a resumed run begins a new episode"
-    return [*lines, ("repeats", repeats), ("training", "would take it")]
+    endless = facts["time_limit"] is None and facts["ended_after"] is None
+    taken = "would take it; but episodes may never end: set --set max_episode_steps=N" if endless else "would take it"
+    return [*lines, ("repeats", repeats), ("training", taken)]
 
 
 def _listed(items: list[str]) -> str:

@@ -3,6 +3,7 @@
 import functools
 import inspect
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
@@ -23,9 +24,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object 
 DebugOption = Annotated[bool, typer.Option("--debug", help="Show a traceback when something fails.")]
 DeviceOption = Annotated[str | None, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 EnvOption = Annotated[str | None, typer.Option("--env", help="Gymnasium environment; by default that of the run.")]
-EnvKwargsOption = Annotated[
-    str | None, typer.Option(help="Arguments of the environment that --env names, such as '{frame_skip: 5}'.")
-]
+EnvKwargsOption = Annotated[str | None, typer.Option(help="Arguments of the environment, such as '{frame_skip: 5}'.")]
 MemberOption = Annotated[int | None, typer.Option(help="Member of a population, from 0.")]
 RunArgument = Annotated[str, typer.Argument(help="A run directory or one checkpoint in it.", metavar="RUN")]
 
@@ -63,15 +62,22 @@ def parse_env_kwargs(text: str | None) -> dict[str, Any]:
     return values
 
 
-def named_env(env: str | None, env_kwargs: str | None) -> "EnvSource | None":
-    """Return the environment that options name; None if they name none."""
+def named_env(env: str | None, env_kwargs: str | None, own: "EnvSource | None" = None) -> "EnvSource | None":
+    """Return the environment that options name, or the run's `own` with other arguments; None if they name none."""
     if env is None and env_kwargs is not None:
-        raise ConfigError("--env-kwargs are for the environment that --env names; that of a run has its own")
+        if own is None:
+            raise ConfigError("--env-kwargs are for the environment that --env names")
+        return replace(own, kwargs={**own.kwargs, **parse_env_kwargs(env_kwargs)})
     if env is None:
         return None
     from rl_training.config.environment import EnvSource
 
     return EnvSource(env, parse_env_kwargs(env_kwargs))
+
+
+def import_flags(modules: Sequence[str]) -> str:
+    """Return the options that import modules, to be added to a command that is suggested."""
+    return "".join(f" --import {module}" for module in modules)
 
 
 def _read_parameters() -> list[inspect.Parameter]:

@@ -18,6 +18,7 @@ from rl_training.cli.options import (
     MemberOption,
     ReadChoice,
     RunArgument,
+    import_flags,
     parse_env_kwargs,
 )
 from rl_training.cli.sweep import combination_table, parse_sweep
@@ -170,7 +171,7 @@ def finetune(
     manager, checkpoint = ExperimentManager.finetuning(run, block, run_dir)
     changes: dict[str, Any] = {} if device is None else {"device": device}
     if imports:
-        changes["env_imports"] = [*manager.config.env_imports, *imports]
+        changes["env_imports"] = list(dict.fromkeys([*manager.config.env_imports, *imports]))
     manager.config = _changed(manager.config, changes)
     _run(manager, as_json, resume=True, checkpoint=checkpoint)
 
@@ -236,4 +237,4 @@ def _print_result(manager: "ExperimentManager", result: "TrainingResult", as_jso
     if manager.config.final_env_id is None:
         print(f"next: rl-training predict {manager.run_dir} --obs '[...]', or evaluate {manager.run_dir} --data PATH")
     else:
-        print(f"next: rl-training evaluate {manager.run_dir} --episodes 20")
+        print(f"next: rl-training evaluate {manager.run_dir} --episodes 20{import_flags(manager.config.env_imports)}")

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from rl_training.errors import ConfigError, DatasetError
 
-SUPPORTED = "only flat `Box` observations and bounded, continuous `Box` actions are supported"
+SUPPORTED = "observations must be flat boxes (or nested ones, in a Dict or Tuple), actions bounded, continuous boxes"
 Names = tuple[str, ...]
 
 

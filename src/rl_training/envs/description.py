@@ -58,8 +58,8 @@ def _tried(made: Any, env: EnvLike, known: Description, seconds: float) -> Descr
     names: list[str] | int = list(own.observation_names) if own.observation_names else own.observation_dim
     first, ended = _rollout(made, env, own)
     other = make_env(env)
-    try:
-        repeats = first == _rollout(other, env, own)[0]
+    try:  # also in a copy that has played before, which shows what is kept from one episode to the next
+        repeats = first == _rollout(other, env, own)[0] == _rollout(other, env, own)[0]
     finally:
         other.close()
     return replace(

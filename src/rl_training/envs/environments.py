@@ -3,13 +3,17 @@
 import contextlib
 import itertools
 import math
+import os
+import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+import rl_training
 from rl_training import rng
 from rl_training.config.environment import EnvLike, EnvSource, env_source
 from rl_training.data.spaces import Spaces, spaces_of
@@ -18,6 +22,7 @@ from rl_training.envs.imports import imported
 from rl_training.errors import ConfigError, did_you_mean
 
 _MAX_LISTED = 6  # actions in a note
+_LIBRARIES = (Path(rl_training.__file__).parent, Path(math.__spec__.origin or os.__file__).parent, Path(os.__file__).parent)
 
 
 def make_env(env: EnvLike, render_mode: str | None = None) -> Any:
@@ -87,7 +92,15 @@ def own_spaces(env: Any, where: EnvLike) -> Spaces:
 def one_line(error: Exception) -> str:
     """Return the type of an error and the first line of its text."""
     text = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
+    place = _place(error)
+    return (f"{type(error).__name__}: {text[0]}" if text else type(error).__name__) + (f" ({place})" if place else "")
+
+
+def _place(error: Exception) -> str:
+    """The file and line of the user's own code where an error arose; nothing if it arose in a library."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "site-packages" not in frame.filename]
+    own = [frame for frame in frames if not any(Path(frame.filename).is_relative_to(one) for one in _LIBRARIES)]
+    return f"{Path(own[-1].filename).name}:{own[-1].lineno}" if own else ""
 
 
 def reset_env(env: Any, env_id: EnvLike, seed: int) -> NDArray[Any]:

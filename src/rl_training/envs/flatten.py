@@ -27,8 +27,7 @@ class FlatObservation(gymnasium.ObservationWrapper):
 
     def observation(self, observation: Any) -> NDArray[np.float32]:
         """Return the numbers of a nested observation in their order."""
-        parts = [np.asarray(part, dtype=np.float32).reshape(-1) for part in _parts(observation)]
-        return np.concatenate(parts)
+        return np.concatenate(list(_parts(self.env.observation_space, observation)))
 
 
 def is_nested(space: Any) -> bool:
@@ -51,13 +50,19 @@ def _leaves(space: Any, path: str, where: str) -> Iterator[tuple[str, Box]]:
         raise ConfigError(f"{where}: observation `{path}` is {what}; nested observations must be boxes of numbers")
 
 
-def _parts(observation: Any) -> Iterator[Any]:
-    """Yield the arrays of a nested observation in their order."""
-    if isinstance(observation, dict):
-        for key in sorted(observation):
-            yield from _parts(observation[key])
-    elif isinstance(observation, tuple):
-        for one in observation:
-            yield from _parts(one)
+def _parts(space: Any, observation: Any) -> Iterator[NDArray[np.float32]]:
+    """Yield the numbers of a nested observation box by box, in their order; raise if its space describes another."""
+    if isinstance(space, Dict):
+        if not isinstance(observation, dict) or set(observation) != set(space.spaces):
+            given = sorted(observation) if isinstance(observation, dict) else type(observation).__name__
+            raise ValueError(f"the observation has {given}, its space {sorted(space.spaces)}")
+        for key in sorted(space.spaces):
+            yield from _parts(space.spaces[key], observation[key])
+    elif isinstance(space, Tuple):
+        for one, part in zip(space.spaces, observation, strict=True):
+            yield from _parts(one, part)
     else:
-        yield observation
+        values = np.asarray(observation, dtype=np.float32)
+        if values.shape != space.shape:
+            raise ValueError(f"a part of the observation has shape {values.shape}, its space {space.shape}")
+        yield values.reshape(-1)

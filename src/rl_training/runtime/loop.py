@@ -330,9 +330,11 @@ class TrainingLoop:
             signals.save_requested = False
             self._save(best=False)
         if signals.stop_signal is not None:
-            path = self._save(best=False)
+            path, more = self._save(best=False), "".join(f" --import {name}" for name in self.config.env_imports)
             self.parts.reporter.note(f"stopped at {self._now}")
-            signals.raise_if_stopped(f"saved {self._now} in {path}; go on with `rl-training resume {self.parts.run_dir}`")
+            signals.raise_if_stopped(
+                f"saved {self._now} in {path}; go on with `rl-training resume {self.parts.run_dir}{more}`"
+            )
 
     def _save(self, *, best: bool) -> Path:
         with self.watch.during("saving"):

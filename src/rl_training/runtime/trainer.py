@@ -15,7 +15,7 @@ from rl_training.config.run import RunConfig
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.data.processing import action_variance
 from rl_training.data.transforms import Transforms
-from rl_training.envs.environments import infer_env_spaces
+from rl_training.envs.environments import infer_env_spaces, time_limit
 from rl_training.errors import CheckpointError, ConfigError, StorageError
 from rl_training.registry import get_spec
 from rl_training.runtime.build_learner import build_learner
@@ -83,6 +83,7 @@ def _train(config: RunConfig[Any], run_dir: Path, options: TrainOptions) -> Trai
         for name, reason in without_effect(config.algo_kwargs).items():
             reporter.warn(f"`algo_kwargs.{name}` does nothing: {reason}")
 
+        _warn_of_endless_episodes(config, reporter)
         builder = PhaseBuilder(config, learner, spaces, transforms, data, run_dir / "replay", reporter, stack)
         phases, planned_steps = online_phases(builder) if get_spec(config.algo).online else offline_phases(builder)
 
@@ -116,6 +117,12 @@ def _train(config: RunConfig[Any], run_dir: Path, options: TrainOptions) -> Trai
         )
         with applied(executor.execution):
             return TrainingLoop(parts).run()
+
+
+def _warn_of_endless_episodes(config: RunConfig[Any], reporter: Reporter) -> None:
+    for env in {str(env): env for env in (config.environment, config.final_environment) if env is not None}.values():
+        if time_limit(env) is None:
+            reporter.warn(f"{env} has no time limit: an evaluation waits until its episodes end; or set max_episode_steps")
 
 
 def _note_fitted(asked: AlgorithmKwargs, fitted: AlgorithmKwargs, reporter: Reporter) -> None:
