@@ -47,7 +47,7 @@ class _Worker:
 
 
 class WorkerBatch(EnvBatch):
-    """As `EnvBatch`, in `workers` processes; a copy that raises, hangs or dies gives a ConfigError and ends them all."""
+    """As `EnvBatch`, in `workers` processes; a copy that raises gives a ConfigError, one that hangs or dies ends them."""
 
     def __init__(self, env: EnvLike, count: int, workers: int, timeout: float) -> None:
         self.env, self.timeout = env, timeout
