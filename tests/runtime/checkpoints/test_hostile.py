@@ -174,7 +174,7 @@ def test_an_environment_cannot_change_what_is_recorded(rude):
 @pytest.mark.parametrize(
     ("fault", "words"),
     [
-        ("reset", r"failed in reset\(seed=\d+\): RuntimeError: no$"),
+        ("reset", r"failed in reset\(seed=\d+\): RuntimeError: no \(test_hostile.py:\d+\)$"),
         ("nan", "NaN or inf as observation"),
         ("shape", r"\(2,\)"),
     ],
