@@ -134,9 +134,15 @@ from gymnasium.spaces import Box
 
 class Tank(gymnasium.Env):
     observation_space, action_space = Box(-10.0, 10.0, (1,)), Box(0.0, 4.0, (1,))
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 10}
 
-    def __init__(self, leak=0.1):
-        self.leak = leak
+    def __init__(self, leak=0.1, render_mode=None):
+        self.leak, self.render_mode = leak, render_mode
+
+    def render(self):
+        picture = np.full((60, 40, 3), 255, dtype=np.uint8)
+        picture[60 - int(min(max(self.level, 0.0), 5.0) * 12) :] = (60, 120, 200)
+        return picture
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -152,7 +158,7 @@ gymnasium.register(id="Tank-v0", entry_point=Tank, max_episode_steps=40)
 
 
 def test_an_environment_of_the_user_from_the_shell(tmp_path):
-    """Train, resume, evaluate and finetune with --import; without it a run says what it needs."""
+    """Every command that makes an environment, with --import; without it a run says what it needs."""
     (tmp_path / "my_tank.py").write_text(OWN_MODULE)
     own = ("--import", "my_tank")
     small = ("--set", "eval_interval=20", "--set", "eval_episodes=1", "--set", "algo_kwargs.learning_starts=10")
@@ -164,6 +170,12 @@ def test_an_environment_of_the_user_from_the_shell(tmp_path):
     assert json.loads(report.stdout)["env_id"] == "Tank-v0"
     assert "--import my_tank" in run_cli("resume", "run", "--total-timesteps", "60", cwd=tmp_path, code=2).stderr
     run_cli("resume", "run", "--total-timesteps", "60", *own, cwd=tmp_path)
+    run_cli("collect", "run", "--rows", "300", "--noise", "0.2", "--out", "medium", *own, cwd=tmp_path)
+    offline = ("--dataset", "medium", "--total-timesteps", "20", "--run-dir", "offline")
+    run_cli("train", "iql", *offline, "--set", "algo_kwargs.hidden_sizes=[16]", cwd=tmp_path)
+    run_cli("finetune", "offline", "--env", "Tank-v0", "--env-steps", "50", "--set", "learning_starts=10", *own, cwd=tmp_path)
+    run_cli("render", "run", "--out", "tank.gif", "--max-steps", "5", *own, cwd=tmp_path)
+    assert (tmp_path / "tank.gif").read_bytes().startswith(b"GIF")
     facts = run_cli("env", "Tank-v0", "--import", "my_tank.py", "--env-kwargs", "{leak: 0.3}", cwd=tmp_path).stdout
     assert "would take it" in facts
 
