@@ -1,6 +1,7 @@
 """Environments with arguments, time limits, wrappers and nested observations; functions, instances, imports."""
 
 import json
+from typing import get_args
 
 import gymnasium
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 
 import tests.envs.own_environments
 from rl_training import IQL, SAC, load_dataset
-from rl_training.config.environment import EnvSource, WrapperConfig
+from rl_training.config.environment import EnvSource, WrapperConfig, WrapperName
 from rl_training.config.loading import make_config
 from rl_training.envs.description import describe_env
 from rl_training.envs.environments import check_fits, infer_env_spaces, make_env, reset_env, step_env, time_limit
@@ -168,6 +169,8 @@ def test_an_environment_of_the_user_from_the_shell(tmp_path):
     assert "The run was started with --import my_tank: pass that again" in missing.stderr
     report = run_cli("evaluate", "run", "--episodes", "2", "--json", *own, cwd=tmp_path)
     assert json.loads(report.stdout)["env_id"] == "Tank-v0"
+    leaky = run_cli("evaluate", "run", "--episodes", "2", "--json", "--env-kwargs", "{leak: 0.9}", *own, cwd=tmp_path)
+    assert json.loads(leaky.stdout)["returns"] != json.loads(report.stdout)["returns"]
     assert "--import my_tank" in run_cli("resume", "run", "--total-timesteps", "60", cwd=tmp_path, code=2).stderr
     run_cli("resume", "run", "--total-timesteps", "60", *own, cwd=tmp_path)
     run_cli("collect", "run", "--rows", "300", "--noise", "0.2", "--out", "medium", *own, cwd=tmp_path)
@@ -194,7 +197,6 @@ def test_import_errors_are_one_line(capsys, tmp_path):
 def test_settings_of_an_environment_are_plain():
     assert env_settings(None) == {"env_id": None}
     assert env_settings("Pendulum-v1") == {"env_id": "Pendulum-v1"}
-    assert ROOT.is_dir()
     with pytest.raises(ConfigError, match="plain values"):
         make_config(run_values("sac", env_kwargs={"function": print}))
 
@@ -277,3 +279,11 @@ def test_state_that_is_kept_between_episodes_is_noticed():
             return observation, reward - self.wear, *rest
 
     assert not describe_env(given_source(Worn), seconds=0.01).repeats
+
+
+def test_the_guide_lists_the_wrappers():
+    """Each is one of Gymnasium's, and the guide names it."""
+    text = (ROOT / "docs" / "guide.md").read_text()
+    for name in get_args(WrapperName):
+        assert hasattr(gymnasium.wrappers, name)
+        assert f"`{name}`" in text

@@ -63,21 +63,16 @@ def parse_env_kwargs(text: str | None) -> dict[str, Any]:
 
 
 def named_env(env: str | None, env_kwargs: str | None, own: "EnvSource | None" = None) -> "EnvSource | None":
-    """Return the environment that options name, or the run's `own` with other arguments; None if they name none."""
-    if env is None and env_kwargs is not None:
-        if own is None:
-            raise ConfigError("--env-kwargs are for the environment that --env names")
-        return replace(own, kwargs={**own.kwargs, **parse_env_kwargs(env_kwargs)})
-    if env is None:
-        return None
+    """Return the environment that options name, or a run's `own`, which other arguments may be given."""
     from rl_training.config.environment import EnvSource
 
-    return EnvSource(env, parse_env_kwargs(env_kwargs))
-
-
-def import_flags(modules: Sequence[str]) -> str:
-    """Return the options that import modules, to be added to a command that is suggested."""
-    return "".join(f" --import {module}" for module in modules)
+    if env is not None:
+        return EnvSource(env, parse_env_kwargs(env_kwargs))
+    if env_kwargs is None:
+        return own
+    if own is None:
+        raise ConfigError("--env-kwargs are for the environment that --env names")
+    return replace(own, kwargs={**own.kwargs, **parse_env_kwargs(env_kwargs)})
 
 
 def _read_parameters() -> list[inspect.Parameter]:

@@ -69,7 +69,7 @@ def evaluate(
     from rl_training.envs.reference_scores import normalized_score, reference_of
 
     policy = Policy.load(run, device=device or "auto", which=which_checkpoint(run, checkpoint, best))
-    chosen = named_env(env, env_kwargs, policy.config.final_environment) or policy.config.final_environment
+    chosen = named_env(env, env_kwargs, policy.config.final_environment)
     named = reference or (str(chosen) if normalize and chosen else None)
     task = reference_of(named) if named else None
     measured = evaluation_report(policy.evaluate(episodes, seed, chosen), policy.members, member)

@@ -62,7 +62,7 @@ def render(
         episodes=episodes,
         seed=seed,
         members=member if members is None else _parse_members(members),
-        env_id=named_env(env, env_kwargs),
+        env_id=named_env(env, env_kwargs, policy.config.final_environment),
         fps=fps,
         max_steps=max_steps,
         width=width,

@@ -18,7 +18,6 @@ from rl_training.cli.options import (
     MemberOption,
     ReadChoice,
     RunArgument,
-    import_flags,
     parse_env_kwargs,
 )
 from rl_training.cli.sweep import combination_table, parse_sweep
@@ -237,4 +236,6 @@ def _print_result(manager: "ExperimentManager", result: "TrainingResult", as_jso
     if manager.config.final_env_id is None:
         print(f"next: rl-training predict {manager.run_dir} --obs '[...]', or evaluate {manager.run_dir} --data PATH")
     else:
+        from rl_training.envs.imports import import_flags
+
         print(f"next: rl-training evaluate {manager.run_dir} --episodes 20{import_flags(manager.config.env_imports)}")

@@ -11,7 +11,6 @@ from rl_training.config.base import StrictModel
 _MAX_WORKERS = 1024
 
 WrapperName = Literal[
-    "AddWhiteNoise",
     "ClipAction",
     "ClipReward",
     "DelayObservation",

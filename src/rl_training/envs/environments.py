@@ -18,11 +18,11 @@ from rl_training import rng
 from rl_training.config.environment import EnvLike, EnvSource, env_source
 from rl_training.data.spaces import Spaces, spaces_of
 from rl_training.envs.given import PREFIX
-from rl_training.envs.imports import imported
+from rl_training.envs.imports import import_flags, imported
 from rl_training.errors import ConfigError, did_you_mean
 
 _MAX_LISTED = 6  # actions in a note
-_LIBRARIES = (Path(rl_training.__file__).parent, Path(math.__spec__.origin or os.__file__).parent, Path(os.__file__).parent)
+_LIBRARIES = (Path(rl_training.__file__).parent, Path(os.__file__).parent)
 
 
 def make_env(env: EnvLike, render_mode: str | None = None) -> Any:
@@ -64,8 +64,7 @@ def _check_registered(source: EnvSource) -> None:
         return
     missing = [name for name in source.imports if name not in imported()]
     if missing:
-        flags = " ".join(f"--import {name}" for name in missing)
-        advice = f" The run was started with {flags}: pass that again (in Python, import it first)"
+        advice = f" The run was started with{import_flags(missing)}: pass that again (in Python, import it first)"
     elif source.env_id.startswith(PREFIX):
         advice = " A Python function makes it: call `rl_training.register_env(function)` first, or pass it as env_id"
     else:

@@ -2,6 +2,7 @@
 
 import importlib
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 from rl_training.errors import ConfigError
@@ -12,6 +13,11 @@ _imported: list[str] = []
 def imported() -> tuple[str, ...]:
     """Return what has been imported by request, in order."""
     return tuple(_imported)
+
+
+def import_flags(modules: Iterable[str]) -> str:
+    """Return the options that import modules, each after a space, for a command that is suggested."""
+    return "".join(f" --import {module}" for module in modules)
 
 
 def import_requested(name: str) -> None:

@@ -18,16 +18,15 @@ class Evaluator:
 
     def __init__(self, config: RunConfig[Any], learner: Learner[Any, Any], spaces: Spaces, transforms: Transforms) -> None:
         self._config, self._learner, self._spaces, self._transforms = config, learner, spaces, transforms
-        self._source: EnvSource | None = None
         self._copies: EnvBatch | None = None
 
     def evaluate(self, env: EnvSource, stream: str, check: Callable[[], None]) -> Evaluation:
         """Return the evaluation of every member; `check` is called at every step and may raise to stop."""
         config = self._config
-        if self._copies is None or self._source is not env:
+        if self._copies is None or self._copies.env is not env:
             self.close()
             count = self._learner.model.members * config.eval_episodes
-            self._source, self._copies = env, open_batch(env, count, config.workers, config.env_timeout)
+            self._copies = open_batch(env, count, config.workers, config.env_timeout)
         return evaluate_policy(
             self._learner,
             env,

@@ -17,6 +17,7 @@ from rl_training.config.run import RunConfig
 from rl_training.data.spaces import Spaces
 from rl_training.data.transforms import Transforms
 from rl_training.envs.evaluation import FINAL_EPISODES, TRAINING_EPISODES, Evaluation
+from rl_training.envs.imports import import_flags
 from rl_training.errors import CheckpointError, ConfigError, DatasetError, DivergedError, EnvironmentFailedError, StorageError
 from rl_training.faults import fault_point
 from rl_training.runtime.callbacks import CallbackLike, all_callbacks, call_hook, callback_states, restore_callbacks
@@ -330,7 +331,7 @@ class TrainingLoop:
             signals.save_requested = False
             self._save(best=False)
         if signals.stop_signal is not None:
-            path, more = self._save(best=False), "".join(f" --import {name}" for name in self.config.env_imports)
+            path, more = self._save(best=False), import_flags(self.config.env_imports)
             self.parts.reporter.note(f"stopped at {self._now}")
             signals.raise_if_stopped(
                 f"saved {self._now} in {path}; go on with `rl-training resume {self.parts.run_dir}{more}`"
