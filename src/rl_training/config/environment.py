@@ -28,12 +28,12 @@ WrapperName = Literal[
 """Gymnasium's wrappers that take plain values and whose state begins anew with every reset, so that episodes repeat."""
 
 
-def _plain(value: Any) -> Any:
-    """The value as it is stored with a run: maps from text, lists, numbers, text, true, false and null."""
+def plain_values(value: Any) -> Any:
+    """Return a value as it is stored with a run: maps from text, lists, numbers, text, true, false and null."""
     if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
-        return {key: _plain(one) for key, one in value.items()}
+        return {key: plain_values(one) for key, one in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
+        return [plain_values(one) for one in value]
     if value is None or isinstance(value, str | int | float):
         return value
     raise ValueError("must be plain values, because they are stored with the run; in Python pass a function")
@@ -54,11 +54,11 @@ class WrapperConfig(StrictModel):
 
     name: WrapperName
     """Name of the wrapper."""
-    kwargs: Annotated[dict[str, Any], BeforeValidator(_plain)] = Field(default_factory=dict)
+    kwargs: Annotated[dict[str, Any], BeforeValidator(plain_values)] = Field(default_factory=dict)
     """Its arguments."""
 
 
-EnvKwargs = Annotated[dict[str, Any], BeforeValidator(_plain), Field(default_factory=dict)]
+EnvKwargs = Annotated[dict[str, Any], BeforeValidator(plain_values), Field(default_factory=dict)]
 Workers = Annotated[int | Literal["auto"], BeforeValidator(_count_or_auto)]
 Wrappers = Annotated[
     tuple[Annotated[WrapperConfig, BeforeValidator(_named)], ...], Field(default_factory=tuple, strict=False, max_length=20)

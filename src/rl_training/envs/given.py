@@ -2,9 +2,9 @@
 
 import re
 from collections.abc import Callable
-from typing import Any, get_args
+from typing import Any
 
-from rl_training.config.environment import EnvSource, WrapperConfig, WrapperName
+from rl_training.config.environment import EnvSource, WrapperConfig, plain_values
 from rl_training.errors import ConfigError
 
 PREFIX = "python/"  # of the ids under which functions are registered
@@ -52,23 +52,28 @@ def _source_of_spec(spec: Any) -> EnvSource:
     """How to make what a spec describes; what plain settings cannot express becomes a function."""
     import gymnasium
 
-    kwargs = {key: value for key, value in spec.kwargs.items() if key != "render_mode"}
+    if (source := _by_settings(spec, gymnasium.registry.get(spec.id))) is not None:
+        return source
+
+    def made_again() -> Any:
+        return gymnasium.make(spec, disable_env_checker=True)
+
+    made_again.__qualname__ = re.sub(r"\W+", "_", spec.id)
+    return EnvSource(register_env(made_again))
+
+
+def _by_settings(spec: Any, registered: Any) -> EnvSource | None:
+    """What a spec describes as plain settings, beside what its id is registered with; None if they cannot express it."""
+    if registered is None or (spec.max_episode_steps is None and registered.max_episode_steps is not None):
+        return None
+    added = spec.additional_wrappers[len(registered.additional_wrappers) :]  # those of the registry are always applied
+    if any(not str(one.entry_point).startswith("gymnasium.wrappers.") for one in added):
+        return None
     try:
-        registered = gymnasium.registry[spec.id]
-        added = spec.additional_wrappers[len(registered.additional_wrappers) :]  # those of the registry are always applied
-        if any(not str(one.entry_point).startswith("gymnasium.wrappers.") for one in added) or (
-            spec.max_episode_steps is None and registered.max_episode_steps is not None
-        ):
-            raise ConfigError("cannot be expressed by settings")
+        kwargs = plain_values({key: value for key, value in spec.kwargs.items() if key != "render_mode"})
         wrappers = tuple(WrapperConfig.checked({"name": one.name, "kwargs": one.kwargs or {}}) for one in added)
-        WrapperConfig.checked({"name": get_args(WrapperName)[0], "kwargs": kwargs})  # plain values
-    except (ConfigError, KeyError):
-
-        def made_again() -> Any:
-            return gymnasium.make(spec, disable_env_checker=True)
-
-        made_again.__qualname__ = re.sub(r"\W+", "_", spec.id)
-        return EnvSource(register_env(made_again))
+    except (ConfigError, ValueError):
+        return None
     return EnvSource(spec.id, kwargs, spec.max_episode_steps, wrappers)
 
 
