@@ -32,9 +32,11 @@ class RowLayout:
         """Return whether a field is part of a row."""
         return any(name == field for field, _ in self.fields)
 
-    def pack(self, columns: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
-        """Return columns (..., width) or (...,) for scalar fields as rows (..., width)."""
+    def pack(self, columns: Mapping[str, NDArray[Any]], out: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
+        """Return columns (..., width) or (...,) for scalar fields as rows (..., width), in `out` if it is given."""
         parts = [columns[name][..., None] if name in _SCALARS else columns[name] for name, _ in self.fields]
+        if out is not None:
+            return np.concatenate(parts, axis=-1, out=out)
         return np.concatenate(parts, axis=-1, dtype=np.float32)
 
     def columns(self, rows: Tensor) -> dict[str, Tensor]:

@@ -60,7 +60,10 @@ class ReplayBuffer:
         if rows is not None:
             self.storage[: self.prior_rows] = torch.from_numpy(rows)
         self._ring = self.storage[self.prior_rows :].view(members, capacity, self.layout.width)
-        self.first_slots = self.prior_rows + torch.arange(members, device=device).unsqueeze(1) * capacity
+        self._first_slots = self.prior_rows + np.arange(members) * capacity
+        self.first_slots = torch.from_numpy(self._first_slots).to(device).unsqueeze(1)
+        unknown = {"next_actions": np.full((members, action_dim), np.nan), "returns_to_go": np.full(members, -np.inf)}
+        self._unknown = {**unknown, "discounts": np.full(members, n_step.gamma)}  # of a transition that has just been taken
 
     def __len__(self) -> int:
         return min(self.added, self.capacity)
@@ -81,23 +84,32 @@ class ReplayBuffer:
         A row that is both a true end and a time limit is a true end. `idle` members no longer train: their rows only fill
         the slot and wait for no return.
         """
-        ends = np.asarray(transition["terminals"], dtype=bool) | np.asarray(transition["timeouts"], dtype=bool)
-        values = dict(transition)
-        values["timeouts"] = np.asarray(transition["timeouts"], dtype=bool) & ~np.asarray(transition["terminals"], dtype=bool)
-        if self.layout.has("next_actions"):
-            values["next_actions"] = np.full_like(values["actions"], np.nan)
-        values["returns_to_go"] = np.full(self.members, -np.inf, dtype=np.float32)
-        values["discounts"] = np.full(self.members, self.n_step.gamma, dtype=np.float32)
-        rows = self.layout.pack(values)
+        rows = self.pack(transition)
         if rows.shape != (self.members, self.layout.width):
             raise ConfigError(
                 f"a transition of shape {rows.shape} was added; ({self.members}, {self.layout.width}) is needed"
             )
         self._ring[:, self.added % self.capacity] = torch.from_numpy(rows).to(self._ring.device)
+        self.count(transition, idle)
+
+    def pack(self, transition: Mapping[str, NDArray[Any]], out: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
+        """Return the rows of one transition per member, (members, width), in `out` if it is given."""
+        values = dict(transition)
+        values["timeouts"] = np.asarray(transition["timeouts"], dtype=bool) & ~np.asarray(transition["terminals"], dtype=bool)
+        return self.layout.pack({**values, **self._unknown}, out)
+
+    @property
+    def next_slots(self) -> NDArray[np.int64]:
+        """The row of the storage that the next transition of each member belongs to, (members,)."""
+        return self._first_slots + self.added % self.capacity
+
+    def count(self, transition: Mapping[str, NDArray[Any]], idle: Collection[int] = ()) -> None:
+        """Count one more transition per member, which is stored in `next_slots`; where `waits`, it must be so already."""
         self.added += 1
-        if not self._waits:
+        if not self.waits:
             self.ready[:] = self.added
             return
+        ends = np.asarray(transition["terminals"], dtype=bool) | np.asarray(transition["timeouts"], dtype=bool)
         for member in range(self.members):
             if member in idle:
                 self.ready[member] = self.added
@@ -109,7 +121,7 @@ class ReplayBuffer:
                 self._settle(late, seen)
 
     @property
-    def _waits(self) -> bool:
+    def waits(self) -> bool:
         """Whether a transition is completed by later ones."""
         return self.returns is not None or self.n_step.steps > 1
 
@@ -146,7 +158,7 @@ class ReplayBuffer:
             last = self._ring[member, (self.added - 1) % self.capacity]
             columns = self.layout.columns(last)
             columns["timeouts"].copy_(1.0 - columns["terminals"])
-            if self._waits:
+            if self.waits:
                 self._settle([member], self.added)
 
     def storage_rows(self, indices: Tensor) -> Tensor:

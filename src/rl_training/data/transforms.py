@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -61,8 +62,15 @@ class Transforms:
             transforms = replace(transforms, **fitted)  # type: ignore[arg-type]
         return transforms
 
+    @cached_property
+    def _keeps_observations(self) -> bool:
+        unscaled = not self.observation_mean.any() and bool((self.observation_std == 1.0).all())
+        return unscaled and np.isinf(self.observation_limit)
+
     def observations(self, values: NDArray[Any]) -> NDArray[np.float32]:
-        """Return normalised observations, bounded where they are fitted."""
+        """Return normalised observations, bounded where they are fitted; always a new array."""
+        if self._keeps_observations:
+            return np.array(values, dtype=np.float32)
         scaled = np.asarray((values - self.observation_mean) / self.observation_std, dtype=np.float32)
         if np.isinf(self.observation_limit):
             return scaled

@@ -211,7 +211,7 @@ def test_a_broken_environment_is_one_clear_error(tmp_path, drifting, fault, word
 
 
 def test_an_episode_too_long_to_replay_starts_afresh(monkeypatch):
-    monkeypatch.setattr("rl_training.envs.collector.LONGEST_REPLAY", 20)
+    monkeypatch.setattr("rl_training.envs.current_episodes.LONGEST_REPLAY", 20)
     spaces = infer_env_spaces("Pendulum-v1")
     first, second = (Collector("Pendulum-v1", [4], spaces, Transforms.identity(3)) for _ in range(2))
     first.begin_episodes()
@@ -221,7 +221,7 @@ def test_an_episode_too_long_to_replay_starts_afresh(monkeypatch):
     second.restore(first.state(), first.tensors(), warnings.append)
     assert len(warnings) == 1
     assert "30 steps is too long to replay" in warnings[0]
-    assert second.episodes[0].number == 1
+    assert second.episodes.numbers.tolist() == [1]
     for collector in (first, second):
         collector.close()
 
@@ -236,7 +236,7 @@ def test_a_frozen_member_stands_still():
     collector.step(np.ones((2, 1), dtype=np.float32))
     assert np.array_equal(before[1], collector.observations()[1])
     assert not np.array_equal(before[0], collector.observations()[0])
-    assert [episode.length for episode in collector.episodes] == [2, 1]
+    assert collector.episodes.lengths.tolist() == [2, 1]
     collector.close()
 
 
