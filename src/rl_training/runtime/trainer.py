@@ -92,7 +92,7 @@ def _train(config: RunConfig[Any], run_dir: Path, options: TrainOptions) -> Trai
         if checkpoint is not None and (difference := _differences(checkpoint, executor.execution.record())):
             reporter.warn(f"not bit-exact: the checkpoint was written with {difference}")
         for phase in phases:
-            phase.steps.execute_with(executor)
+            phase.execute_with(executor)
 
         total = phases[-1].last
         if checkpoint is not None and total < (taken := position_of(phases, checkpoint)):

@@ -121,7 +121,7 @@ def test_blocks_on_a_gpu_begin_with_a_round(first):
     """So that a round of twenty updates is one graph, wherever the rounds begin."""
     learner = make_learner("redq", gradient_updates_per_step=20)
     learner.rounds, learner.step = Rounds(first, 20), first + 40
-    pattern = _Steps(learner, 20)._next_pattern(20, report=False)
-    assert ["actor" in variant.due for variant in pattern] == [False] * 19 + [True]
+    steps = _Steps(learner, 20)._next_steps(20, report=False)
+    assert ["actor" in variant.due for variant in steps] == [False] * 19 + [True]
     learner.step += 1
-    assert len(_Steps(learner, 20)._next_pattern(20, report=False)) == 1
+    assert len(_Steps(learner, 20)._next_steps(20, report=False)) == 1

@@ -7,33 +7,32 @@ from rl_training import rng
 from rl_training.data.replay_buffer import ReplayBuffer
 from rl_training.errors import ConfigError
 from rl_training.runtime.batches.base import Batches, Bits
+from rl_training.runtime.batches.inbox import Inbox
 
 
 class ReplayBatches(Batches):
-    """Rows of a replay buffer as of the last `refresh`; everything that changes with the buffer is kept in small tensors.
+    """Rows of a replay buffer as of the last `refresh` that was sent; all that changes with the buffer is in the inbox.
 
     If the buffer holds prior data, `shared` batches have a given number of prior rows each; otherwise prior data and fresh
     transitions are one pool.
     """
 
-    def __init__(self, buffer: ReplayBuffer, seeds: Tensor, batch_size: int, *, shared: bool) -> None:
+    def __init__(self, buffer: ReplayBuffer, seeds: Tensor, batch_size: int, inbox: Inbox, *, shared: bool) -> None:
         super().__init__(buffer.layout, seeds, batch_size)
-        self._buffer, self._shared = buffer, shared
-        self._available = torch.zeros(buffer.members, 1, dtype=torch.int64, device=seeds.device)
-        self._oldest = torch.zeros((), dtype=torch.int64, device=seeds.device)
-        self._share = torch.zeros((), dtype=torch.int64, device=seeds.device)
+        self._buffer, self._shared, self._inbox = buffer, shared, inbox
+        self._available, self._oldest, self._share = (inbox.device[name] for name in ("available", "oldest", "share"))
         self._positions = torch.arange(batch_size, device=seeds.device)
 
     def refresh(self, share: int = 0) -> None:
-        """Update the view of the buffer's contents, and set the number of prior rows in a batch."""
+        """Write what the buffer now holds, and the number of prior rows in a batch, into the inbox."""
         if not self._buffer.prior_rows and not self._buffer.available.all():
             raise ConfigError(
                 "the replay holds no transition that can be sampled yet: raise learning_starts or buffer_capacity above the "
                 "length of an episode (above n_step where the algorithm needs no returns)"
             )
-        self._available.copy_(torch.from_numpy(self._buffer.available).unsqueeze(1))
-        self._oldest.fill_(self._buffer.oldest)
-        self._share.fill_(share)
+        written = self._inbox.host
+        written["available"][:, 0] = self._buffer.available
+        written["oldest"][()], written["share"][()] = self._buffer.oldest, share
 
     def indices(self, bits: Bits, steps: int) -> tuple[Tensor, Tensor | None]:
         """Return storage rows; a member without fresh transitions to sample yet gets prior data only."""

@@ -5,6 +5,7 @@ of each step; a block of many steps gives the same results as that many blocks o
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import count as counting
 from types import FunctionType, MethodType
@@ -24,12 +25,22 @@ from rl_training.runtime.signals import stop_signals_blocked
 
 LONGEST_BLOCK = 20  # divides the usual intervals, and is a multiple of the usual delays of policies
 _MEMBER_STEPS = 256  # members times steps of a block at most, so that a large population's block is short and small
-_MAX_PATTERNS = 16  # blocks that are cached; a delay that does not divide the block would produce ever new patterns
+_MAX_BLOCKS = 16  # that are cached; a delay that does not divide the block would produce ever new ones
 
 _COPIES = counting()
 
-Pattern = tuple[Variant, ...]
 Rates = Mapping[str, float]
+DeviceWork = Callable[[], None]
+"""Something that only launches work on fixed memory of the device, so that it can be captured and repeated."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """Gradient steps that are launched together, with other work before and after them; there may be no step."""
+
+    steps: tuple[Variant, ...] = ()
+    before: DeviceWork | None = None
+    after: DeviceWork | None = None
 
 
 def block_length(members: int) -> int:
@@ -66,27 +77,43 @@ class CompiledSteps:
         self._steps: dict[Wanted, tuple[TracedStep, Callable[..., list[Tensor]]]] = {}
         self._draws: dict[Any, Callable[..., Any]] = {}
         self._ahead = DrawnAhead(learner.model.seed_tensor)
-        self._replays: dict[Pattern, Callable[[], Metrics]] = {}
-        self._blocks: list[Callable[[], Metrics]] = []
+        self._next = -1  # the step that `_base` holds
+        self._replays: dict[Block, Callable[[], Metrics]] = {}
+        self._launched: list[Callable[[], Metrics]] = []
         if graphs:
             batches.use_fixed_buffer(self.longest)
 
-    def run(self, first: int, count: int, rates: Callable[[int], Rates] | None = None, *, report: bool = True) -> Metrics:
+    def run(
+        self,
+        first: int,
+        count: int,
+        rates: Callable[[int], Rates] | None = None,
+        *,
+        report: bool = True,
+        before: DeviceWork | None = None,
+        after: DeviceWork | None = None,
+    ) -> Metrics:
         """Take `count` gradient steps from step `first` on; with `report`, return the metrics of the last.
 
-        `rates` gives the learning-rate factors of each step by its offset, if they are not all 1.
+        `rates` gives the learning-rate factors of each step by its offset, if they are not all 1. `before` and `after` are
+        launched with the first and the last of the steps, or alone if there are none.
         """
-        self._base.fill_(first)
+        if self._next != first:
+            self._base.fill_(first)
         metrics: Metrics = {}
         done = 0
-        while done < count:
-            pattern = self._next_pattern(count - done, report=report)
-            replay = self._replays.get(pattern) or self._prepare(pattern, first + done)
-            self.batches.load(first + done, len(pattern))
-            self._set_rates(rates, done, len(pattern))
+        while done < count or before is not None or after is not None:
+            steps = self._next_steps(count - done, report=report) if done < count else ()
+            closing = done + len(steps) == count
+            block = Block(steps, before, after if closing else None)
+            replay = self._replays.get(block) or self._prepare(block, first + done)
+            self.batches.load(first + done, len(steps))
+            self._set_rates(rates, done, len(steps))
             metrics = replay()
-            self.learner.step += len(pattern)
-            done += len(pattern)
+            self.learner.step += len(steps)
+            done += len(steps)
+            before, after = None, None if closing else after
+        self._next = first + count
         return metrics if report else {}
 
     def _set_rates(self, rates: Callable[[int], Rates] | None, done: int, count: int) -> None:
@@ -98,7 +125,7 @@ class CompiledSteps:
             self._rates.fill_(1.0)
         self._rates_moved = rates is not None
 
-    def _next_pattern(self, left: int, *, report: bool) -> Pattern:
+    def _next_steps(self, left: int, *, report: bool) -> tuple[Variant, ...]:
         """A whole block where one begins and fits, else a single step; only the last step of a run may report.
 
         Blocks are counted from where rounds begin. On the CPU, where nothing is captured, a block is as long as possible.
@@ -109,27 +136,27 @@ class CompiledSteps:
         elif left >= self.longest and (step - self.learner.rounds.first) % self.longest == 0:
             length = self.longest
         reports = [report and offset == left - 1 for offset in range(length)]
-        pattern = tuple(variant_at(self.learner, step + offset, report=last) for offset, last in enumerate(reports))
-        known = pattern in self._replays or len(self._replays) < _MAX_PATTERNS
-        return pattern if known else pattern[:1]
+        steps = tuple(variant_at(self.learner, step + offset, report=last) for offset, last in enumerate(reports))
+        known = len(self._replays) < _MAX_BLOCKS or any(steps == block.steps for block in self._replays)
+        return steps if known else steps[:1]
 
-    def _prepare(self, pattern: Pattern, first: int) -> Callable[[], Metrics]:
+    def _prepare(self, block: Block, first: int) -> Callable[[], Metrics]:
         """Compile what a block needs, and capture it; the learner is left unchanged."""
         kept = [buffer.clone() for buffer in [*self.learner.buffers(), self._base]]
         self._announce()
         try:
-            self.batches.load(first, len(pattern))
+            self.batches.load(first, len(block.steps))
             with stop_signals_blocked():
-                for wanted in self._wanted_by(pattern):
+                for wanted in self._wanted_by(block.steps):
                     if wanted not in self._steps:
                         self._steps[wanted] = self._compiled(wanted, first)
-                replay = self._captured(pattern) if self.graphs else self._run_once(pattern)
+                replay = self._captured(block) if self.graphs else self._run_once(block)
         except Exception as error:
             raise CompilationFailedError(f"{type(error).__name__}: {error}") from error
         finally:
             for buffer, values in zip([*self.learner.buffers(), self._base], kept, strict=True):
                 buffer.copy_(values)
-        self._replays[pattern] = replay
+        self._replays[block] = replay
         return replay
 
     def _wanted(self, variant: Variant) -> list[Wanted]:
@@ -145,8 +172,8 @@ class CompiledSteps:
         reported = [Wanted(due, gradients=False, metrics=True, stage=stage)] if variant.report else []
         return [*reported, Wanted(due, stage=stage)]
 
-    def _wanted_by(self, pattern: Pattern) -> list[Wanted]:
-        return list(dict.fromkeys(wanted for variant in pattern for wanted in self._wanted(variant)))
+    def _wanted_by(self, steps: Sequence[Variant]) -> list[Wanted]:
+        return list(dict.fromkeys(wanted for variant in steps for wanted in self._wanted(variant)))
 
     def _compiled(self, wanted: Wanted, first: int) -> tuple[TracedStep, Callable[..., list[Tensor]]]:
         rows, prior = self._rows(torch.full((1,), first, dtype=torch.int64, device=self.device))
@@ -184,29 +211,43 @@ class CompiledSteps:
         draw: Callable[..., list[Tensor]] = self._compiled_once(streams, _drawing(streams))
         return draw(self.learner.model.seed_tensor, steps)
 
-    def _block(self, pattern: Pattern) -> Callable[[], Metrics]:
-        """The steps of a block as a function without arguments."""
-        parts = [self._steps[wanted][0] for wanted in self._wanted_by(pattern)]
-        streams = tuple(dict.fromkeys(key for traced in parts for key in traced.streams))
-        number = torch.arange(len(pattern), dtype=torch.int64, device=self.device)
-        increments, wanted = self._increments(pattern), [self._wanted(variant) for variant in pattern]
+    def _launches(self, block: Block) -> Callable[[], Metrics]:
+        """What a block launches, as a function without arguments."""
+        take_steps = self._gradient_steps(block.steps) if block.steps else dict[str, Tensor]
 
-        def block() -> Metrics:
+        def launch() -> Metrics:
+            if block.before is not None:
+                block.before()
+            metrics = take_steps()
+            if block.after is not None:
+                block.after()
+            return metrics
+
+        return launch
+
+    def _gradient_steps(self, variants: Sequence[Variant]) -> Callable[[], Metrics]:
+        """The gradient steps of a block as a function without arguments."""
+        parts = [self._steps[wanted][0] for wanted in self._wanted_by(variants)]
+        streams = tuple(dict.fromkeys(key for traced in parts for key in traced.streams))
+        number = torch.arange(len(variants), dtype=torch.int64, device=self.device)
+        increments, wanted = self._increments(variants), [self._wanted(variant) for variant in variants]
+
+        def take_steps() -> Metrics:
             steps = number + self._base
             rows, prior = self._rows(steps)
             drawn = dict(zip(streams, self._drawn(streams, steps), strict=True))
             factors = self._factors(increments)
             metrics: Metrics = {}
-            for offset, variant in enumerate(pattern):
+            for offset, variant in enumerate(variants):
                 given = (rows[offset], None if prior is None else prior[offset])
                 own = {key: values[offset] for key, values in drawn.items()}
                 gradients, metrics = self._results(wanted[offset], given, own)
                 self._apply(variant, gradients, factors, offset)
             self._count(increments)
-            self._base.add_(len(pattern))
+            self._base.add_(len(variants))
             return metrics
 
-        return block
+        return take_steps
 
     def _results(
         self, parts: Sequence[Wanted], given: tuple[Tensor, Tensor | None], drawn: Mapping[DrawKey, Tensor]
@@ -222,9 +263,9 @@ class CompiledSteps:
             metrics |= zip(traced.metrics, results[count:], strict=True)
         return gradients, metrics
 
-    def _increments(self, pattern: Pattern) -> Tensor:
+    def _increments(self, variants: Sequence[Variant]) -> Tensor:
         """How often each group has been trained within the block, up to and including each step."""
-        due = [[float(group in variant.due) for group in self._groups] for variant in pattern]
+        due = [[float(group in variant.due) for group in self._groups] for variant in variants]
         return torch.tensor(due, dtype=torch.float64, device=self.device).cumsum(0)
 
     def _factors(self, increments: Tensor) -> Tensor | None:
@@ -250,17 +291,17 @@ class CompiledSteps:
             for column, group in enumerate(self._groups):
                 self.learner.optimizer.counts[group].add_(increments[-1, column])
 
-    def _captured(self, pattern: Pattern) -> Callable[[], Metrics]:
+    def _captured(self, block: Block) -> Callable[[], Metrics]:
         """The block as a CUDA graph."""
-        block = self._block(pattern)
-        self._blocks.append(block)  # keeps alive the tensors that the graph reads
-        return captured(block, self.device)
+        launch = self._launches(block)
+        self._launched.append(launch)  # keeps alive the tensors that the graph reads
+        return captured(launch, self.device)
 
-    def _run_once(self, pattern: Pattern) -> Callable[[], Metrics]:
+    def _run_once(self, block: Block) -> Callable[[], Metrics]:
         """The block itself, after one run, because some of it is compiled only when it first runs."""
-        block = self._block(pattern)
-        block()
-        return block
+        launch = self._launches(block)
+        launch()
+        return launch
 
 
 def compile_for_cpu(traced: TracedStep) -> Callable[..., list[Tensor]]:

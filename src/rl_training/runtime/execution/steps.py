@@ -8,7 +8,7 @@ from typing import Any
 from rl_training.algorithms.learner import Learner, Metrics, Rounds
 from rl_training.rng import Draws
 from rl_training.runtime.batches.base import Batches
-from rl_training.runtime.execution.compiled import CompilationFailedError, CompiledSteps, block_length
+from rl_training.runtime.execution.compiled import CompilationFailedError, CompiledSteps, DeviceWork, block_length
 from rl_training.runtime.execution.compiler_cache import use_private_cache
 from rl_training.runtime.execution.mode import Execution, chunk_length
 
@@ -90,20 +90,38 @@ class GradientSteps:
         chunk = chunk_length(self.learner, self.batches.batch_size, compiled=True) if resident else self.eager_chunk
         return max(block, chunk - chunk % block)
 
-    def run(self, first: int, count: int, rates: Rates | None = None, *, report: bool = True) -> Metrics:
+    def run(
+        self,
+        first: int,
+        count: int,
+        rates: Rates | None = None,
+        *,
+        report: bool = True,
+        before: DeviceWork | None = None,
+        after: DeviceWork | None = None,
+    ) -> Metrics:
         """Take `count` gradient steps from step `first` on; with `report`, return the metrics of the last.
 
-        `rates` gives learning-rate factors if they are not all 1.
+        `rates` gives learning-rate factors if they are not all 1. `before` and `after` are launched with the steps.
         """
         self.learner.rounds = self.rounds  # each phase of a run has its own
         done = 0
         if self.compiled is not None and self._executor is not None and self._executor.compiles:
-            before = self.learner.step
+            begin = self.learner.step
             try:
-                return self.compiled.run(first, count, rates, report=report)
+                return self.compiled.run(first, count, rates, report=report, before=before, after=after)
             except CompilationFailedError as error:
                 self._executor.fall_back_to_eager(error)
-                self.compiled, done = None, self.learner.step - before
+                self.compiled, done = None, self.learner.step - begin
+        if before is not None:
+            before()
+        metrics = self._eager(first, done, count, rates, report=report) if done < count else {}
+        if after is not None:
+            after()
+        return metrics
+
+    def _eager(self, first: int, done: int, count: int, rates: Rates | None, *, report: bool) -> Metrics:
+        """Take the steps after the first `done`, one by one."""
         metrics: Metrics = {}
         batches, (draws, start) = self.batches, self._draws(first + done, count - done)
         shape = (batches.batch_size,)

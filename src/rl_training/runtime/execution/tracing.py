@@ -18,6 +18,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from rl_training.algorithms.learner import Learner, Step, summarize
 from rl_training.data.batch import Batch
+from rl_training.models.base import StackedModel
 from rl_training.models.mlp import operators as mlp_ops
 from rl_training.models.mlp.layout import MLPLayout
 from rl_training.rng import DrawKey, Draws
@@ -91,10 +92,28 @@ def trace_step(
 
         others = (*learner.moving.values(), *draws.values_of_step(streams))
         example = (model.trained.flat, model.targets.flat, rows, prior, *others)
-        recorded = make_fx(step)(*example)
-        graph = make_fx(torch.func.functionalize(recorded))(*example)  # without in-place writes nodes can be reordered
+        graph = _recorded(step, example)
     merge_networks(graph)
     return TracedStep(graph, tuple(segments), tuple(names), streams, example)
+
+
+def trace_acting(model: StackedModel, observations: Tensor, noise: Tensor, precision: str) -> fx.GraphModule:
+    """Return what a policy does, with everything left out that its actions do not need: (trained, observations, noise)."""
+
+    def act(trained: Tensor, observations: Tensor, noise: Tensor) -> Tensor:
+        with model.on_buffers(trained, model.targets.flat):
+            return model.act(observations, noise)
+
+    with mlp_ops.fused_networks(precision):
+        graph = _recorded(act, (model.trained.flat, observations, noise))
+    graph.graph.eliminate_dead_code()
+    graph.recompile()
+    return graph
+
+
+def _recorded(function: Callable[..., Any], example: tuple[Tensor | None, ...]) -> fx.GraphModule:
+    """A function as a graph without in-place writes, so that nodes can be reordered and left out."""
+    return make_fx(torch.func.functionalize(make_fx(function)(*example)))(*example)
 
 
 _FORWARD = torch.ops.rl_training.mlp_forward.default

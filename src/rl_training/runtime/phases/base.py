@@ -12,7 +12,7 @@ from rl_training.config.environment import EnvSource
 from rl_training.config.schedules import CONSTANT, ScheduleConfig
 from rl_training.errors import ConfigError
 from rl_training.runtime.checkpoints.checkpoint import Checkpoint
-from rl_training.runtime.execution.steps import GradientSteps
+from rl_training.runtime.execution.steps import Executor, GradientSteps
 from rl_training.runtime.metrics import Stopwatch
 from rl_training.runtime.phases.schedules import schedule_factor
 
@@ -32,6 +32,10 @@ class Phase(ABC):
         self.watch = Stopwatch()  # the loop's, while it runs
         self._span = length  # of the schedules, also if `length` is reduced later
         self._schedules = {group: schedules.get(group, CONSTANT) for group in steps.learner.model.trained.groups}
+
+    def execute_with(self, executor: Executor) -> None:
+        """Use an executor for all gradient steps; called once, before the first."""
+        self.steps.execute_with(executor)
 
     @property
     def last(self) -> int:

@@ -32,6 +32,11 @@ class KnobChanges:
         self._offline = {name: getattr(source, name) for name, source in sources.items()}
         self._begun = False
 
+    @property
+    def change_acting(self) -> bool:
+        """Whether knobs of acting change."""
+        return bool(self._acting)
+
     def apply(self, env_step: int) -> None:
         """Set the knobs to what they are at an environment step."""
         if not self._begun and (self._fixed or self._columns):

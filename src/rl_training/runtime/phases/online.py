@@ -1,7 +1,7 @@
 """The online phase: collect a transition per member, then take the gradient steps that are due."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,12 +17,12 @@ from rl_training.config.schedules import ScheduleConfig
 from rl_training.data.replay_buffer import ReplayBuffer
 from rl_training.envs.collector import Collector
 from rl_training.errors import CheckpointError, ConfigError, EnvironmentFailedError
-from rl_training.rng import Draws
 from rl_training.runtime.batches.replay import ReplayBatches
 from rl_training.runtime.checkpoints.checkpoint import Checkpoint
 from rl_training.runtime.checkpoints.replay_store import ReplayStore, read_replay
+from rl_training.runtime.execution.interaction import Interaction
 from rl_training.runtime.execution.mode import CHUNK_LIMIT
-from rl_training.runtime.execution.steps import GradientSteps
+from rl_training.runtime.execution.steps import Executor, GradientSteps
 from rl_training.runtime.phases.base import Phase
 from rl_training.runtime.phases.knobs import KnobChanges
 
@@ -99,8 +99,9 @@ class OnlinePhase(Phase):
         replay_dir: Path,
         warn: Callable[[str], None],
     ) -> None:
-        seeds = learner.model.seed_tensor
-        self.batches = ReplayBatches(buffer, seeds, plan.batch_size, shared=plan.share is not None)
+        self.interaction = Interaction(learner, buffer, plan.random_steps)
+        inbox, seeds = self.interaction.inbox, learner.model.seed_tensor
+        self.batches = ReplayBatches(buffer, seeds, plan.batch_size, inbox, shared=plan.share is not None)
         rounds = Rounds(plan.first_gradient_step, plan.rhythm.updates)
         super().__init__(GradientSteps(learner, self.batches, rounds), schedules, plan.env_steps)
         self.plan, self.buffer, self.collector, self.warn = plan, buffer, collector, warn
@@ -122,48 +123,86 @@ class OnlinePhase(Phase):
         """The gradient steps of the whole phase."""
         return self.plan.rhythm.gradient_steps(self.length)
 
+    def execute_with(self, executor: Executor) -> None:
+        """Use an executor for gradient steps and acting."""
+        super().execute_with(executor)
+        if not self.knobs.change_acting:  # otherwise what was traced once would stay as it was
+            self.interaction.execute_with(executor)
+
     def run(self, done: int, count: int) -> Metrics:
         """Take `count` environment steps and their updates."""
-        acting = Draws.of_steps(self.steps.learner.model.seed_tensor, done, count)
         rhythm, watch = self.plan.rhythm, self.watch
-        last = rhythm.gradient_steps(done + count)
-        metrics: Metrics = {}
+        last, metrics = rhythm.gradient_steps(done + count), Metrics()
         with _failing_after(0):
             self.collector.begin_episodes()
         for env_step in range(done, done + count):
+            ending = env_step + 1 == done + count
             watch.switch("acting")
             self.knobs.apply(env_step)
-            actions = self._actions(env_step, acting.at(env_step - done))
+            if env_step == done or self.knobs.change_acting:  # otherwise they were chosen with the updates of the last step
+                self._choose(env_step)
+            actions = self.interaction.actions(env_step)
             watch.switch("environments")
             with _failing_after(env_step - done):
                 transition = self.collector.step(actions)
+            failure = self._begin_episodes()
             watch.switch("rest")
-            self.buffer.add(transition, self.collector.frozen)
+            self._write(transition, env_step + 1)
             watch.switch("gradient_steps")
             begin, end = rhythm.gradient_steps(env_step), rhythm.gradient_steps(env_step + 1)
-            if begin < end:
-                metrics = self._learn(env_step, begin, end - begin, report=end == last)
-            watch.switch("environments")
-            # at a boundary its hooks come first: what fails here fails again before the next step
-            with suppress(ConfigError) if env_step + 1 == done + count else _failing_after(env_step + 1 - done):
-                self.collector.begin_episodes()
+            report = begin < end == last
+            found = self._learn(env_step, begin, end - begin, report=report, choose=not ending)
+            metrics = found if report else metrics
+            if failure is not None and not ending:  # at a boundary hooks come first: it fails again before the next step
+                raise EnvironmentFailedError(str(failure), env_step + 1 - done) from failure
         return metrics
 
-    def _learn(self, env_step: int, done: int, count: int, *, report: bool) -> Metrics:
-        """Take a round of updates; with `report`, return the metrics of the last."""
-        share, rates = self.plan.share, self.rates(env_step)
-        self.batches.refresh(0 if share is None else share.rows(env_step, self.plan.batch_size))
-        moving = (lambda _offset: rates) if any(rate != 1.0 for rate in rates.values()) else None
-        return self.steps.run(self.plan.first_gradient_step + done, count, moving, report=report)
+    def _begin_episodes(self) -> ConfigError | None:
+        """Begin new episodes where the last have ended; return the failure of an environment."""
+        try:
+            self.collector.begin_episodes()
+        except ConfigError as error:
+            return error
+        return None
 
-    def _actions(self, env_step: int, draws: Draws) -> NDArray[np.float32]:
-        """Actions in [-1, 1], (members, action_dim): uniform at the start, then samples of the policy."""
-        model = self.steps.learner.model
-        if env_step < self.plan.random_steps:
-            return (draws.uniforms("collect/uniform", (model.action_dim,)) * 2.0 - 1.0).cpu().numpy()
-        observations = torch.from_numpy(self.collector.observations()).to(model.device).unsqueeze(1)
-        actions: Tensor = model.act(observations, draws.normals("collect/normal", (1, model.action_dim)))
-        return actions[:, 0].cpu().numpy()
+    def _choose(self, env_step: int) -> None:
+        """Have the actions of a step chosen, unless they are random."""
+        if self.interaction.is_random(env_step):
+            return
+        self.interaction.inbox.wait()
+        self.interaction.look(self.collector.observations(), env_step)
+        self.interaction.inbox.send()
+        first = self.plan.first_gradient_step + self.plan.rhythm.gradient_steps(env_step)
+        self.steps.run(first, 0, after=self.interaction.choose)
+        self.interaction.fetch()
+
+    def _write(self, transition: Mapping[str, NDArray[Any]], next_step: int) -> None:
+        """Write the transition, and what is observed before the next step, into the inbox."""
+        interaction, buffer = self.interaction, self.buffer
+        interaction.inbox.wait()
+        interaction.pack(transition)
+        interaction.look(self.collector.observations(), next_step)
+        if buffer.waits:  # rows that are completed by this transition are read back now
+            interaction.inbox.send()
+            interaction.store()
+        buffer.count(transition, self.collector.frozen)
+
+    def _learn(self, env_step: int, done: int, count: int, *, report: bool, choose: bool) -> Metrics:
+        """Store the transition, take a round of updates, and have the next actions chosen; with `report`, return metrics."""
+        interaction, share, moving = self.interaction, self.plan.share, None
+        if count:
+            self.batches.refresh(0 if share is None else share.rows(env_step, self.plan.batch_size))
+            rates = self.rates(env_step)
+            moving = (lambda _offset: rates) if any(rate != 1.0 for rate in rates.values()) else None
+        interaction.inbox.send()
+        before = None if self.buffer.waits else interaction.store
+        choose = choose and not interaction.is_random(env_step + 1) and not self.knobs.change_acting
+        first = self.plan.first_gradient_step + done
+        metrics = self.steps.run(
+            first, count, moving, report=report, before=before, after=interaction.choose if choose else None
+        )
+        interaction.fetch()
+        return metrics
 
     def counters(self, done: int) -> dict[str, int]:
         """Return environment steps and gradient steps."""
