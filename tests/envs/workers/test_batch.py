@@ -35,11 +35,12 @@ def played(batch, steps=120):
 
 
 @pytest.mark.parametrize("env", ["Pendulum-v1", "Tests/Drift-v0", "HalfCheetah-v5"])
+@pytest.mark.parametrize("looks", [False, True])
 @pytest.mark.parametrize("workers", [1, 2, 5])
-def test_workers_give_the_same_bits(env, workers):
+def test_workers_give_the_same_bits(env, workers, looks):
     if env == "HalfCheetah-v5":
         pytest.importorskip("mujoco")
-    assert played(WorkerBatch(env, COPIES, workers, 30.0)) == played(EnvBatch(env, COPIES))
+    assert played(WorkerBatch(env, COPIES, workers, 30.0, looks=looks)) == played(EnvBatch(env, COPIES))
 
 
 def test_only_running_copies_are_stepped():
@@ -76,7 +77,7 @@ def test_a_copy_that_hangs_is_given_up():
 def test_a_worker_that_dies_is_noticed():
     with WorkerBatch("Tests/Drift-v0", 4, 2, 30.0) as batch:
         batch.reset_all([1, 2, 3, 4])
-        os.kill(batch._workers[1].pid, signal.SIGKILL)
+        os.kill(batch._calls.workers[1].pid, signal.SIGKILL)
         with pytest.raises(ConfigError, match=r"a worker process of environment Tests/Drift-v0 died \(signal 9"):
             batch.step(np.zeros((4, 1), dtype=np.float32))
 
@@ -89,7 +90,7 @@ def test_an_environment_that_cannot_be_made_is_refused_before_a_worker_starts():
 def test_a_batch_that_has_failed_for_good_says_so_again():
     with WorkerBatch("Tests/Drift-v0", 2, 2, 30.0) as batch:
         batch.reset_all([1, 2])
-        os.kill(batch._workers[0].pid, signal.SIGKILL)
+        os.kill(batch._calls.workers[0].pid, signal.SIGKILL)
         for _ in range(2):
             with pytest.raises(ConfigError, match="died"):
                 batch.step(np.zeros((2, 1), dtype=np.float32))
@@ -145,7 +146,7 @@ from rl_training.config.environment import EnvSource
 from rl_training.envs.workers.batch import WorkerBatch
 batch = WorkerBatch(EnvSource("Tests/Drift-v0", {{"failure": "hang" if {hanging} else "", "at": 1}}), 4, 3, 60.0)
 batch.reset_all(range(4))
-print(*(worker.pid for worker in batch._workers), flush=True)
+print(*(worker.pid for worker in batch._calls.workers), flush=True)
 if {hanging}:
     batch.step(np.zeros((4, 1), dtype=np.float32))
 input()

@@ -1,8 +1,10 @@
 """How many processes step the environments: as configured, or what is faster here."""
 
+import contextlib
 import os
 import sys
 import time
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -12,6 +14,7 @@ from rl_training.envs.environments import EnvBatch, make_env, own_spaces, reset_
 from rl_training.envs.workers.batch import WorkerBatch
 from rl_training.errors import ConfigError
 
+_CORE_LIMIT = Path("/sys/fs/cgroup/cpu.max")
 _TRIED_STEPS = 50
 _MOST_SECONDS = 0.1  # of trying
 _ROUND_SECONDS = 60e-6  # of asking workers and waiting for them, and for each of them
@@ -22,7 +25,9 @@ _LEAST_GAIN = 1.5  # by which workers must be faster, since estimates are rough 
 def open_batch(env: EnvLike, count: int, workers: int | Literal["auto"], timeout: float) -> EnvBatch:
     """Return copies of an environment side by side, stepped here or in workers: the results are the same bits."""
     chosen = min(worker_count(workers, env, count), count)
-    return WorkerBatch(env, count, chosen, timeout) if chosen else EnvBatch(env, count)
+    if not chosen:
+        return EnvBatch(env, count)
+    return WorkerBatch(env, count, chosen, timeout, looks=chosen < available_cores())
 
 
 def worker_count(workers: int | Literal["auto"], env: EnvLike, count: int, cores: int | None = None) -> int:
@@ -44,8 +49,12 @@ def worker_count(workers: int | Literal["auto"], env: EnvLike, count: int, cores
 
 
 def available_cores() -> int:
-    """Return the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Return the number of cores that this process may use; a container may be limited to a share of them."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    with contextlib.suppress(OSError, ValueError):
+        quota, period = _CORE_LIMIT.read_text().split()
+        return max(1, min(cores, int(quota) // int(period)))  # "max" is no number, and no limit
+    return cores
 
 
 def _round_seconds(step: float, count: int, workers: int) -> float:

@@ -17,7 +17,7 @@ from rl_training import rng
 from rl_training.algorithms.learner import Learner
 from rl_training.data.replay_buffer import ReplayBuffer
 from rl_training.models.base import StackedModel
-from rl_training.runtime.batches.inbox import Inbox
+from rl_training.runtime.batches.inbox import Inbox, Mark
 from rl_training.runtime.execution.steps import Executor
 from rl_training.runtime.execution.tracing import trace_acting
 
@@ -53,7 +53,7 @@ class Interaction:
         self._chosen = torch.zeros(members, model.action_dim, device=model.device)
         on_gpu = model.device.type == "cuda"
         self._outbox = torch.zeros_like(self._chosen, device="cpu").pin_memory() if on_gpu else self._chosen
-        self._left = torch.cuda.Event() if on_gpu else None  # type: ignore[no-untyped-call]
+        self._left = Mark(model.device) if on_gpu else None
 
     def execute_with(self, executor: Executor) -> None:
         """Trace the policy where steps run as graphs; called once, before the first step."""
@@ -84,7 +84,7 @@ class Interaction:
         """Have the actions sent back as soon as they are chosen."""
         if self._left is not None:
             self._outbox.copy_(self._chosen, non_blocking=True)
-            self._left.record()
+            self._left.set()
 
     def actions(self, env_step: int) -> NDArray[np.float32]:
         """Return the actions of an environment step in [-1, 1], (members, action_dim), valid until the next are chosen."""
@@ -92,7 +92,7 @@ class Interaction:
             self._draw(env_step)
             return self._uniform[:, env_step - self._drawn_from]
         if self._left is not None:
-            self._left.synchronize()
+            self._left.wait()
         return self._outbox.numpy()
 
     def is_random(self, env_step: int) -> bool:

@@ -112,7 +112,7 @@ class OnlinePhase(Phase):
     def chunk(self) -> int:
         """The maximum number of environment steps between two checks of the watchdog and the signals."""
         updates_per_step = self.plan.rhythm.updates / self.plan.rhythm.frequency
-        return max(1, min(CHUNK_LIMIT, int(self.steps.eager_chunk / updates_per_step)))
+        return max(1, min(CHUNK_LIMIT, int(self.steps.chunk / updates_per_step)))
 
     def rates(self, done: int) -> dict[str, float]:
         """Return the learning-rate factor of each group."""
