@@ -76,6 +76,8 @@ class RunConfig(StrictModel, Generic[KwargsT]):
     """Steps between evaluations."""
     eval_episodes: int = Field(10, ge=1, le=10_000)
     """Episodes per evaluation and member."""
+    eval_mode: Literal["wait", "beside"] = "wait"
+    """Whether training waits for an evaluation, or goes on beside it and learns its result at the next."""
     checkpoint_interval: int = Field(5_000, ge=1)
     """Steps between checkpoints."""
     keep_checkpoints: int = Field(2, ge=2)

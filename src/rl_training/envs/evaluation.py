@@ -52,12 +52,13 @@ def evaluate_policy(
     transforms: Transforms,
     spaces: Spaces | None = None,
     stream: str = TRAINING_EPISODES,
+    first: int = 0,
     check: Callable[[], None] = lambda: None,
     workers: int | Literal["auto"] = 0,
     timeout: float = 60.0,
     kept: EnvBatch | None = None,
 ) -> Evaluation:
-    """Return returns and lengths of `episodes` episodes per member under the mean action.
+    """Return returns and lengths of `episodes` episodes per member, from number `first` on, under the mean action.
 
     Episode e of a member is reset with a seed that depends on the member's entry in `seeds`, on `stream` and on e alone, so
     that the same policy always gets the same episodes. `spaces` are those the policy was trained with; by default the
@@ -69,7 +70,7 @@ def evaluate_policy(
         raise ConfigError(f"{len(seeds)} evaluation seeds were given for {members} members")
     with nullcontext(kept) if kept is not None else open_batch(env, members * episodes, workers, timeout) as envs:
         own = acting_spaces(learner, spaces, envs)
-        envs.reset_all([seed for member in seeds for seed in reset_seeds(member, stream, 0, episodes)])
+        envs.reset_all([seed for member in seeds for seed in reset_seeds(member, stream, first, episodes)])
         returns = np.zeros(members * episodes)
         lengths = np.zeros(members * episodes, dtype=np.int64)
         while envs.running.any():

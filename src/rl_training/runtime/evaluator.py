@@ -1,7 +1,10 @@
-"""Evaluations during training, in copies of the environment that are kept from one to the next."""
+"""Evaluations during training: the loop waits for each, in copies of the environment that are kept from one to the next."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
+
+from torch import Tensor
 
 from rl_training.algorithms.learner import Learner
 from rl_training.config.environment import EnvSource
@@ -9,22 +12,58 @@ from rl_training.config.run import RunConfig
 from rl_training.data.spaces import Spaces
 from rl_training.data.transforms import Transforms
 from rl_training.envs.environments import EnvBatch
-from rl_training.envs.evaluation import Evaluation, evaluate_policy
+from rl_training.envs.evaluation import TRAINING_EPISODES, Evaluation, evaluate_policy
 from rl_training.envs.workers.count import open_batch
+from rl_training.runtime.checkpoints.checkpoint import Checkpoint
+
+Check = Callable[[], None]
+"""Called often while an evaluation is waited for; may raise to stop that."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Everything a checkpoint holds, in memory."""
+
+    counters: Mapping[str, int]
+    tensors: Mapping[str, Tensor]
+    state: Mapping[str, Any]
+
+
+@dataclass
+class Evaluated:
+    """What is evaluated: the members at some counters, which messages call by a label."""
+
+    counters: dict[str, int]
+    label: str
+    members: list[int]
+    unsaved: Snapshot | None = None  # its checkpoint, while that is not written
+
+    def record(self) -> dict[str, Any]:
+        """Return plain values for a checkpoint."""
+        return {"counters": self.counters, "label": self.label, "members": self.members}
 
 
 class Evaluator:
     """Evaluates a learner in its environments; the copies of one are made at its first evaluation."""
 
+    under_way: Evaluated | None = None  # an evaluation that has begun, and whose result is taken later
+
     def __init__(self, config: RunConfig[Any], learner: Learner[Any, Any], spaces: Spaces, transforms: Transforms) -> None:
         self._config, self._learner, self._spaces, self._transforms = config, learner, spaces, transforms
         self._copies: EnvBatch | None = None
 
-    def evaluate(self, env: EnvSource, stream: str, check: Callable[[], None]) -> Evaluation:
-        """Return the evaluation of every member; `check` is called at every step and may raise to stop."""
+    def results(
+        self, env: EnvSource, now: Evaluated, check: Check, ending: Callable[[], bool]
+    ) -> Iterator[tuple[Evaluated, Evaluation]]:
+        """Evaluate the learner as it is now; yield the evaluations whose results are known: that one alone."""
+        del ending
+        yield now, self.episodes(env, TRAINING_EPISODES, check)
+
+    def episodes(self, env: EnvSource, stream: str, check: Check) -> Evaluation:
+        """Return the evaluation of every member."""
         config = self._config
         if self._copies is None or self._copies.env is not env:
-            self.close()
+            self.close_copies()
             count = self._learner.model.members * config.eval_episodes
             self._copies = open_batch(env, count, config.workers, config.env_timeout)
         return evaluate_policy(
@@ -39,8 +78,15 @@ class Evaluator:
             kept=self._copies,
         )
 
-    def close(self) -> None:
+    def repeat(self, env: EnvSource, checkpoint: Checkpoint) -> None:
+        """Begin again what was under way when a checkpoint was written: nothing, where evaluations are waited for."""
+
+    def close_copies(self) -> None:
         """Close the copies."""
         if self._copies is not None:
             self._copies.close()
             self._copies = None
+
+    def close(self) -> None:
+        """Release everything."""
+        self.close_copies()

@@ -5,53 +5,28 @@ A checkpoint taken because of a signal records that the later hooks of its step 
 stops, at whatever hook, are evaluated at that boundary and then frozen, before its checkpoint is written.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rl_training.algorithms.learner import Learner, Metrics, summarize
+from rl_training.algorithms.learner import Metrics, summarize
 from rl_training.config.environment import EnvSource
-from rl_training.config.run import RunConfig
-from rl_training.data.spaces import Spaces
-from rl_training.data.transforms import Transforms
-from rl_training.envs.evaluation import FINAL_EPISODES, TRAINING_EPISODES, Evaluation
+from rl_training.envs.evaluation import FINAL_EPISODES, Evaluation
 from rl_training.envs.imports import import_flags
 from rl_training.errors import CheckpointError, ConfigError, DatasetError, DivergedError, EnvironmentFailedError, StorageError
 from rl_training.faults import fault_point
-from rl_training.runtime.callbacks import CallbackLike, all_callbacks, call_hook, callback_states, restore_callbacks
+from rl_training.runtime.beside import BesideEvaluator
+from rl_training.runtime.callbacks import all_callbacks, call_hook, callback_states, restore_callbacks
 from rl_training.runtime.checkpoints.checkpoint import Checkpoint, CheckpointStore
-from rl_training.runtime.evaluator import Evaluator
-from rl_training.runtime.execution.steps import Executor
+from rl_training.runtime.evaluator import Evaluated, Evaluator, Snapshot
 from rl_training.runtime.held_out import HeldOutReport
+from rl_training.runtime.loop_parts import LoopParts
 from rl_training.runtime.metrics import JsonLines, Stopwatch, finite
 from rl_training.runtime.phases.base import Phase, position_of
 from rl_training.runtime.population import Population, restored_records
-from rl_training.runtime.progress import Reporter, nothing_left, spread
+from rl_training.runtime.progress import nothing_left, spread
 from rl_training.runtime.result import TrainingResult
-from rl_training.runtime.signals import SignalWatch
-from rl_training.runtime.validation import Validation
-
-
-@dataclass
-class LoopParts:
-    """Everything the loop needs, built by a trainer."""
-
-    config: RunConfig[Any]
-    learner: Learner[Any, Any]
-    phases: Sequence[Phase]
-    executor: Executor
-    spaces: Spaces
-    transforms: Transforms
-    dataset_fingerprint: str | None
-    validation: Validation | None
-    run_dir: Path
-    signals: SignalWatch
-    reporter: Reporter
-    callbacks: Sequence[CallbackLike] = field(default_factory=tuple)
-    resume_from: Checkpoint | None = None
-    continue_metrics: bool = False
 
 
 class TrainingLoop:
@@ -75,7 +50,8 @@ class TrainingLoop:
             phase.watch = self.watch
         self.population = Population(self.learner)
         self.held_out = None if parts.validation is None else HeldOutReport(parts.validation, parts.reporter.warn)
-        self.evaluator = Evaluator(self.config, self.learner, parts.spaces, parts.transforms)
+        kind = BesideEvaluator if self.config.eval_mode == "beside" else Evaluator
+        self.evaluator = kind(self.config, self.learner, parts.spaces, parts.transforms)
         self.last_checkpoint: Path | None = parts.resume_from.path if parts.resume_from else None
 
     def _begin(self) -> None:
@@ -121,18 +97,10 @@ class TrainingLoop:
             self.timings.close()
         if self.last_checkpoint is None:
             raise CheckpointError(f"{self.parts.run_dir}: the run ended without a checkpoint")
-        return TrainingResult(
-            self.learner.step,
-            self._counters.get("env_step"),
-            self.last_checkpoint,
-            self.population.records,
-            self.evaluation,
-            final,
-            self.learner,
-            self.parts.spaces,
-            self.parts.transforms,
-            self.held_out.figures if self.held_out else [],
-        )
+        held_out = self.held_out.figures if self.held_out else []
+        counts = self.learner.step, self._counters.get("env_step"), self.last_checkpoint
+        results = self.population.records, self.evaluation, final
+        return TrainingResult(*counts, *results, self.learner, self.parts.spaces, self.parts.transforms, held_out)
 
     def _phase_to(self, position: int) -> Phase:
         """The phase that leads to a position."""
@@ -178,9 +146,12 @@ class TrainingLoop:
         inside = self.position - phase.first
         return min(phase.last, *(phase.first + (inside // interval + 1) * interval for interval in intervals))
 
+    def _ends_here(self) -> bool:
+        """Whether the run or a phase of it ends at this boundary."""
+        return self._finished() or self.position == self._phase.last
+
     def _due(self, interval: int) -> bool:
-        phase, ending = self._phase, self._finished() or bool(self.stopping)
-        return ending or self.position == phase.last or (self.position - phase.first) % interval == 0
+        return self._ends_here() or bool(self.stopping) or (self.position - self._phase.first) % interval == 0
 
     def _after_chunk(self, metrics: Metrics) -> None:
         self._guard_against_divergence(metrics)  # which waits for the device
@@ -252,8 +223,8 @@ class TrainingLoop:
     def _now(self) -> str:
         return self._phase.label(self.position - self._phase.first)
 
-    def _row(self, member: int) -> dict[str, Any]:
-        return {**self._counters, "member": member, **self.population.records[member].columns}
+    def _row(self, member: int, counters: Mapping[str, int] | None = None) -> dict[str, Any]:
+        return {**(counters or self._counters), "member": member, **self.population.records[member].columns}
 
     def _write_events(self, members: Sequence[int], event: str) -> None:
         self.metrics.write([{**self._row(member), "event": event} for member in members])
@@ -270,13 +241,15 @@ class TrainingLoop:
         self.hooks_pending = False
         if improved or self._due(self.config.checkpoint_interval):
             self._save(best=improved)
+        elif measured and (under_way := self.evaluator.under_way) is not None:
+            under_way.unsaved = self._snapshot()
         if self.stopping:  # by a callback that saw this checkpoint
             improved = not measured and self._measure()
             self._stop_members()
             self._save(best=improved)
 
     def _measure(self) -> bool:
-        """Evaluate in the environment and on held-out data; return whether the mean return is the best so far."""
+        """Evaluate in the environment and on held-out data; return whether the mean return here is the best so far."""
         env = self._phase.environment
         with self.watch.during("evaluation"):
             improved = env is not None and self._evaluate(env)
@@ -285,30 +258,51 @@ class TrainingLoop:
         return improved
 
     def _evaluate(self, env: EnvSource) -> bool:
-        """Evaluate every member, call the callbacks, and return whether the mean is the best so far."""
-        evaluation = self._episodes(env, TRAINING_EPISODES)
+        """Have every member evaluated, and take the results that are there; return whether this boundary is the best."""
+        now, improved = Evaluated(self._counters, self._now, self.population.active), False
+        results = self.evaluator.results(env, now, self._stop_if_requested, self._ends_here)
+        while (found := self._next(results)) is not None:
+            best = self._take(*found)
+            if found[0] is now:
+                improved = best
+            elif best:
+                self._make_best(found[0])
+        return improved
+
+    def _next(self, results: Iterator[tuple[Evaluated, Evaluation]]) -> tuple[Evaluated, Evaluation] | None:
+        with self._saved_if_the_environment_fails():
+            return next(results, None)
+
+    def _make_best(self, evaluated: Evaluated) -> None:
+        """Make the checkpoint of an earlier boundary the best."""
+        if evaluated.unsaved is not None:
+            self._write(evaluated.unsaved, best=True)
+        else:
+            self.store.point_best(evaluated.counters)
+
+    def _take(self, of: Evaluated, evaluation: Evaluation) -> bool:
+        """Write what an evaluation found, call the callbacks, and return whether the mean is the best so far."""
         fault_point("evaluation:done")
-        self.evaluation, active = evaluation, self.population.active
-        means = evaluation.member_means
-        rows = [{**self._row(member), **evaluation.metrics(member)} for member in active]
+        self.evaluation, means = evaluation, evaluation.member_means
+        count = next(iter(of.counters.values()))
+        rows = [{**self._row(member, of.counters), **evaluation.metrics(member)} for member in of.members]
         self.metrics.write(rows)
-        self.population.record_evaluation(self._count, means)
+        self.population.record_evaluation(count, means, of.members)
         mean = self.population.mean_return()
-        self.parts.reporter.note(f"{self._now}: mean return {mean:.1f}" + spread(means, active))
-        self._call("on_evaluation", self._count, evaluation, active)
-        self._call("on_metrics", self._count, rows)
+        self.parts.reporter.note(f"{of.label}: mean return {mean:.1f}" + spread(means, of.members))
+        self._call("on_evaluation", count, evaluation, [member for member in of.members if member in self.population.active])
+        self._call("on_metrics", count, rows)
         improved = self.best_mean is None or mean > self.best_mean
         self.best_mean = mean if improved else self.best_mean
         return improved
 
-    def _episodes(self, env: EnvSource, stream: str) -> Evaluation:
-        with self._saved_if_the_environment_fails():
-            return self.evaluator.evaluate(env, stream, self._stop_if_requested)
-
     def _final_evaluation(self) -> Evaluation | None:
         """The evaluation behind the table of a sweep; None without a sweep or an environment."""
         env = self._phase.environment
-        return None if self.config.sweep is None or env is None else self._episodes(env, FINAL_EPISODES)
+        if self.config.sweep is None or env is None:
+            return None
+        with self._saved_if_the_environment_fails():
+            return self.evaluator.episodes(env, FINAL_EPISODES, self._stop_if_requested)
 
     def _validate(self, report: HeldOutReport) -> None:
         """Log losses on held-out rows and what the policy does there."""
@@ -339,18 +333,30 @@ class TrainingLoop:
 
     def _save(self, *, best: bool) -> Path:
         with self.watch.during("saving"):
-            self.metrics.sync()
-            phase = self._phase
-            tensors = {**self.learner.state_dict(), **self.parts.transforms.tensors(), **phase.tensors()}
-            if not self.parts.run_dir.is_dir():
-                raise StorageError(f"{self.parts.run_dir}: the run directory has disappeared; nothing can be saved")
-            state = {**self._state(), **phase.state(), **phase.write_files()}
-            self.last_checkpoint = self.store.save(self._counters, tensors, state, best=best)
-            for one in self.parts.phases:
-                one.prune_files(self.store.referenced_segments)
-        self.parts.reporter.saved(self._now)
-        self._call("on_checkpoint", self._count, str(self.last_checkpoint))
+            under_way = self.evaluator.under_way
+            if under_way is not None and under_way.unsaved is not None:  # the checkpoint refers to it
+                self._write(under_way.unsaved, best=False)
+                under_way.unsaved = None
+            self.last_checkpoint = self._write(self._snapshot(), best=best)
         return self.last_checkpoint
+
+    def _snapshot(self) -> Snapshot:
+        """What a checkpoint of this moment holds."""
+        phase = self._phase
+        tensors = {**self.learner.state_dict(), **self.parts.transforms.tensors(), **phase.tensors()}
+        if not self.parts.run_dir.is_dir():
+            raise StorageError(f"{self.parts.run_dir}: the run directory has disappeared; nothing can be saved")
+        return Snapshot(self._counters, tensors, {**self._state(), **phase.state(), **phase.write_files()})
+
+    def _write(self, snapshot: Snapshot, *, best: bool) -> Path:
+        self.metrics.sync()
+        path = self.store.save(snapshot.counters, snapshot.tensors, snapshot.state, best=best)
+        for phase in self.parts.phases:
+            phase.prune_files(self.store.referenced_segments)
+        count = next(iter(snapshot.counters.values()))
+        self.parts.reporter.saved(f"{self._phase.unit} {count}")
+        self._call("on_checkpoint", count, str(path))
+        return path
 
     def _state(self) -> dict[str, Any]:
         return {
@@ -369,6 +375,7 @@ class TrainingLoop:
             "dataset_fingerprint": self.parts.dataset_fingerprint,
             "held_out": self.held_out.state() if self.held_out else {},
             "execution": self.parts.executor.execution.record(),
+            **({} if self.evaluator.under_way is None else {"evaluating": self.evaluator.under_way.record()}),
         }
 
     def _restore(self, checkpoint: Checkpoint) -> None:
@@ -390,3 +397,8 @@ class TrainingLoop:
         if self.parts.continue_metrics:
             self.store.rewind(checkpoint.path)  # before the metrics are cut, so that `latest` never points past their end
         self.metrics.cut(int(state["metrics_bytes"]) if self.parts.continue_metrics else 0)
+        if (env := self._phase.environment) is not None:
+            try:
+                self.evaluator.repeat(env, checkpoint)
+            except CheckpointError as error:
+                self.parts.reporter.warn(f"not bit-exact: an evaluation that was under way is left out ({error})")

@@ -145,9 +145,9 @@ class Population:
         broken = [name for name, value in metrics.items() if not torch.isfinite(value[members]).all()] or ["parameters"]
         return f"seed {', '.join(seeds)} met NaN or inf in {', '.join(broken)}"
 
-    def record_evaluation(self, step: int, means: Sequence[float]) -> None:
-        """Record the returns of active members, and each member's best."""
-        for member in self.active:
+    def record_evaluation(self, step: int, means: Sequence[float], members: Sequence[int]) -> None:
+        """Record the returns of members at a step, and each member's best."""
+        for member in members:
             record = self.records[member]
             record.last_return = means[member]
             if record.best_return is None or means[member] > record.best_return:

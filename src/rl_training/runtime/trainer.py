@@ -23,7 +23,8 @@ from rl_training.runtime.callbacks import CallbackLike
 from rl_training.runtime.checkpoints.checkpoint import Checkpoint
 from rl_training.runtime.execution.mode import applied, check_execution, resolve_device, resolve_execution
 from rl_training.runtime.execution.steps import Executor
-from rl_training.runtime.loop import LoopParts, TrainingLoop
+from rl_training.runtime.loop import TrainingLoop
+from rl_training.runtime.loop_parts import LoopParts
 from rl_training.runtime.offline_data import OfflineData, offline_data
 from rl_training.runtime.phases.base import position_of
 from rl_training.runtime.phases.build import PhaseBuilder, offline_phases, online_phases

@@ -74,53 +74,60 @@ class Calls:
             with contextlib.suppress(BrokenPipeError):  # it is dead, which its other pipe tells
                 os.write(self.workers[number].commands, b"!")
 
-    def answered(self, numbers: NDArray[np.int64]) -> bool:
-        """Return whether workers have answered their last call."""
-        return bool((self._answered[numbers] == self._asked[numbers]).all())
+    def answered(self, numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return which workers have answered their last call."""
+        return np.asarray(self._answered[numbers] == self._asked[numbers])
 
     def wait(self, numbers: NDArray[np.int64], doing: str, seconds: float, limit: str) -> None:
         """Wait for the answers of workers; raise the message of the first that failed, or that one died or hangs.
 
         They may take `seconds`, which a message explains as `limit`.
         """
+        if not self.poll(numbers, doing, seconds) and not self.poll(numbers, doing, GRACE_SECONDS):
+            self.give_up(f"{self._subject} took over {limit} to {doing}")
+        self.raise_failure(numbers)
+
+    def poll(self, numbers: NDArray[np.int64], doing: str, seconds: float) -> bool:
+        """Wait for the answers of workers, at most for some seconds; return whether all are there, or raise if one died."""
         if self._fault:
             raise ConfigError(self._fault)
         begin = time.monotonic()
-        while not self.answered(numbers):
+        while not self.answered(numbers).all():
             if time.monotonic() - begin >= self._look_seconds:
-                self._sleep(numbers, doing, begin + seconds, limit)
+                return self._sleep(numbers, doing, begin + seconds)
+        return True
+
+    def raise_failure(self, numbers: NDArray[np.int64]) -> None:
+        """Raise the message of the first of the workers that failed, if any did."""
         failed = numbers[self._lengths[numbers] > 0]
         if len(failed):
             text = self._faults[failed[0], : self._lengths[failed[0]]].tobytes()
             self._lengths[failed] = 0
             raise ConfigError(text.decode(errors="replace"))
 
-    def _sleep(self, numbers: NDArray[np.int64], doing: str, deadline: float, limit: str) -> None:
-        """Sleep until the answers are there."""
+    def give_up(self, fault: str) -> NoReturn:
+        """End all workers after one has failed for good; from now on every call is answered with what happened."""
+        self._fault = fault
+        self.close()
+        raise ConfigError(fault)
+
+    def _sleep(self, numbers: NDArray[np.int64], doing: str, deadline: float) -> bool:
+        """Sleep until the answers are there, at most until a deadline; return whether they are."""
         poller, owners = select.poll(), dict[int, Worker]()
-        for number in numbers[self._answered[numbers] != self._asked[numbers]]:
+        for number in numbers[~self.answered(numbers)]:
             owners[self.workers[number].replies] = self.workers[number]
             poller.register(self.workers[number].replies, select.POLLIN)
         self._asleep[-1] = True
         _fence()
         try:
-            while not self.answered(numbers):
-                left = max(0.0, deadline - time.monotonic())
-                ready = poller.poll(left * 1000.0) or poller.poll(GRACE_SECONDS * 1000.0)
-                if not ready and not self.answered(numbers):
-                    self._end(f"{self._subject} took over {limit} to {doing}")
-                for replies, _ in ready:
+            while not self.answered(numbers).all() and (left := deadline - time.monotonic()) > 0.0:
+                for replies, _ in poller.poll(left * 1000.0):
                     if not os.read(replies, 64):
                         how = how_it_ended(owners[replies])
-                        self._end(f"a worker process of {self._subject} died ({how}) and did not {doing}")
+                        self.give_up(f"a worker process of {self._subject} died ({how}) and did not {doing}")
         finally:
             self._asleep[-1] = False
-
-    def _end(self, fault: str) -> NoReturn:
-        """End all workers after one has failed for good; calls are answered with what happened from now on."""
-        self._fault = fault
-        self.close()
-        raise ConfigError(fault)
+        return bool(self.answered(numbers).all())
 
     def close(self) -> None:
         """End the workers and wait until they are gone."""

@@ -35,9 +35,8 @@ def worker_count(workers: int | Literal["auto"], env: EnvLike, count: int, cores
 
     `auto` measures a step of the environment, and takes workers only where they are clearly faster; results do not change.
     """
+    check_workers(workers)
     if workers != "auto":
-        if workers and not hasattr(os, "fork"):
-            raise ConfigError(f"workers = {workers}: there are no worker processes on {sys.platform}; use 0 or auto")
         return workers
     cores = available_cores() if cores is None else cores
     if not hasattr(os, "fork") or cores < 3 or count < 2:
@@ -46,6 +45,12 @@ def worker_count(workers: int | Literal["auto"], env: EnvLike, count: int, cores
     times = {number: _round_seconds(step, count, number) for number in range(1, min(cores - 1, count) + 1)}
     best = min(times, key=lambda number: times[number])
     return best if times[best] * _LEAST_GAIN < step * count else 0
+
+
+def check_workers(workers: int | Literal["auto"]) -> None:
+    """Raise a ConfigError for worker processes where there can be none."""
+    if workers not in (0, "auto") and not hasattr(os, "fork"):
+        raise ConfigError(f"workers = {workers}: there are no worker processes on {sys.platform}; use 0 or auto")
 
 
 def available_cores() -> int:

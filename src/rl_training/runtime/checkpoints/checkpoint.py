@@ -126,6 +126,11 @@ def _order(name: str) -> tuple[int, int]:
     return (int(counters[1] or 0), int(counters[2])) if counters else (0, 0)
 
 
+def checkpoint_name(counters: Mapping[str, int]) -> str:
+    """Return the name of the checkpoint at some counters: `step-...`, or `env-..._step-...` for an online run."""
+    return "_".join(f"{name.removesuffix('_step')}-{count:09d}" for name, count in counters.items())
+
+
 class CheckpointStore:
     """The `checkpoints/` directory of a run: saves, loads and prunes checkpoints, and points to the latest and the best."""
 
@@ -153,8 +158,8 @@ class CheckpointStore:
                 entry.unlink(missing_ok=True)
 
     def path(self, counters: Mapping[str, int]) -> Path:
-        """Return the path of the checkpoint at some counters: `step-...`, or `env-..._step-...` for an online run."""
-        return self.directory / "_".join(f"{name.removesuffix('_step')}-{count:09d}" for name, count in counters.items())
+        """Return the path of the checkpoint at some counters."""
+        return self.directory / checkpoint_name(counters)
 
     def save(
         self, counters: Mapping[str, int], tensors: Mapping[str, Tensor], state: Mapping[str, Any], *, best: bool
@@ -174,6 +179,11 @@ class CheckpointStore:
         if best:  # first, because a run killed after `latest` is set would not evaluate this step again
             self._point("best", path)
         self._point("latest", path)
+
+    def point_best(self, counters: Mapping[str, int]) -> None:
+        """Make the checkpoint at some counters the best."""
+        if (path := self.path(counters)).exists():  # it is not where the run began, if that was in another directory
+            self._point("best", path)
 
     def rewind(self, path: Path) -> None:
         """Make an older checkpoint the latest, before the run resumes from it; the next save removes what came after it."""
@@ -285,9 +295,18 @@ class CheckpointStore:
             fault_point("save:discard")
         self._start = None
 
+    def _evaluated(self, name: str) -> str | None:
+        """The checkpoint whose evaluation was under way when another was written, which needs it to repeat that."""
+        try:
+            state = parse_json(read_regular_file(self._stored_at(name) / "state.json", MAX_JSON_BYTES), "state.json")
+            return checkpoint_name(state["evaluating"]["counters"])
+        except (CheckpointError, KeyError, TypeError, ValueError, AttributeError):
+            return None
+
     def _prune(self) -> None:
         offline = [name for name in self.names() if not name.startswith("env-")]  # an online phase started from the last one
         kept = {*self.names()[-self.keep :], *offline[-1:], self._pointed("best"), self._pointed("latest")}
+        kept |= {self._evaluated(name) for name in self.names() if name in kept}
         for name in self.names():
             if name not in kept:
                 shutil.rmtree(self.directory / name)

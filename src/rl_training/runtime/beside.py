@@ -1,0 +1,93 @@
+"""Evaluation beside training: `eval_mode: beside`.
+
+The policy of a boundary is evaluated while the next steps are trained. Its rows, and what follows from them (callbacks,
+early stopping, the best checkpoint), come when the next evaluation is due; the last one of a phase is waited for. When that
+is depends on the config alone, never on time.
+
+A checkpoint that is written meanwhile refers to the checkpoint of the evaluated step, so that a run that resumes can repeat
+the evaluation. That one is kept in memory, and written when another refers to it or when it turns out to be the best.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rl_training.config.environment import EnvSource
+from rl_training.envs.evaluation import Evaluation
+from rl_training.envs.lanes import LaneEvaluation
+from rl_training.envs.workers.count import available_cores, check_workers
+from rl_training.runtime.build_learner import build_learner
+from rl_training.runtime.checkpoints.checkpoint import Checkpoint, checkpoint_name, load_checkpoint
+from rl_training.runtime.evaluator import Check, Evaluated, Evaluator
+
+
+class BesideEvaluator(Evaluator):
+    """Evaluates a learner as it was at a boundary, one evaluation at a time, while the learner is trained."""
+
+    def __init__(self, *parts: Any) -> None:
+        super().__init__(*parts)
+        self._lanes: LaneEvaluation | None = None
+
+    def results(
+        self, env: EnvSource, now: Evaluated, check: Check, ending: Callable[[], bool]
+    ) -> Iterator[tuple[Evaluated, Evaluation]]:
+        """Yield the evaluation under way, and begin one of the learner as it is now; if that is `ending`, yield it too."""
+        if self.under_way is not None:
+            yield self._result(self.under_way, check)
+        self._start(env, now)
+        if ending():  # which the first result may have decided
+            yield self._result(now, check)
+
+    def _result(self, of: Evaluated, check: Check) -> tuple[Evaluated, Evaluation]:
+        if self._lanes is None:
+            raise ValueError("no evaluation is under way")
+        found = self._lanes.result(check)
+        self.under_way = None
+        return of, found
+
+    def _start(self, env: EnvSource, of: Evaluated, saved: Mapping[str, Tensor] | None = None) -> None:
+        """Begin to evaluate the learner as it is now, or as it was `saved`."""
+        trained = self._learner.model.trained
+        parameters = trained.flat
+        if saved is not None:
+            parameters = torch.empty_like(trained.flat)
+            trained.load(parameters, saved)
+        if self._lanes is None or self._lanes.env is not env:
+            self._close_lanes()
+            self._lanes = self._open(env)
+        self._lanes.start(parameters)
+        self.under_way = of
+
+    def _open(self, env: EnvSource) -> LaneEvaluation:
+        config, seeds = self._config, self._learner.model.seeds
+        check_workers(config.workers)
+        return LaneEvaluation(
+            build_learner(config.algo, self._spaces, seeds[:1], torch.device("cpu"), config.algo_kwargs),
+            env,
+            seeds=seeds,
+            episodes=config.eval_episodes,
+            spaces=self._spaces,
+            transforms=self._transforms,
+            workers=available_cores() if config.workers == "auto" else config.workers,
+            timeout=config.env_timeout,
+        )
+
+    def repeat(self, env: EnvSource, checkpoint: Checkpoint) -> None:
+        """Begin the evaluation again that was under way when a checkpoint was written."""
+        record = checkpoint.state.get("evaluating")
+        if record is not None:
+            name = checkpoint_name(record["counters"])
+            evaluated = checkpoint if name == checkpoint.path.name else load_checkpoint(checkpoint.path.parent / name)
+            self._start(env, Evaluated(**record), evaluated.learner_tensors)
+
+    def _close_lanes(self) -> None:
+        if self._lanes is not None:
+            self._lanes.close()
+            self._lanes = None
+
+    def close(self) -> None:
+        """End the processes that evaluate, and close the copies."""
+        super().close()
+        self._close_lanes()

@@ -1,0 +1,38 @@
+"""What a trainer builds and the loop runs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rl_training.algorithms.learner import Learner
+from rl_training.config.run import RunConfig
+from rl_training.data.spaces import Spaces
+from rl_training.data.transforms import Transforms
+from rl_training.runtime.callbacks import CallbackLike
+from rl_training.runtime.checkpoints.checkpoint import Checkpoint
+from rl_training.runtime.execution.steps import Executor
+from rl_training.runtime.phases.base import Phase
+from rl_training.runtime.progress import Reporter
+from rl_training.runtime.signals import SignalWatch
+from rl_training.runtime.validation import Validation
+
+
+@dataclass
+class LoopParts:
+    """Everything the loop needs, built by a trainer."""
+
+    config: RunConfig[Any]
+    learner: Learner[Any, Any]
+    phases: Sequence[Phase]
+    executor: Executor
+    spaces: Spaces
+    transforms: Transforms
+    dataset_fingerprint: str | None
+    validation: Validation | None
+    run_dir: Path
+    signals: SignalWatch
+    reporter: Reporter
+    callbacks: Sequence[CallbackLike] = field(default_factory=tuple)
+    resume_from: Checkpoint | None = None
+    continue_metrics: bool = False
