@@ -6,12 +6,13 @@ from typing import get_args
 import gymnasium
 import numpy as np
 import pytest
+from gymnasium.spaces import Box
 
 import tests.envs.own_environments
 from rl_training import IQL, SAC, load_dataset
 from rl_training.config.environment import EnvSource, WrapperConfig, WrapperName
 from rl_training.config.loading import make_config
-from rl_training.envs.description import describe_env
+from rl_training.envs.description import Outside, describe_env
 from rl_training.envs.environments import check_fits, infer_env_spaces, make_env, reset_env, step_env, time_limit
 from rl_training.envs.given import env_settings, given_source, register_env
 from rl_training.errors import ConfigError
@@ -127,6 +128,41 @@ def test_a_description_tells_what_training_would_do():
     refused = describe_env("CartPole-v1")
     assert "Discrete(2) is not supported" in refused.refused
     assert refused.steps_per_second is None
+
+
+class Wide(tests.envs.own_environments.Drift):
+    """Its observations are within (2, 2.25), and its space is narrower; it may fail at a step."""
+
+    def __init__(self, failing=False):
+        super().__init__("raise" if failing else "")
+        self.observation_space = Box(np.float32([0.0, 2.125]), np.float32([1.0, 3.0]))
+
+    def reset(self, **seed):
+        super().reset(**seed)
+        return np.float32([2.25, 2.0]), {}
+
+    def step(self, action):
+        _, reward, *rest = super().step(action)
+        return np.float32([2.0, 2.125]), reward, *rest
+
+
+def test_a_description_tells_which_observations_leave_their_space(capsys):
+    gymnasium.register("Tests/Wide-v0", entry_point=Wide, max_episode_steps=50)
+    expected = [Outside("observation 1", 2.125, 2.0), Outside("observation 0", 1.0, 2.25)]
+    assert describe_env("Tests/Wide-v0", seconds=0.01).outside == expected
+    text = call_cli(capsys, "env", "Tests/Wide-v0").stdout
+    assert "`observation 1` was 0.125 below its bound 2.125, `observation 0` was 1.25 above its bound 1" in text
+    refused = json.loads(call_cli(capsys, "env", "Tests/Wide-v0", "--env-kwargs", "{failing: true}", "--json", code=2).stdout)
+    assert "the motor is off" in refused["refused"]
+    assert [one["reached"] for one in refused["outside"]] == [2.0, 2.25]  # what was found before it failed
+    assert describe_env("Pendulum-v1", seconds=0.01).outside == []
+
+
+def test_an_environment_that_training_would_refuse_is_a_user_error(capsys):
+    done = call_cli(capsys, "env", "CartPole-v1", code=2)
+    assert "time limit   500 steps" in done.stdout
+    assert "would refuse it" in done.stdout
+    assert done.stderr == ""
 
 
 OWN_MODULE = """
