@@ -106,6 +106,20 @@ def test_an_environment_of_the_users_own(tmp_path, capsys):
     assert f"--env Drift-v0 --env-kwargs '{{\"length\": 4}}' --import {file}" in done.stdout
 
 
+def test_the_environment_of_a_run_with_other_arguments(runs, tmp_path, capsys):
+    call = ("collect", runs / "two", "--rows", "20")
+    call_cli(capsys, *call, "--out", tmp_path / "as_it_was")
+    done = call_cli(capsys, *call, "--env-kwargs", "{g: 1.0}", "--out", tmp_path / "moon")
+    named = call_cli(capsys, *call, "--env", "Pendulum-v1", "--env-kwargs", "{g: 1.0}", "--out", tmp_path / "named")
+    for shown in (done, named):
+        assert "--env Pendulum-v1 --env-kwargs '{\"g\": 1.0}'" in shown.stdout
+    own, moon, same = (load_dataset(tmp_path / name) for name in ("as_it_was", "moon", "named"))
+    assert moon.observations.tolist() == same.observations.tolist() != own.observations.tolist()
+    assert "(g=1.0)" in moon.origin
+    refused = call_cli(capsys, "collect", "random", "--env-kwargs", "{g: 1}", "--rows", "9", "--out", tmp_path / "no", code=2)
+    assert "name one with --env ID" in refused.stderr
+
+
 def test_an_npz_file_holds_the_same_rows(tmp_path):
     for out in ("data", "data.npz"):
         collect_dataset("random", tmp_path / out, 450, env_id="Pendulum-v1")

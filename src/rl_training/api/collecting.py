@@ -1,9 +1,9 @@
 """Data from behaviour: policies of runs, scripted and random controllers, alone or mixed by whole episodes."""
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -31,6 +31,7 @@ class CollectOptions:
     """How data is collected: where, with how much noise, and which episodes."""
 
     env_id: EnvGiven | None = None  # an id, or anything that makes one; by default that in which the runs ended
+    env_kwargs: Mapping[str, Any] = field(default_factory=dict)  # its arguments, beside those of the runs
     noise: float = 0.0  # of policies and controllers, in units of half the action range
     stochastic: bool = False  # policies act by samples, not by their mean action
     shares: Sequence[float] | None = None  # of the rows, one per source; by default equal
@@ -168,9 +169,13 @@ def _solo_policy(run: str, options: CollectOptions) -> tuple[Policy, str]:
 
 
 def _environment(options: CollectOptions, policies: Sequence[Policy]) -> EnvSource:
-    """The environment that was chosen, or the one in which all runs ended."""
-    if options.env_id is not None:
-        return given_source(options.env_id)
+    """The environment that was chosen, or the one in which all runs ended, with the arguments that were given."""
+    env = _common_environment(policies) if options.env_id is None else given_source(options.env_id)
+    return replace(env, kwargs={**env.kwargs, **options.env_kwargs})
+
+
+def _common_environment(policies: Sequence[Policy]) -> EnvSource:
+    """The environment in which all runs ended."""
     found = [env for policy in policies if (env := policy.config.final_environment) is not None]
     if not found or len(found) < len(policies):
         raise ConfigError("no source has an environment: name one with --env ID (in Python env_id)")

@@ -16,8 +16,8 @@ from rl_training.cli.options import (
     ImportOption,
     JsonOption,
     MemberOption,
-    named_env,
     numbers,
+    parse_env_kwargs,
 )
 from rl_training.errors import StoppedBySignal
 
@@ -65,7 +65,8 @@ def collect(
     from rl_training.api.collecting import collect_dataset
 
     started = time.monotonic()
-    options: dict[str, Any] = {"env_id": named_env(env, env_kwargs), "which": checkpoint or "latest", "member": member}
+    options: dict[str, Any] = {"env_id": env, "env_kwargs": parse_env_kwargs(env_kwargs), "member": member}
+    options["which"] = checkpoint or "latest"
     options |= {"noise": noise, "stochastic": stochastic, "seed": seed, "envs": envs, "device": device}
     options["workers"] = int(workers) if workers.isdecimal() else workers
     options["shares"] = None if shares is None else numbers(shares, "shares")
