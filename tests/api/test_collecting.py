@@ -139,6 +139,9 @@ def test_an_npz_file_holds_the_same_rows(tmp_path):
         (["scripted"], {"envs": 33}, "envs = 33 is not legal: must be an integer from 1 to 32"),
         (["scripted"], {"workers": "many"}, "workers = 'many' is not legal"),
         ([], {}, "nothing to collect from"),
+        ([SAC("Pendulum-v1")], {}, "SAC is not a source to collect from: name `random`, `scripted`, or the path of a run"),
+        (SAC("Pendulum-v1"), {}, "SAC is not a source"),
+        (["random", None], {}, "NoneType is not a source"),
     ],
 )
 def test_what_cannot_work_is_refused_before_anything_is_written(tmp_path, sources, options, words):

@@ -89,14 +89,26 @@ def collect_dataset(
     episodes. `options` are those of `CollectOptions`. The rows are a function of sources, environment, noise and seed, and
     a longer collection begins with the shorter one. Nothing appears at `out` until all of it is on disk.
     """
-    names = [sources] if isinstance(sources, str | os.PathLike) else sources
+    names = _source_names(sources)
     chosen, rows = CollectOptions(**options), whole_number("rows", rows, 1, 2**40)
     target = free_target(out, overwrite=overwrite)
-    env, found = _found_sources([os.fspath(name) for name in names], chosen)
+    env, found = _found_sources(names, chosen)
     mixture = Mixture(env, found, chosen.seed, chosen.envs, chosen.workers, chosen.env_timeout, progress)
     with _one_thread():
         _write(mixture, rows, target, overwrite=overwrite)
     return Collection(target, env, found)
+
+
+def _source_names(sources: Any) -> list[str]:
+    """The names of one source or of several; a ConfigError for anything else, such as a model."""
+    several = sources if isinstance(sources, Sequence) and not isinstance(sources, str) else [sources]
+    for source in several:
+        if not isinstance(source, str | os.PathLike):
+            raise ConfigError(
+                f"{type(source).__name__} is not a source to collect from: name `random`, `scripted`, or the path of a run "
+                "or checkpoint (of a model, its `run_dir`, or where it was saved)"
+            )
+    return [os.fspath(source) for source in several]
 
 
 def _write(mixture: Mixture, rows: int, target: Path, *, overwrite: bool) -> None:
