@@ -1,6 +1,7 @@
 """`collect_dataset` and `rl-training collect`: what acts, what is written, and what is refused."""
 
 import json
+import signal
 
 import gymnasium
 import numpy as np
@@ -158,3 +159,15 @@ def test_a_stop_leaves_nothing_behind(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         collect_dataset("random", tmp_path / "out", 1000, env_id="Pendulum-v1", progress=stop)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("out", ["out", "out.npz"])
+def test_a_signal_leaves_nothing_behind(number, out, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("rl_training.cli.collect._progress", lambda rows: lambda done: signal.raise_signal(number))
+    before = signal.getsignal(signal.SIGTERM)
+    call = ("collect", "random", "--env", "Pendulum-v1", "--rows", "100000", "--out", tmp_path / out)
+    done = call_cli(capsys, *call, code=128 + number)
+    assert done.stderr == f"{number.name}: nothing was written to {tmp_path / out}\n"
+    assert list(tmp_path.iterdir()) == []
+    assert signal.getsignal(signal.SIGTERM) is before
