@@ -24,8 +24,11 @@ def stop_signals_blocked() -> Iterator[None]:
 
 @contextmanager
 def interrupted_by_stop_signals(message: str) -> Iterator[None]:
-    """Let SIGTERM interrupt the block as Ctrl-C does, so that it cleans up; then raise StoppedBySignal."""
-    stopped_by = signal.SIGINT
+    """Let SIGTERM interrupt the block as Ctrl-C does, so that it cleans up, and tell this message alone of a stop.
+
+    A training run inside saves and stops as ever; what it says about that is left out, for a block that keeps nothing.
+    """
+    stopped_by: int = signal.SIGINT
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         nonlocal stopped_by
@@ -37,8 +40,9 @@ def interrupted_by_stop_signals(message: str) -> Iterator[None]:
     before = signal.signal(signal.SIGTERM, interrupt) if main else None
     try:
         yield
-    except KeyboardInterrupt:
-        raise StoppedBySignal(stopped_by, f"{stopped_by.name}: {message}") from None
+    except (KeyboardInterrupt, StoppedBySignal) as stop:
+        number = stop.signal_number if isinstance(stop, StoppedBySignal) else stopped_by
+        raise StoppedBySignal(number, f"{signal.Signals(number).name}: {message}") from None
     finally:
         if main:
             signal.signal(signal.SIGTERM, before)
