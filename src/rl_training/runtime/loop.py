@@ -292,7 +292,7 @@ class TrainingLoop:
         means = evaluation.member_means
         rows = [{**self._row(member), **evaluation.metrics(member)} for member in active]
         self.metrics.write(rows)
-        self.population.record_evaluation(self._count, means)
+        self.population.record_evaluation(self._count, self._phase.unit, means)
         mean = self.population.mean_return()
         self.parts.reporter.note(f"{self._now}: mean return {mean:.1f}" + spread(means, active))
         self._call("on_evaluation", self._count, evaluation, active)
