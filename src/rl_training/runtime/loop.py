@@ -157,8 +157,8 @@ class TrainingLoop:
             raise
 
     @contextmanager
-    def _saved_if_the_environment_fails(self) -> Iterator[None]:
-        """If the environment fails inside, save what was complete before that, and raise with where it is."""
+    def _saved_if_the_environment_fails(self, during: str = "") -> Iterator[None]:
+        """If the environment fails inside, save what was complete before that, and raise with what it was and where it is."""
         try:
             yield
         except ConfigError as error:
@@ -166,7 +166,7 @@ class TrainingLoop:
                 self.position += error.taken
                 self._guard_against_divergence({})
             kept = f"; the run is saved at {self._now}: {self._save(best=False)}" if self.position else ""
-            raise ConfigError(f"{error}{kept}") from error
+            raise ConfigError(f"{during}{error}{kept}") from error
 
     def _finished(self) -> bool:
         return self.position >= self.total or self.stopping.issuperset(self.population.active)
@@ -302,7 +302,7 @@ class TrainingLoop:
         return improved
 
     def _episodes(self, env: EnvSource, stream: str) -> Evaluation:
-        with self._saved_if_the_environment_fails():
+        with self._saved_if_the_environment_fails(f"in the {stream} at {self._now}: "):
             return self.evaluator.evaluate(env, stream, self._stop_if_requested)
 
     def _final_evaluation(self) -> Evaluation | None:
