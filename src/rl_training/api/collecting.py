@@ -1,14 +1,12 @@
 """Data from behaviour: policies of runs, scripted and random controllers, alone or mixed by whole episodes."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import torch
 
 from rl_training.api.policy import Policy, whole_number
 from rl_training.config.environment import EnvSource
@@ -21,6 +19,7 @@ from rl_training.envs.environments import infer_env_spaces
 from rl_training.envs.given import EnvGiven, given_source
 from rl_training.errors import ConfigError
 from rl_training.experiment.manager import find_checkpoint, locate
+from rl_training.models.threads import one_thread
 from rl_training.runtime.checkpoints.member import member_of
 
 RANDOM, SCRIPTED = CONTROLLERS = ("random", "scripted")
@@ -94,7 +93,7 @@ def collect_dataset(
     target = free_target(out, overwrite=overwrite)
     env, found = _found_sources(names, chosen)
     mixture = Mixture(env, found, chosen.seed, chosen.envs, chosen.workers, chosen.env_timeout, progress)
-    with _one_thread():
+    with one_thread():  # batches of a few rows gain nothing from more, and a product may round otherwise with them
         _write(mixture, rows, target, overwrite=overwrite)
     return Collection(target, env, found)
 
@@ -121,17 +120,6 @@ def _write(mixture: Mixture, rows: int, target: Path, *, overwrite: bool) -> Non
         for part in mixture.parts(rows):
             writer.append(part)
         writer.describe(mixture.origin)
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Act on one thread: batches of a few rows gain nothing from more, and a product may round otherwise with them."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 def _found_sources(names: Sequence[str], options: CollectOptions) -> tuple[EnvSource, list[Source]]:
