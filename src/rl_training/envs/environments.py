@@ -33,21 +33,25 @@ def make_env(env: EnvLike, render_mode: str | None = None) -> Any:
     import gymnasium
 
     from rl_training.envs.flatten import FlatObservation, is_nested
+    from rl_training.envs.vectorised import is_only_vectorised, make_only_copy
 
     source = env_source(env)
     _check_registered(source)
     arguments = dict(source.kwargs) if render_mode is None else {**source.kwargs, "render_mode": render_mode}
     try:
-        made: Any = gymnasium.make(source.env_id, source.max_episode_steps, disable_env_checker=True, **arguments)
+        made: Any = (
+            make_only_copy(source.env_id, source.max_episode_steps, arguments)
+            if is_only_vectorised(source.env_id)
+            else gymnasium.make(source.env_id, source.max_episode_steps, disable_env_checker=True, **arguments)
+        )
         for wrapper in source.wrappers:
             made = getattr(gymnasium.wrappers, wrapper.name)(made, **wrapper.kwargs)
+    except ConfigError:
+        raise
     except Exception as error:  # environments are third-party code
         given = [f"{key}={value!r}" for key, value in source.kwargs.items()] + [one.name for one in source.wrappers]
         made_with = f" with {', '.join(given)}" if given else ""
         raise ConfigError(f"environment {source.env_id!r} cannot be created{made_with}: {one_line(error)}") from error
-    if not isinstance(made, gymnasium.Env):
-        kind = "is vectorised" if isinstance(made, gymnasium.vector.VectorEnv) else "is not a gymnasium.Env"
-        raise ConfigError(f"environment {source.env_id!r} {kind}; single ones are needed, they are stepped side by side")
     return FlatObservation(made, source.env_id) if is_nested(made.observation_space) else made
 
 
