@@ -17,7 +17,6 @@ import pytest
 import torch
 import yaml
 
-import tests.envs.own_environments  # noqa: F401 - it registers environments
 from rl_training.cli import parse_seeds, run
 from rl_training.config.loading import packaged_configs
 from rl_training.errors import ConfigError
@@ -239,35 +238,6 @@ def test_overwrite_deletes_nothing_before_the_new_run_is_known_to_be_good(traine
         code = 3 if "absent" in change else 2
         call_cli(capsys, "train", folder / "tiny.yaml", "--run-dir", copy, "--overwrite", "--set", change, code=code)
     assert {path: path.read_bytes() for path in copy.rglob("*") if path.is_file() and path.name != "run.lock"} == before
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code"),
-    [
-        (("iql", "--dataset", "missing"), 3),
-        (("sac", "--env", "Nope-v1"), 2),
-        (("sac", "--env", "CartPole-v1"), 2),
-        (("sac", "--env", "Tests/Drift-v0", "--env-kwargs", "{failure: raise, at: 1}"), 2),
-    ],
-)
-def test_a_failed_start_leaves_no_directory(arguments, code, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    call_cli(capsys, "train", *arguments, code=code)
-    call_cli(capsys, "train", *arguments, "--run-dir", "there/run", code=code)
-    assert list(tmp_path.iterdir()) == []
-    (tmp_path / "runs" / arguments[0]).mkdir(parents=True)
-    call_cli(capsys, "train", *arguments, code=code)
-    assert [path.name for path in tmp_path.rglob("*")] == ["runs", arguments[0]]
-    (tmp_path / "mine").mkdir()
-    call_cli(capsys, "train", *arguments, "--run-dir", "mine", code=code)
-    assert (tmp_path / "mine" / "run.json").exists()  # it was there before, and says what happened
-
-
-def test_a_failed_run_with_metrics_is_kept(tmp_path, capsys):
-    failing = ("sac", "--env", "Tests/Drift-v0", "--env-kwargs", "{failure: raise, at: 30}", "--set", "log_interval=10")
-    call_cli(capsys, "train", *failing, "--run-dir", tmp_path / "run", code=2)
-    assert (tmp_path / "run" / "metrics.jsonl").stat().st_size
-    assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "ConfigError"
 
 
 def test_a_failed_start_does_not_claim_the_directory(trained, tmp_path, capsys):

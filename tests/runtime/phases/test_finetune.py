@@ -1,7 +1,6 @@
 """From offline to online: one run through both phases, exact at every cut, and the same as if asked for at once."""
 
 import json
-import re
 import shutil
 from dataclasses import replace
 from functools import partial
@@ -35,7 +34,6 @@ from tests.helpers import (
     knobs_of,
     metric_rows,
     run_values,
-    small_arrays,
     tiny_run,
 )
 
@@ -305,16 +303,6 @@ def test_from_the_shell(tmp_path, capsys):
     assert "is not in a run directory" in refused.stderr
     new = call_cli(capsys, "finetune", tmp_path / "lone", "--env-steps", "20", "--run-dir", tmp_path / "new", "--json")
     assert json.loads(new.stdout)["env_step"] == 20
-
-
-def test_the_summary_names_the_unit_of_every_step(finished, tmp_path, capsys):
-    offline = call_cli(capsys, "resume", finished.copy(tmp_path / "evaluated")).stdout
-    assert re.search(r"best -\d+\.\d at gradient step (40|80|120)\nafter 120 gradient steps\n", offline)
-    np.savez(tmp_path / "log.npz", **small_arrays(observation_dim=3, action_dim=1))
-    tiny_run(tmp_path / "run", env_id=None, algo_kwargs={"dataset": {"path": str(tmp_path / "log.npz")}})
-    online = call_cli(capsys, "finetune", tmp_path / "run", "--env", "Pendulum-v1", "--env-steps", "80").stdout
-    assert re.search(r"best -\d+\.\d at environment step (40|80)\b", online)
-    assert "\nafter 200 gradient steps and 80 environment steps\n" in online
 
 
 def test_a_run_that_is_not_finished_or_is_online_is_refused(finished, tmp_path):
