@@ -59,6 +59,7 @@ class StoppedBySignal(RLTrainingError):  # noqa: N818 - it reports a request, no
 
     def __init__(self, signal_number: int, message: str) -> None:
         super().__init__(message)
+        self.signal_number = signal_number
         self.exit_code = 128 + signal_number
 
 

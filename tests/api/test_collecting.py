@@ -1,6 +1,7 @@
 """`collect_dataset` and `rl-training collect`: what acts, what is written, and what is refused."""
 
 import json
+import signal
 
 import gymnasium
 import numpy as np
@@ -106,6 +107,20 @@ def test_an_environment_of_the_users_own(tmp_path, capsys):
     assert f"--env Drift-v0 --env-kwargs '{{\"length\": 4}}' --import {file}" in done.stdout
 
 
+def test_the_environment_of_a_run_with_other_arguments(runs, tmp_path, capsys):
+    call = ("collect", runs / "two", "--rows", "20")
+    call_cli(capsys, *call, "--out", tmp_path / "as_it_was")
+    done = call_cli(capsys, *call, "--env-kwargs", "{g: 1.0}", "--out", tmp_path / "moon")
+    named = call_cli(capsys, *call, "--env", "Pendulum-v1", "--env-kwargs", "{g: 1.0}", "--out", tmp_path / "named")
+    for shown in (done, named):
+        assert "--env Pendulum-v1 --env-kwargs '{\"g\": 1.0}'" in shown.stdout
+    own, moon, same = (load_dataset(tmp_path / name) for name in ("as_it_was", "moon", "named"))
+    assert moon.observations.tolist() == same.observations.tolist() != own.observations.tolist()
+    assert "(g=1.0)" in moon.origin
+    refused = call_cli(capsys, "collect", "random", "--env-kwargs", "{g: 1}", "--rows", "9", "--out", tmp_path / "no", code=2)
+    assert "name one with --env ID" in refused.stderr
+
+
 def test_an_npz_file_holds_the_same_rows(tmp_path):
     for out in ("data", "data.npz"):
         collect_dataset("random", tmp_path / out, 450, env_id="Pendulum-v1")
@@ -125,6 +140,9 @@ def test_an_npz_file_holds_the_same_rows(tmp_path):
         (["scripted"], {"envs": 33}, "envs = 33 is not legal: must be an integer from 1 to 32"),
         (["scripted"], {"workers": "many"}, "workers = 'many' is not legal"),
         ([], {}, "nothing to collect from"),
+        ([SAC("Pendulum-v1")], {}, "SAC is not a source to collect from: name `random`, `scripted`, or the path of a run"),
+        (SAC("Pendulum-v1"), {}, "SAC is not a source"),
+        (["random", None], {}, "NoneType is not a source"),
     ],
 )
 def test_what_cannot_work_is_refused_before_anything_is_written(tmp_path, sources, options, words):
@@ -141,3 +159,15 @@ def test_a_stop_leaves_nothing_behind(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         collect_dataset("random", tmp_path / "out", 1000, env_id="Pendulum-v1", progress=stop)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("out", ["out", "out.npz"])
+def test_a_signal_leaves_nothing_behind(number, out, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("rl_training.cli.collect._progress", lambda rows: lambda done: signal.raise_signal(number))
+    before = signal.getsignal(signal.SIGTERM)
+    call = ("collect", "random", "--env", "Pendulum-v1", "--rows", "100000", "--out", tmp_path / out)
+    done = call_cli(capsys, *call, code=128 + number)
+    assert done.stderr == f"{number.name}: nothing was written to {tmp_path / out}\n"
+    assert list(tmp_path.iterdir()) == []
+    assert signal.getsignal(signal.SIGTERM) is before

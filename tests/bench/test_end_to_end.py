@@ -1,7 +1,9 @@
 """`rl-training bench --end-to-end`: figures of whole runs, of their start, and of the other library, played by a stub."""
 
 import json
+import signal
 import sys
+import tempfile
 
 import pytest
 
@@ -119,6 +121,21 @@ def test_an_offline_run_with_and_without_evaluation(capsys):
         "second start (compiled before): 3.0 s to the first 7 gradient steps (imports 1.5, setup 0.5, first steps 1.0)" in out
     )
     assert "s without evaluation" in out
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_stopped_bench_leaves_nothing_and_offers_no_resume(number, inside, capsys, tmp_path, monkeypatch):
+    def stop(*_):
+        signal.raise_signal(number)
+
+    monkeypatch.setattr(end_to_end, "time_to_first_steps", (lambda *_: START) if inside else stop)
+    monkeypatch.setattr(end_to_end._StopAfter, "on_log", stop)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    assert run(["bench", *TINY, *CPU, "--algo", "bc"]) == 128 + number
+    assert capsys.readouterr().err.splitlines()[-1] == f"{number.name}: the bench was stopped, and keeps nothing of its runs"
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_start_is_that_of_the_command(tmp_path):

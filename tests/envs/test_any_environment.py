@@ -1,17 +1,20 @@
 """Environments with arguments, time limits, wrappers and nested observations; functions, instances, imports."""
 
 import json
+from dataclasses import replace
+from functools import partial
 from typing import get_args
 
 import gymnasium
 import numpy as np
 import pytest
+from gymnasium.spaces import Box
 
 import tests.envs.own_environments
 from rl_training import IQL, SAC, load_dataset
 from rl_training.config.environment import EnvSource, WrapperConfig, WrapperName
 from rl_training.config.loading import make_config
-from rl_training.envs.description import describe_env
+from rl_training.envs.description import Outside, describe_env
 from rl_training.envs.environments import check_fits, infer_env_spaces, make_env, reset_env, step_env, time_limit
 from rl_training.envs.given import env_settings, given_source, register_env
 from rl_training.errors import ConfigError
@@ -127,6 +130,41 @@ def test_a_description_tells_what_training_would_do():
     refused = describe_env("CartPole-v1")
     assert "Discrete(2) is not supported" in refused.refused
     assert refused.steps_per_second is None
+
+
+class Wide(tests.envs.own_environments.Drift):
+    """Its observations are within (2, 2.25), and its space is narrower; it may fail at a step."""
+
+    def __init__(self, failing=False):
+        super().__init__("raise" if failing else "")
+        self.observation_space = Box(np.float32([0.0, 2.125]), np.float32([1.0, 3.0]))
+
+    def reset(self, **seed):
+        super().reset(**seed)
+        return np.float32([2.25, 2.0]), {}
+
+    def step(self, action):
+        _, reward, *rest = super().step(action)
+        return np.float32([2.0, 2.125]), reward, *rest
+
+
+def test_a_description_tells_which_observations_leave_their_space(capsys):
+    gymnasium.register("Tests/Wide-v0", entry_point=Wide, max_episode_steps=50)
+    expected = [Outside("observation 1", 2.125, 2.0), Outside("observation 0", 1.0, 2.25)]
+    assert describe_env("Tests/Wide-v0", seconds=0.01).outside == expected
+    text = call_cli(capsys, "env", "Tests/Wide-v0").stdout
+    assert "`observation 1` was 0.125 below its bound 2.125, `observation 0` was 1.25 above its bound 1" in text
+    refused = json.loads(call_cli(capsys, "env", "Tests/Wide-v0", "--env-kwargs", "{failing: true}", "--json", code=2).stdout)
+    assert "the motor is off" in refused["refused"]
+    assert [one["reached"] for one in refused["outside"]] == [2.0, 2.25]  # what was found before it failed
+    assert describe_env("Pendulum-v1", seconds=0.01).outside == []
+
+
+def test_an_environment_that_training_would_refuse_is_a_user_error(capsys):
+    done = call_cli(capsys, "env", "CartPole-v1", code=2)
+    assert "time limit   500 steps" in done.stdout
+    assert "would refuse it" in done.stdout
+    assert done.stderr == ""
 
 
 OWN_MODULE = """
@@ -287,3 +325,72 @@ def test_the_guide_lists_the_wrappers():
     for name in get_args(WrapperName):
         assert hasattr(gymnasium.wrappers, name)
         assert f"`{name}`" in text
+
+
+class Odd(tests.envs.own_environments.Drift):
+    """Returns what it is given instead of what Gymnasium's API requires."""
+
+    def __init__(self, reset=None, step=None):
+        super().__init__()
+        self.first, self.next = reset, step
+
+    def reset(self, *, seed=None, options=None):
+        usual = super().reset(seed=seed)
+        return self.first(*usual) if self.first else usual
+
+    def step(self, action):
+        return self.next(*super().step(action))
+
+
+class Unseeded(Odd):
+    """Of the old API."""
+
+    def reset(self):
+        return super().reset()
+
+
+def first_step(env):
+    made = make_env(env)
+    reset_env(made, env, 0)
+    return step_env(made, env, np.zeros(1, dtype=np.float32))
+
+
+STEP_API = r"step\(action\) must return observation, reward, terminated, truncated, info"
+RESET_API = r"reset\(seed=..., options=...\) must return observation, info"
+
+
+@pytest.mark.parametrize("limit", [None, 9])  # a time limit is a wrapper that takes results apart
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (partial(Odd, step=lambda o, r, d, t, i: (o, r, d, i)), rf"{STEP_API} \(.*4"),
+        (partial(Odd, step=lambda o, r, d, t, i: None), rf"{STEP_API} \(.*NoneType"),
+        (partial(Odd, step=lambda o, r, d, t, i: (o, r, None, t, i)), "got None as terminated or truncated"),
+        (partial(Odd, step=lambda o, r, d, t, i: (o, r, d, np.array([t, t]), i)), "as terminated or truncated"),
+        (partial(Odd, step=lambda o, r, d, t, i: (o, None, d, t, i)), "a number and two truth values among them"),
+        (partial(Odd, step=lambda o, r, d, t, i: ([[1.0], [1.0, 2.0]], r, d, t, i)), "returned a list as observation"),
+        (partial(Odd, reset=lambda o, i: o), rf"{RESET_API} \(it returned a ndarray\)"),
+        (
+            partial(Odd, reset=lambda o, i: (None, i)),
+            "returned a NoneType as observation; its space declares numbers of shape",
+        ),
+        (Unseeded, rf"{RESET_API} \(.*unexpected keyword argument 'seed'"),
+    ],
+)
+def test_what_is_not_gymnasium_s_api_is_said_in_one_line(make, says, limit):
+    with pytest.raises(ConfigError, match=says):
+        first_step(replace(given_source(make), max_episode_steps=limit))
+
+
+@pytest.mark.parametrize("flags", [(np.True_, np.False_), (1, 0), (np.array([True]), np.array(0.0))])
+def test_other_ways_to_write_a_truth_value_are_taken(flags):
+    _, _, *got = first_step(given_source(partial(Odd, step=lambda o, r, d, t, i: (o, r, *flags, i))))
+    assert (got, [type(one) for one in got]) == ([True, False], [bool, bool])
+
+
+def test_an_error_of_the_environment_is_not_taken_for_a_broken_api():
+    def unpack_too_many(*_):
+        _one, _two = (1, 2, 3)
+
+    with pytest.raises(ConfigError, match=r"failed in step\(\[0.0\]\): ValueError: too many values.*test_any_environment.py"):
+        first_step(given_source(partial(Odd, step=unpack_too_many)))

@@ -1,13 +1,16 @@
+import fcntl
 import json
+import shutil
 
 import pytest
 import yaml
 
 from rl_training.config.loading import make_config
-from rl_training.errors import CheckpointError, ConfigError, DatasetError
+from rl_training.errors import CheckpointError, ConfigError, DatasetError, RunBusyError
 from rl_training.experiment import ExperimentManager
 from rl_training.experiment.manager import default_run_dir
 from rl_training.experiment.registry import REGISTRY, get_spec
+from rl_training.runtime.checkpoints.lock import RunLock
 from tests.helpers import assert_same_run, run_values, tiny_run
 
 
@@ -75,3 +78,16 @@ def test_the_registry_is_a_table_of_real_things():
         }
     with pytest.raises(ConfigError, match="unknown algorithm `iqll`. Did you mean `iql`"):
         get_spec("iqll")
+
+
+def test_a_lock_that_a_failed_start_removes_meanwhile_is_taken_anew(tmp_path, monkeypatch):
+    lock, flock = RunLock(tmp_path / "run"), fcntl.flock
+
+    def removed_first(handle, operation):
+        monkeypatch.setattr(fcntl, "flock", flock)
+        shutil.rmtree(tmp_path / "run")
+        flock(handle, operation)
+
+    monkeypatch.setattr(fcntl, "flock", removed_first)
+    with lock, pytest.raises(RunBusyError), RunLock(tmp_path / "run"):
+        pass

@@ -1,14 +1,12 @@
 """Data from behaviour: policies of runs, scripted and random controllers, alone or mixed by whole episodes."""
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import torch
 
 from rl_training.api.policy import Policy, whole_number
 from rl_training.config.environment import EnvSource
@@ -21,6 +19,7 @@ from rl_training.envs.environments import infer_env_spaces
 from rl_training.envs.given import EnvGiven, given_source
 from rl_training.errors import ConfigError
 from rl_training.experiment.manager import find_checkpoint, locate
+from rl_training.models.threads import one_thread
 from rl_training.runtime.checkpoints.member import member_of
 
 RANDOM, SCRIPTED = CONTROLLERS = ("random", "scripted")
@@ -31,6 +30,7 @@ class CollectOptions:
     """How data is collected: where, with how much noise, and which episodes."""
 
     env_id: EnvGiven | None = None  # an id, or anything that makes one; by default that in which the runs ended
+    env_kwargs: Mapping[str, Any] = field(default_factory=dict)  # its arguments, beside those of the runs
     noise: float = 0.0  # of policies and controllers, in units of half the action range
     stochastic: bool = False  # policies act by samples, not by their mean action
     shares: Sequence[float] | None = None  # of the rows, one per source; by default equal
@@ -88,14 +88,26 @@ def collect_dataset(
     episodes. `options` are those of `CollectOptions`. The rows are a function of sources, environment, noise and seed, and
     a longer collection begins with the shorter one. Nothing appears at `out` until all of it is on disk.
     """
-    names = [sources] if isinstance(sources, str | os.PathLike) else sources
+    names = _source_names(sources)
     chosen, rows = CollectOptions(**options), whole_number("rows", rows, 1, 2**40)
     target = free_target(out, overwrite=overwrite)
-    env, found = _found_sources([os.fspath(name) for name in names], chosen)
+    env, found = _found_sources(names, chosen)
     mixture = Mixture(env, found, chosen.seed, chosen.envs, chosen.workers, chosen.env_timeout, progress)
-    with _one_thread():
+    with one_thread():  # batches of a few rows gain nothing from more, and a product may round otherwise with them
         _write(mixture, rows, target, overwrite=overwrite)
     return Collection(target, env, found)
+
+
+def _source_names(sources: Any) -> list[str]:
+    """The names of one source or of several; a ConfigError for anything else, such as a model."""
+    several = sources if isinstance(sources, Sequence) and not isinstance(sources, str) else [sources]
+    for source in several:
+        if not isinstance(source, str | os.PathLike):
+            raise ConfigError(
+                f"{type(source).__name__} is not a source to collect from: name `random`, `scripted`, or the path of a run "
+                "or checkpoint (of a model, its `run_dir`, or where it was saved)"
+            )
+    return [os.fspath(source) for source in several]
 
 
 def _write(mixture: Mixture, rows: int, target: Path, *, overwrite: bool) -> None:
@@ -108,17 +120,6 @@ def _write(mixture: Mixture, rows: int, target: Path, *, overwrite: bool) -> Non
         for part in mixture.parts(rows):
             writer.append(part)
         writer.describe(mixture.origin)
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Act on one thread: batches of a few rows gain nothing from more, and a product may round otherwise with them."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 def _found_sources(names: Sequence[str], options: CollectOptions) -> tuple[EnvSource, list[Source]]:
@@ -168,9 +169,13 @@ def _solo_policy(run: str, options: CollectOptions) -> tuple[Policy, str]:
 
 
 def _environment(options: CollectOptions, policies: Sequence[Policy]) -> EnvSource:
-    """The environment that was chosen, or the one in which all runs ended."""
-    if options.env_id is not None:
-        return given_source(options.env_id)
+    """The environment that was chosen, or the one in which all runs ended, with the arguments that were given."""
+    env = _common_environment(policies) if options.env_id is None else given_source(options.env_id)
+    return replace(env, kwargs={**env.kwargs, **options.env_kwargs})
+
+
+def _common_environment(policies: Sequence[Policy]) -> EnvSource:
+    """The environment in which all runs ended."""
     found = [env for policy in policies if (env := policy.config.final_environment) is not None]
     if not found or len(found) < len(policies):
         raise ConfigError("no source has an environment: name one with --env ID (in Python env_id)")

@@ -23,6 +23,7 @@ from rl_training.envs.given import EnvGiven, given_source
 from rl_training.envs.rendering import DrawnEpisodes, Rendering, render_policy
 from rl_training.errors import CheckpointError, ConfigError
 from rl_training.experiment.manager import find_checkpoint
+from rl_training.models.threads import acting_threads
 from rl_training.runtime.build_learner import build_learner
 from rl_training.runtime.checkpoints.checkpoint import Checkpoint
 from rl_training.runtime.execution.mode import resolve_device
@@ -99,7 +100,9 @@ class Policy:
         Where the data had names, an observation may also be a mapping or a table: `{"T1": 60.0, ...}` in any order.
         """
         rows = self._observations(observations)
-        actions = self.learner.act(self._stacked(self.transforms.observations(rows)), deterministic=deterministic, step=step)
+        stacked = self._stacked(self.transforms.observations(rows))
+        with acting_threads(self.learner.model, stacked.shape[1]):
+            actions = self.learner.act(stacked, deterministic=deterministic, step=step)
         real = self.spaces.denormalize_actions(actions[self._member(member)].cpu().numpy())
         return real.reshape(*rows.shape[:-1], self.spaces.action_dim)
 
@@ -224,7 +227,8 @@ class Policy:
             raise ConfigError(f"fps = {fps!r} is not legal: must be a number from 0.1 to 10000")
         width = None if width is None else whole_number("width", width, 32, 8192)
         labels = [f"seed {self.members[member].label}" for member in shown] if len(shown) > 1 else []
-        return render_policy(drawn, Path(path), labels=labels, fps=fps, width=width, overwrite=overwrite)
+        with acting_threads(self.learner.model, episodes):  # as in `evaluate`
+            return render_policy(drawn, Path(path), labels=labels, fps=fps, width=width, overwrite=overwrite)
 
     def _shown(self, members: int | Sequence[int] | Literal["all"] | None) -> tuple[int, ...]:
         """The members asked for; by default the best one."""

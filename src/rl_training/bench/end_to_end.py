@@ -26,6 +26,7 @@ from rl_training.experiment.registry import get_spec
 from rl_training.runtime.callbacks import Callback, Rows
 from rl_training.runtime.checkpoints.checkpoint import load_checkpoint
 from rl_training.runtime.execution.mode import check_execution, resolve_device
+from rl_training.runtime.signals import interrupted_by_stop_signals
 
 _ROUND_STEPS = 200  # environment steps of our rounds in a comparison
 _LEAST_ROUNDS = 3
@@ -45,7 +46,8 @@ def measure_end_to_end(settings: EndToEndSettings, rival: Rival | None = None, s
         check_comparable_run(spec.id, settings.algo_kwargs, settings.precision)
         if settings.env_imports:
             raise ConfigError(f"{rival.library.name} runs in a Python of its own; leave out --import with --against")
-    with tempfile.TemporaryDirectory(prefix="rl_training-") as name:
+    stoppable = interrupted_by_stop_signals("the bench was stopped, and keeps nothing of its runs")
+    with stoppable, tempfile.TemporaryDirectory(prefix="rl_training-") as name:
         folder = Path(name)
         data = folder / "data"
         config = settings.run_config(data)

@@ -2,7 +2,6 @@
 
 import json
 import shlex
-import signal
 import sys
 import time
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,10 +15,9 @@ from rl_training.cli.options import (
     ImportOption,
     JsonOption,
     MemberOption,
-    named_env,
     numbers,
+    parse_env_kwargs,
 )
-from rl_training.errors import StoppedBySignal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,17 +61,17 @@ def collect(
     """Collect data in an environment: from the policies of runs, a scripted controller or random actions."""
     del debug
     from rl_training.api.collecting import collect_dataset
+    from rl_training.runtime.signals import interrupted_by_stop_signals
 
     started = time.monotonic()
-    options: dict[str, Any] = {"env_id": named_env(env, env_kwargs), "which": checkpoint or "latest", "member": member}
+    options: dict[str, Any] = {"env_id": env, "env_kwargs": parse_env_kwargs(env_kwargs), "member": member}
+    options["which"] = checkpoint or "latest"
     options |= {"noise": noise, "stochastic": stochastic, "seed": seed, "envs": envs, "device": device}
     options["workers"] = int(workers) if workers.isdecimal() else workers
     options["shares"] = None if shares is None else numbers(shares, "shares")
     progress = (lambda _: None) if as_json else _progress(rows)
-    try:
+    with interrupted_by_stop_signals(f"nothing was written to {out}"):
         done = collect_dataset(sources, out, rows, overwrite=overwrite, progress=progress, **options)
-    except KeyboardInterrupt:
-        raise StoppedBySignal(signal.SIGINT, f"stopped; nothing was written to {out}") from None
     report, seconds = done.report(), time.monotonic() - started
     if as_json:
         print(json.dumps(report))

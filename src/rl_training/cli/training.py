@@ -33,6 +33,8 @@ _KINDS = " (a file, a folder of episode files, or a glob)"
 _CONTINUED_IN = "Continue in a new run directory; one member or a checkpoint outside a run always does, by default in runs/."
 _FINETUNED_IN = "Finetune in a new run directory and leave RUN as it is; required for a checkpoint outside a run."
 
+_UNITS = {"step": "gradient step", "env step": "environment step"}  # of phases, as a summary names them
+
 
 def train(
     config: Annotated[
@@ -224,7 +226,8 @@ def _print_result(manager: "ExperimentManager", result: "TrainingResult", as_jso
     for row, record in zip(members, result.members, strict=True):
         parts = [] if row["last_return"] is None else [f"return {row['last_return']:.1f}"]
         if row["best_return"] is not None:
-            parts.append(f"best {row['best_return']:.1f} at step {row['best_step']:,}")
+            unit = _UNITS.get(row["best_unit"] or "", "step")
+            parts.append(f"best {row['best_return']:.1f} at {unit} {row['best_step']:,}")
         if result.held_out:
             parts.append(f"held out: {figures_line([result.held_out[row['member']]])}")
         who = f"member {row['member']} seed" if len(members) > 1 else "seed"
@@ -232,6 +235,8 @@ def _print_result(manager: "ExperimentManager", result: "TrainingResult", as_jso
         print(f"{who} {record.label}: {', '.join(parts) or 'not evaluated'}{status}")
     for line in combination_table(result.combinations):
         print(line)
+    taken = "" if result.env_step is None else f" and {result.env_step:,} environment steps"
+    print(f"after {result.step:,} gradient steps{taken}")
     print(f"run: {manager.run_dir}")
     if manager.config.final_env_id is None:
         print(f"next: rl-training predict {manager.run_dir} --obs '[...]', or evaluate {manager.run_dir} --data PATH")

@@ -22,6 +22,9 @@ from rl_training.envs.imports import import_flags, imported
 from rl_training.errors import ConfigError, did_you_mean
 
 _MAX_LISTED = 6  # actions in a note
+_RESET = "reset(seed=..., options=...) must return observation, info"
+_STEP = "step(action) must return observation, reward, terminated, truncated, info"
+_API_SIGNS = ("to unpack", "cannot unpack", "unexpected keyword argument", "positional argument")
 _LIBRARIES = (Path(rl_training.__file__).parent, Path(os.__file__).parent)
 
 
@@ -30,21 +33,25 @@ def make_env(env: EnvLike, render_mode: str | None = None) -> Any:
     import gymnasium
 
     from rl_training.envs.flatten import FlatObservation, is_nested
+    from rl_training.envs.vectorised import is_only_vectorised, make_only_copy
 
     source = env_source(env)
     _check_registered(source)
     arguments = dict(source.kwargs) if render_mode is None else {**source.kwargs, "render_mode": render_mode}
     try:
-        made: Any = gymnasium.make(source.env_id, source.max_episode_steps, disable_env_checker=True, **arguments)
+        made: Any = (
+            make_only_copy(source.env_id, source.max_episode_steps, arguments)
+            if is_only_vectorised(source.env_id)
+            else gymnasium.make(source.env_id, source.max_episode_steps, disable_env_checker=True, **arguments)
+        )
         for wrapper in source.wrappers:
             made = getattr(gymnasium.wrappers, wrapper.name)(made, **wrapper.kwargs)
+    except ConfigError:
+        raise
     except Exception as error:  # environments are third-party code
         given = [f"{key}={value!r}" for key, value in source.kwargs.items()] + [one.name for one in source.wrappers]
         made_with = f" with {', '.join(given)}" if given else ""
         raise ConfigError(f"environment {source.env_id!r} cannot be created{made_with}: {one_line(error)}") from error
-    if not isinstance(made, gymnasium.Env):
-        kind = "is vectorised" if isinstance(made, gymnasium.vector.VectorEnv) else "is not a gymnasium.Env"
-        raise ConfigError(f"environment {source.env_id!r} {kind}; single ones are needed, they are stepped side by side")
     return FlatObservation(made, source.env_id) if is_nested(made.observation_space) else made
 
 
@@ -105,10 +112,12 @@ def _place(error: Exception) -> str:
 def reset_env(env: Any, env_id: EnvLike, seed: int) -> NDArray[Any]:
     """Return the first observation of an episode; any failure of the environment becomes a ConfigError."""
     try:
-        observation, _ = env.reset(seed=seed)
+        result = env.reset(seed=seed)
     except Exception as error:
-        raise ConfigError(f"environment {env_id} failed in reset(seed={seed}): {one_line(error)}") from error
-    return _checked_observation(env, env_id, observation)
+        raise _failure(env_id, f"reset(seed={seed})", error, _RESET) from error
+    if not isinstance(result, tuple) or len(result) != 2:
+        raise _not_gymnasium(env_id, _RESET, _returned(result))
+    return _checked_observation(env, env_id, result[0])
 
 
 def step_env(env: Any, env_id: EnvLike, action: NDArray[np.float32]) -> tuple[NDArray[Any], float, bool, bool]:
@@ -116,22 +125,66 @@ def step_env(env: Any, env_id: EnvLike, action: NDArray[np.float32]) -> tuple[ND
     space = env.action_space
     own = np.minimum(np.maximum(action.astype(space.dtype), space.low), space.high)  # a quarter of np.clip's time
     try:
-        observation, reward, terminated, truncated, _ = env.step(own)
-        reward = float(reward)
+        result = env.step(own)
     except Exception as error:
-        raise ConfigError(f"environment {env_id} failed in step({action.tolist()}): {one_line(error)}") from error
+        raise _failure(env_id, f"step({action.tolist()})", error, _STEP) from error
+    if not isinstance(result, tuple) or len(result) != 5:
+        raise _not_gymnasium(env_id, _STEP, _returned(result))
+    observation, reward, terminated, truncated, _ = result
+    try:
+        reward, terminated, truncated = float(reward), _flag(terminated), _flag(truncated)
+    except (TypeError, ValueError) as error:
+        raise _not_gymnasium(env_id, f"{_STEP}, a number and two truth values among them", str(error)) from error
     if not math.isfinite(reward):
         raise ConfigError(f"environment {env_id} returned NaN or inf as reward; fix the environment")
-    return _checked_observation(env, env_id, observation), reward, bool(terminated), bool(truncated)
+    return _checked_observation(env, env_id, observation), reward, terminated, truncated
+
+
+def _flag(value: Any) -> bool:
+    """A truth value, which may also be the number 0 or 1, or an array that holds one alone."""
+    if isinstance(value, bool | np.bool_):
+        return bool(value)
+    found = np.asarray(value)
+    if found.size != 1 or found.dtype.kind not in "biuf" or found.item() not in (0, 1):
+        raise ValueError(f"got {value!r} as terminated or truncated")
+    return bool(found.item())
 
 
 def _checked_observation(env: Any, env_id: EnvLike, observation: Any) -> NDArray[Any]:
-    values, shape = np.asarray(observation), env.observation_space.shape
-    if values.shape != shape or values.dtype.kind not in "fiub":
+    shape = env.observation_space.shape
+    try:
+        values = np.asarray(observation)
+    except ValueError:  # lists of several lengths
+        values = np.asarray(None)
+    if values.dtype.kind not in "fiub":
+        what = type(observation).__name__
+        raise ConfigError(
+            f"environment {env_id} returned a {what} as observation; its space declares numbers of shape {shape}"
+        )
+    if values.shape != shape:
         raise ConfigError(f"environment {env_id} returned an observation of shape {values.shape}; its space declares {shape}")
     if not np.isfinite(values).all():
         raise ConfigError(f"environment {env_id} returned NaN or inf as observation; fix the environment")
     return values
+
+
+def _failure(env_id: EnvLike, call: str, error: Exception, api: str) -> ConfigError:
+    """What to raise after an exception in a call: Gymnasium's wrappers fail on results that they cannot take apart."""
+    import gymnasium
+
+    raised_in = Path(traceback.extract_tb(error.__traceback__)[-1].filename)
+    if raised_in.is_relative_to(Path(gymnasium.__file__).parent) and any(sign in str(error) for sign in _API_SIGNS):
+        return _not_gymnasium(env_id, api, str(error))
+    return ConfigError(f"environment {env_id} failed in {call}: {one_line(error)}")
+
+
+def _not_gymnasium(env_id: EnvLike, api: str, found: str) -> ConfigError:
+    return ConfigError(f"environment {env_id} does not follow Gymnasium's API: {api} ({found})")
+
+
+def _returned(result: Any) -> str:
+    what = f"{len(result)} values" if isinstance(result, tuple) else f"a {type(result).__name__}"
+    return f"it returned {what}"
 
 
 @dataclass(frozen=True, eq=False)

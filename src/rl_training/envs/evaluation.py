@@ -16,6 +16,7 @@ from rl_training.data.transforms import Transforms
 from rl_training.envs.environments import EnvBatch, check_fits, reset_seeds
 from rl_training.envs.workers.count import open_batch
 from rl_training.errors import ConfigError
+from rl_training.models.threads import acting_threads
 
 TRAINING_EPISODES = "evaluation"  # stream of the episodes by which training selects checkpoints
 FINAL_EPISODES = "final evaluation"  # stream of the episodes for final results: separate, to avoid selection bias
@@ -68,7 +69,8 @@ def evaluate_policy(
     members = learner.model.members
     if len(seeds) != members:
         raise ConfigError(f"{len(seeds)} evaluation seeds were given for {members} members")
-    with nullcontext(kept) if kept is not None else open_batch(env, members * episodes, workers, timeout) as envs:
+    batch = nullcontext(kept) if kept is not None else open_batch(env, members * episodes, workers, timeout)
+    with batch as envs, acting_threads(learner.model, episodes):
         own = acting_spaces(learner, spaces, envs)
         envs.reset_all([seed for member in seeds for seed in reset_seeds(member, stream, first, episodes)])
         returns = np.zeros(members * episodes)

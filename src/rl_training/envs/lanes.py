@@ -22,6 +22,7 @@ from rl_training.envs.evaluation import Evaluation, evaluate_policy
 from rl_training.envs.workers.calls import Calls, first_failure
 from rl_training.envs.workers.process import shared_arrays
 from rl_training.models.mlp.eager import bf16_products
+from rl_training.models.threads import one_thread
 
 LANE: Final = 5  # episodes: acting for several together takes little longer than for one
 _CHECK_SECONDS = 0.1
@@ -145,10 +146,5 @@ class LaneEvaluation:
 @contextmanager
 def _as_in_a_worker() -> Iterator[None]:
     """Act with one thread and in full precision, whatever training does."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with bf16_products(False):
-            yield
-    finally:
-        torch.set_num_threads(threads)
+    with one_thread(), bf16_products(False):
+        yield

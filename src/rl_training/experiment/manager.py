@@ -1,10 +1,12 @@
 """The manager owns a run directory: resolved config, metrics, checkpoints, versions, dataset fingerprint."""
 
 import json
+import os
 import platform
 import shutil
 import uuid
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -95,13 +97,13 @@ class ExperimentManager:
     ) -> "TrainingResult":
         """Run the configured training; with `resume`, continue exactly from the latest checkpoint, or from `checkpoint`.
 
-        Nothing in the directory is touched before config, environment and data have been checked.
+        Nothing in the directory is touched before config, environment and data have been checked. A failed start leaves no
+        directory that was not there before.
         """
         from rl_training.runtime.checkpoints.checkpoint import CheckpointStore
-        from rl_training.runtime.checkpoints.lock import RunLock
         from rl_training.runtime.trainer import TrainOptions
 
-        with RunLock(self.run_dir):
+        with self._locked():
             store = CheckpointStore(self.run_dir / "checkpoints", 2, reporter.warn if reporter else None)
             store.restore_aside()
             start = checkpoint
@@ -142,6 +144,28 @@ class ExperimentManager:
             record |= {"step": result.step, "env_step": result.env_step}
             self._write_record(record, "finished")
             return result
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Lock the directory; one that was made for this is removed again if the block fails and leaves nothing of value."""
+        from rl_training.runtime.checkpoints.lock import RunLock
+
+        with RunLock(self.run_dir) as lock:
+            try:
+                yield
+            except BaseException:
+                if self._worthless():
+                    lock.remove_if_made()
+                raise
+
+    def _worthless(self) -> bool:
+        """Whether the directory holds no checkpoint, no metrics and nothing that is not of a run."""
+        from rl_training.runtime.checkpoints.checkpoint import CheckpointStore
+
+        metrics = self.run_dir / "metrics.jsonl"
+        if not self.run_dir.is_dir() or CheckpointStore(self.run_dir / "checkpoints", 2).names():
+            return False
+        return {*os.listdir(self.run_dir)} <= {*RUN_FILES, "run.lock"} and not (metrics.exists() and metrics.stat().st_size)
 
     def _refuse_used_directory(self, *, overwrite: bool) -> None:
         """Refuse a directory with checkpoints, or with files that are not from a run."""

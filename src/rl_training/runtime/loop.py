@@ -125,8 +125,8 @@ class TrainingLoop:
             raise
 
     @contextmanager
-    def _saved_if_the_environment_fails(self) -> Iterator[None]:
-        """If the environment fails inside, save what was complete before that, and raise with where it is."""
+    def _saved_if_the_environment_fails(self, during: str = "") -> Iterator[None]:
+        """If the environment fails inside, save what was complete before that, and raise with what it was and where it is."""
         try:
             yield
         except ConfigError as error:
@@ -134,7 +134,7 @@ class TrainingLoop:
                 self.position += error.taken
                 self._guard_against_divergence({})
             kept = f"; the run is saved at {self._now}: {self._save(best=False)}" if self.position else ""
-            raise ConfigError(f"{error}{kept}") from error
+            raise ConfigError(f"{during}{error}{kept}") from error
 
     def _finished(self) -> bool:
         return self.position >= self.total or self.stopping.issuperset(self.population.active)
@@ -261,24 +261,17 @@ class TrainingLoop:
         """Have every member evaluated, and take the results that are there; return whether this boundary is the best."""
         now, improved = Evaluated(self._counters, self._now, self.population.active), False
         results = self.evaluator.results(env, now, self._stop_if_requested, self._ends_here)
-        while (found := self._next(results)) is not None:
-            best = self._take(*found)
-            if found[0] is now:
-                improved = best
-            elif best:
-                self._make_best(found[0])
-        return improved
-
-    def _next(self, results: Iterator[tuple[Evaluated, Evaluation]]) -> tuple[Evaluated, Evaluation] | None:
-        with self._saved_if_the_environment_fails():
-            return next(results, None)
-
-    def _make_best(self, evaluated: Evaluated) -> None:
-        """Make the checkpoint of an earlier boundary the best."""
-        if evaluated.unsaved is not None:
-            self._write(evaluated.unsaved, best=True)
-        else:
-            self.store.point_best(evaluated.counters)
+        while True:
+            with self._saved_if_the_environment_fails(f"in the evaluation at {(self.evaluator.under_way or now).label}: "):
+                of, evaluation = next(results, (None, None))
+            if of is None or evaluation is None:
+                return improved
+            best = self._take(of, evaluation)
+            improved = best and of is now
+            if best and of.unsaved is not None:  # of an earlier boundary
+                self._write(of.unsaved, best=True)
+            elif best and of is not now:
+                self.store.point_best(of.counters)
 
     def _take(self, of: Evaluated, evaluation: Evaluation) -> bool:
         """Write what an evaluation found, call the callbacks, and return whether the mean is the best so far."""
@@ -287,7 +280,7 @@ class TrainingLoop:
         count = next(iter(of.counters.values()))
         rows = [{**self._row(member, of.counters), **evaluation.metrics(member)} for member in of.members]
         self.metrics.write(rows)
-        self.population.record_evaluation(count, means, of.members)
+        self.population.record_evaluation(count, self._phase.unit, means, of.members)
         mean = self.population.mean_return()
         self.parts.reporter.note(f"{of.label}: mean return {mean:.1f}" + spread(means, of.members))
         self._call("on_evaluation", count, evaluation, [member for member in of.members if member in self.population.active])
@@ -301,7 +294,7 @@ class TrainingLoop:
         env = self._phase.environment
         if self.config.sweep is None or env is None:
             return None
-        with self._saved_if_the_environment_fails():
+        with self._saved_if_the_environment_fails(f"in the {FINAL_EPISODES} at {self._now}: "):
             return self.evaluator.episodes(env, FINAL_EPISODES, self._stop_if_requested)
 
     def _validate(self, report: HeldOutReport) -> None:

@@ -21,6 +21,7 @@ class MemberRecord:
     last_return: float | None = None
     best_return: float | None = None
     best_step: int | None = None
+    best_unit: str | None = None  # in which `best_step` counts: `step` or `env step`; None in older checkpoints
     knobs: dict[str, float] = field(default_factory=dict)  # the member's own knobs in a sweep
 
     @property
@@ -145,13 +146,13 @@ class Population:
         broken = [name for name, value in metrics.items() if not torch.isfinite(value[members]).all()] or ["parameters"]
         return f"seed {', '.join(seeds)} met NaN or inf in {', '.join(broken)}"
 
-    def record_evaluation(self, step: int, means: Sequence[float], members: Sequence[int]) -> None:
+    def record_evaluation(self, step: int, unit: str, means: Sequence[float], members: Sequence[int]) -> None:
         """Record the returns of members at a step, and each member's best."""
         for member in members:
             record = self.records[member]
             record.last_return = means[member]
             if record.best_return is None or means[member] > record.best_return:
-                record.best_return, record.best_step = means[member], step
+                record.best_return, record.best_step, record.best_unit = means[member], step, unit
 
     def mean_return(self) -> float:
         """Return the mean of the last returns of all members that did not diverge, stopped ones included."""

@@ -22,6 +22,32 @@ def stop_signals_blocked() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+@contextmanager
+def interrupted_by_stop_signals(message: str) -> Iterator[None]:
+    """Let SIGTERM interrupt the block as Ctrl-C does, so that it cleans up, and tell this message alone of a stop.
+
+    A training run inside saves and stops as ever; what it says about that is left out, for a block that keeps nothing.
+    """
+    stopped_by: int = signal.SIGINT
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        nonlocal stopped_by
+        stopped_by = signal.SIGTERM
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one would interrupt the cleaning up
+        raise KeyboardInterrupt
+
+    main = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGTERM, interrupt) if main else None
+    try:
+        yield
+    except (KeyboardInterrupt, StoppedBySignal) as stop:
+        number = stop.signal_number if isinstance(stop, StoppedBySignal) else stopped_by
+        raise StoppedBySignal(number, f"{signal.Signals(number).name}: {message}") from None
+    finally:
+        if main:
+            signal.signal(signal.SIGTERM, before)
+
+
 class SignalWatch:
     """While open, SIGTERM and SIGINT request a save and a stop, SIGUSR1 a save; a second stop signal exits at once."""
 

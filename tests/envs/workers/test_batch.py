@@ -16,7 +16,7 @@ from rl_training.envs.environments import EnvBatch
 from rl_training.envs.workers.batch import WorkerBatch
 from rl_training.envs.workers.count import open_batch, worker_count
 from rl_training.errors import ConfigError
-from tests.helpers import assert_same_run, die_at_each, environment, tiny_run
+from tests.helpers import assert_same_run, die_at_each, environment, small_dataset, tiny_run
 
 COPIES = 5
 
@@ -196,3 +196,12 @@ def test_a_failing_environment_loses_nothing(failure, workers, where, tmp_path):
     flag.unlink()
     tiny_run(tmp_path / "cut", "sac", resume=True, **own)
     assert_same_run(tmp_path / "whole", tmp_path / "cut")
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_failure_in_an_evaluation_says_so(workers, tmp_path):
+    own = {"env_id": "Tests/Drift-v0", "env_kwargs": {"failure": "raise", "at": 5}, "workers": workers}
+    data = small_dataset(observation_dim=2, action_dim=1)
+    says = "in the evaluation at step 40: environment Tests/Drift-v0 failed in step.* the motor is off .*saved at step 40"
+    with pytest.raises(ConfigError, match=says):
+        tiny_run(tmp_path / "run", dataset=data, **own)

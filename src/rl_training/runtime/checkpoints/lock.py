@@ -1,8 +1,10 @@
 """One process per run directory: a lock that the kernel releases when its holder dies."""
 
+import contextlib
 import fcntl
 import json
 import os
+import shutil
 import socket
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,22 +19,14 @@ class RunLock:
 
     def __init__(self, directory: Path) -> None:
         self.path = directory / "run.lock"
+        self._made: list[Path] = []  # directories that were made for it, the innermost first
         self._handle: int | None = None
 
     def __enter__(self) -> "RunLock":
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        except OSError as error:
-            raise storage_error(self.path, 0, error) from error
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = os.pread(handle, 4096, 0).decode(errors="replace").strip() or "an unknown process"
+        handle = self._lock()
+        while not self._is_in_place(handle):  # a failed start removed the file between opening and locking it
             os.close(handle)
-            raise RunBusyError(
-                f"{self.path.parent}: is in use by {holder}; wait for it or choose another --run-dir"
-            ) from None
+            handle = self._lock()
         self._handle = handle
         record = {
             "host": socket.gethostname(),
@@ -43,7 +37,40 @@ class RunLock:
         os.pwrite(handle, json.dumps(record).encode(), 0)
         return self
 
+    def _lock(self) -> int:
+        """Make the directory if need be, and lock the file."""
+        directory = self.path.parent
+        try:
+            self._made = [path for path in (directory, *directory.parents) if not path.exists()]
+            directory.mkdir(parents=True, exist_ok=True)
+            handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise storage_error(self.path, 0, error) from error
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(handle, 4096, 0).decode(errors="replace").strip() or "an unknown process"
+            os.close(handle)
+            raise RunBusyError(f"{directory}: is in use by {holder}; wait for it or choose another --run-dir") from None
+        return handle
+
+    def _is_in_place(self, handle: int) -> bool:
+        """Whether the locked file is still the one that others would open."""
+        try:
+            return os.path.samestat(os.fstat(handle), self.path.stat())
+        except FileNotFoundError:
+            return False
+
+    def remove_if_made(self) -> None:
+        """Remove the directory with all it holds if it was made for this lock, and the parents that were, if empty."""
+        if not self._made:
+            return
+        shutil.rmtree(self._made[0], ignore_errors=True)
+        for parent in self._made[1:]:
+            with contextlib.suppress(OSError):  # another run is there
+                parent.rmdir()
+
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self._handle is not None:
-            os.close(self._handle)  # closing releases the lock; the file stays, because removing it would be a race
+            os.close(self._handle)  # closing releases the lock; the file stays, so that nobody locks one that is gone
             self._handle = None

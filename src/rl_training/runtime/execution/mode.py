@@ -7,7 +7,6 @@ import platform
 import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from math import prod
 from typing import Any
 
 import torch
@@ -18,13 +17,13 @@ from rl_training.config.run import RunConfig
 from rl_training.errors import ConfigError
 from rl_training.models.mlp.eager import bf16_products
 from rl_training.models.mlp.operators import triton_available
+from rl_training.models.threads import SMALL_WORK, weights
 from rl_training.runtime.execution.compiler_cache import cpp_compiler_available
 
 CHUNK_LIMIT = 100  # steps between two checks of the watchdog and the signals, at most
 _CHUNK_OPERATIONS = 2e10  # floating-point operations of a chunk: well under a second on one slow core
 _GPU_CHUNK_OPERATIONS = 1e13  # the same for compiled steps on a GPU
 STEPS_WORTH_COMPILING = {"cuda": 10_000, "cpu": 30_000}  # of a run; below, compiling takes longer than it saves
-_SMALL_STEP = 2e8  # operations of a step below which a second thread does not pay off
 
 
 @dataclass(frozen=True)
@@ -73,7 +72,7 @@ def resolve_execution(
     """Return how a run of `planned_steps` gradient steps is executed; a checkpoint's record decides on mode and threads."""
     device = learner.model.device
     check_execution(config, device)
-    small = step_operations(learner, config.algo_kwargs.batch_size) < _SMALL_STEP
+    small = step_operations(learner, config.algo_kwargs.batch_size) < SMALL_WORK
     wanted = 1 if small else torch.get_num_threads()
     threads = wanted if stored is None else max(1, min(int(stored["threads"]), torch.get_num_threads()))
     mode: str = config.engine
@@ -125,8 +124,8 @@ def applied(execution: Execution) -> Iterator[None]:
 
 def step_operations(learner: Learner[Any, Any], batch_size: int) -> float:
     """Return an upper estimate of the floating-point operations of one gradient step."""
-    weights = sum(prod(spec.shape) for segment in learner.model.trained.segments for spec in segment.specs)
-    return float(8 * learner.model.members * weights * batch_size * learner.knobs.rows_per_transition)
+    per_row = 8 * learner.model.members * weights(learner.model)
+    return float(per_row * batch_size * learner.knobs.rows_per_transition)
 
 
 def chunk_length(learner: Learner[Any, Any], batch_size: int, *, compiled: bool = False) -> int:
