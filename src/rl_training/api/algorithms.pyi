@@ -45,6 +45,7 @@ class _RunConfig(TypedDict, total=False):
     max_updates: int | None
     eval_interval: int
     eval_episodes: int
+    eval_mode: Literal["wait", "beside"]
     checkpoint_interval: int
     keep_checkpoints: int
     log_interval: int

@@ -1,7 +1,7 @@
 """What a benchmark measures, and the configs of its runs."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -82,6 +82,8 @@ class EndToEndSettings(RunSettings):
     """Modules that `--import` has loaded for the environment."""
     workers: Workers = "auto"
     """Processes that step the environments."""
+    eval_mode: Literal["wait", "beside"] = "wait"
+    """Whether training waits for evaluations."""
     steps: int | None = Field(None, ge=_ROWS_PER_RUN, le=1_000_000_000)
     """Steps of a run; null is 20,000 environment steps, or 1,000,000 gradient steps of an offline algorithm."""
     rows: int = Field(100_000, ge=1, le=100_000_000)
@@ -106,7 +108,8 @@ class EndToEndSettings(RunSettings):
             {"learning_starts": min(_LEARNING_STARTS, self.length // 10)} if spec.online else {"validation": {"fraction": 0}}
         )
         budget = max(_LONG, self.length)
-        env = {"env_id": self.env, "env_kwargs": self.env_kwargs, "env_imports": self.env_imports, "workers": self.workers}
+        env: dict[str, Any] = {"env_id": self.env, "env_kwargs": self.env_kwargs, "env_imports": self.env_imports}
+        env |= {"workers": self.workers, "eval_mode": self.eval_mode}
         return self.config(
             spec.id,
             **(env if evaluated or spec.online else {}),

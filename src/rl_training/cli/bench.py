@@ -44,6 +44,7 @@ def bench(
     env_kwargs: EnvKwargsOption = None,
     imports: ImportOption = None,
     workers: Annotated[str | None, typer.Option(help="Processes of --end-to-end that step environments: auto or N.")] = None,
+    eval_mode: Annotated[str | None, typer.Option(help="Evaluations of --end-to-end: wait or beside.")] = None,
     steps: Annotated[
         int | None, typer.Option(help="Steps of --end-to-end; by default 20,000 online and 1,000,000 offline.")
     ] = None,
@@ -72,6 +73,7 @@ def bench(
             f"--against {against!r}: only `{known}` is known {'with' if end_to_end else 'without'} --end-to-end"
         )
     whole = {"env": env, "env-kwargs": env_kwargs, "import": imports or None, "workers": workers, "steps": steps}
+    whole["eval-mode"] = eval_mode
     misplaced = {"obs": obs, "act": act} if end_to_end else whole
     for name in [name for name, value in misplaced.items() if value is not None]:
         raise ConfigError(f"--{name} goes {'without' if end_to_end else 'with'} --end-to-end")
@@ -92,6 +94,7 @@ def bench(
         "env_kwargs": parse_env_kwargs(env_kwargs) if env_kwargs is not None else None,
         "env_imports": imports or None,
         "workers": int(workers) if workers is not None and workers.isdecimal() else workers,
+        "eval_mode": eval_mode,
     }
     given = {name: value for name, value in {**work, **where, **shape, **how}.items() if value is not None}
     library = SB3 if end_to_end else D3RLPY
