@@ -15,7 +15,7 @@ PACKAGE = ROOT / "src" / "rl_training"
 FILES = sorted(PACKAGE.rglob("*.py"))
 LAYERS = [
     *("cli", "bench", "api", "experiment", "runtime", "doctor", "envs", "algorithms", "models", "data"),
-    *(("config", "_exports"), "registry", ("rng", "storage"), "faults", "errors"),
+    *(("config", "_exports"), "registry", ("rng", "rng_kernel", "storage"), "faults", "errors"),
 ]
 RUNTIME_LAYERS = ["phases", "execution", "batches", "checkpoints"]  # rooms of `runtime`, each above the next
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in ([names] if isinstance(names, str) else names)}

@@ -207,10 +207,7 @@ class Draws:
 
 
 class DrawnAhead:
-    """Draws of consecutive steps, (members, steps, *shape); on the CPU many steps are drawn at once.
-
-    On a GPU each call draws directly, so that a compiler sees the draw.
-    """
+    """Draws of consecutive steps, (members, steps, *shape), many of them at once; for the CPU."""
 
     STEPS, NUMBERS = 100, 2**20  # the most that is drawn at once, per stream
 
@@ -221,8 +218,6 @@ class DrawnAhead:
     def __call__(self, key: DrawKey, steps: Tensor) -> Tensor:
         """Return the numbers of some steps."""
         draw, stream, shape = key
-        if steps.is_cuda:
-            return draw(self._seeds, stream, steps, shape)
         first, count = int(steps[0]), len(steps)
         start, values = self._kept.get(key, (0, torch.empty(0, 0)))
         if not start <= first <= start + values.shape[1] - count:

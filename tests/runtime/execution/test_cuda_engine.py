@@ -9,23 +9,13 @@ from rl_training.config.loading import make_config
 from rl_training.data.processing import process_dataset
 from rl_training.data.row_view import RowView
 from rl_training.envs.recipes import make_dataset
-from rl_training.rng import bits, normals, uniforms
-from rl_training.runtime.execution.compiled import _drawing
+from rl_training.rng import normals
 from rl_training.runtime.execution.mode import applied
 from tests.helpers import Cut, CutAt, assert_same_run, tiny_run
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
 CUDA = torch.device("cuda")
-
-
-@pytest.mark.parametrize("steps", [1, 20])
-def test_compiled_draws_are_the_eager_ones(steps):
-    seeds, numbers = torch.tensor([0, 5], device=CUDA), torch.arange(7, 7 + steps, device=CUDA)
-    streams = ((bits, "a", (256,)), (uniforms, "b", (10,)), (normals, "c", (256, 3)), (normals, "d", (10, 256, 3)))
-    compiled = torch.compile(_drawing(streams), fullgraph=True, dynamic=False)(seeds, numbers)
-    for ours, (kind, name, shape) in zip(compiled, streams, strict=True):
-        assert torch.equal(ours, kind(seeds, name, numbers, shape).transpose(0, 1))
 
 
 def parameters(algo, mode, steps, data, nudge=0.0, **changes):

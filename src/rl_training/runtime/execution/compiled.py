@@ -6,7 +6,7 @@ of each step; a block of many steps gives the same results as that many blocks o
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import partial
 from itertools import count as counting
 from types import FunctionType, MethodType
 from typing import Any
@@ -75,8 +75,8 @@ class CompiledSteps:
         self._rates = torch.ones(self.longest, len(self._groups), dtype=torch.float64, device=self.device)
         self._rates_moved = False
         self._steps: dict[Wanted, tuple[TracedStep, Callable[..., list[Tensor]]]] = {}
-        self._draws: dict[Any, Callable[..., Any]] = {}
-        self._ahead = DrawnAhead(learner.model.seed_tensor)
+        self._functions: dict[str, Callable[..., Any]] = {}
+        self._draw = _drawing(learner.model.seed_tensor)
         self._next = -1  # the step that `_base` holds
         self._replays: dict[Block, Callable[[], Metrics]] = {}
         self._launched: list[Callable[[], Metrics]] = []
@@ -190,26 +190,17 @@ class CompiledSteps:
         return self.batches.gather(indices), prior
 
     def _indices(self, steps: Tensor) -> tuple[Tensor, Tensor | None]:
-        """The rows of some steps; on a GPU drawing is compiled too, on the CPU it is done for many steps in advance."""
-        batches, shape = self.batches, (self.batches.batch_size,)
-        if self.device.type == "cpu":
-            return batches.indices(lambda stream: self._ahead((bits, stream, shape), steps), len(steps))
-        return batches.indices(lambda stream: bits(batches.seeds, stream, steps, shape), len(steps))
+        """The rows of some steps."""
+        shape = (self.batches.batch_size,)
+        return self.batches.indices(lambda stream: self._draw((bits, stream, shape), steps), len(steps))
 
-    def _compiled_once(self, name: Any, function: Callable[..., Any]) -> Callable[..., Any]:
+    def _compiled_once(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         """The function itself on the CPU; on a GPU compiled into a few kernels at the first request, and cached by name."""
         if self.device.type == "cpu":
             return function
-        if name not in self._draws:
-            self._draws[name] = torch.compile(_with_own_code(function), fullgraph=True, dynamic=False)
-        return self._draws[name]
-
-    def _drawn(self, streams: tuple[DrawKey, ...], steps: Tensor) -> list[Tensor]:
-        """The random numbers of some steps, (steps, members, ...) for each stream."""
-        if self.device.type == "cpu":
-            return [self._ahead(key, steps).transpose(0, 1).contiguous() for key in streams]
-        draw: Callable[..., list[Tensor]] = self._compiled_once(streams, _drawing(streams))
-        return draw(self.learner.model.seed_tensor, steps)
+        if name not in self._functions:
+            self._functions[name] = torch.compile(_with_own_code(function), fullgraph=True, dynamic=False)
+        return self._functions[name]
 
     def _launches(self, block: Block) -> Callable[[], Metrics]:
         """What a block launches, as a function without arguments."""
@@ -235,7 +226,7 @@ class CompiledSteps:
         def take_steps() -> Metrics:
             steps = number + self._base
             rows, prior = self._rows(steps)
-            drawn = dict(zip(streams, self._drawn(streams, steps), strict=True))
+            drawn = {key: self._draw(key, steps).transpose(0, 1).contiguous() for key in streams}
             factors = self._factors(increments)
             metrics: Metrics = {}
             for offset, variant in enumerate(variants):
@@ -332,11 +323,10 @@ def _with_own_code(function: Callable[..., Any]) -> Callable[..., Any]:
     return copy if owner is None else MethodType(copy, owner)
 
 
-@lru_cache(maxsize=64)
-def _drawing(streams: Sequence[DrawKey]) -> Callable[[Tensor, Tensor], list[Tensor]]:
-    """A function that draws the streams for several steps, (steps, members, ...) each."""
+def _drawing(seeds: Tensor) -> Callable[[DrawKey, Tensor], Tensor]:
+    """Draws of consecutive steps, (members, steps, *shape): by a kernel on a GPU, many in advance on the CPU."""
+    if not seeds.is_cuda:
+        return DrawnAhead(seeds)
+    from rl_training.rng_kernel import drawn  # needs Triton
 
-    def draw(seeds: Tensor, steps: Tensor) -> list[Tensor]:
-        return [kind(seeds, name, steps, shape).transpose(0, 1).contiguous() for kind, name, shape in streams]
-
-    return draw
+    return partial(drawn, seeds)
