@@ -1,7 +1,7 @@
 """The draws of `rng.py` as a Triton kernel, for compiled steps on a GPU.
 
-One launch draws a stream for all steps of a block. As operations of torch, the twenty rounds of Threefry would be most of what
-the compiler has to compile; here they are inside an operator that is opaque to it.
+One launch draws a stream for all steps of a block. As operations of torch, the twenty rounds of Threefry would be most of
+what the compiler has to compile; here they are inside an operator that is opaque to it.
 """
 
 from math import pi, prod

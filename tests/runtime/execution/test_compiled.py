@@ -48,7 +48,7 @@ def uncompiled(monkeypatch):
 
         return function
 
-    monkeypatch.setattr(compiled, "compile_for_cpu", strict)
+    monkeypatch.setattr(compiled, "compile_traced", strict)
 
 
 @pytest.fixture
@@ -182,7 +182,7 @@ def test_a_failure_falls_back_with_one_warning_and_is_recorded(failing_call, fin
             raise RuntimeError("no such instruction\nand much more")
         return traced.graph
 
-    monkeypatch.setattr(compiled, "compile_for_cpu", compile_badly)
+    monkeypatch.setattr(compiled, "compile_traced", compile_badly)
     warned = []
     tiny_run(tmp_path, "td3_bc", engine="compile", reporter=Warnings(warned))
     assert len(warned) == 1
@@ -196,7 +196,7 @@ def test_a_run_of_two_phases_falls_back_once(tmp_path, monkeypatch):
     def compile_never(_traced):
         raise RuntimeError("no such instruction")
 
-    monkeypatch.setattr(compiled, "compile_for_cpu", compile_never)
+    monkeypatch.setattr(compiled, "compile_traced", compile_never)
     warned = []
     tiny_run(tmp_path, "iql", engine="compile", finetune={"env_steps": 30}, reporter=Warnings(warned))
     assert len([text for text in warned if "going on with `eager`" in text]) == 1

@@ -179,7 +179,7 @@ CUTS = [("checkpoint", 20), ("log", 50)]  # offline, and online past the checkpo
 
 @pytest.mark.parametrize("engine", ["eager", "compile"])
 def test_cut_and_resumed_equals_uninterrupted(engine, tmp_path, monkeypatch):
-    monkeypatch.setattr(compiled, "compile_for_cpu", lambda traced: traced.graph)
+    monkeypatch.setattr(compiled, "compile_traced", lambda traced: traced.graph)
     run = partial(finetuned, algo="td3_bc", changes=MOVING, seeds=[0, 7], engine=engine)
     run(tmp_path / "whole")
     die_at_each(partial(run, tmp_path / "cut"), CUTS if engine == "eager" else CUTS[1:])

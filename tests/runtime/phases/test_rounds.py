@@ -18,7 +18,7 @@ SHORT = {"total_timesteps": 20, "eval_interval": 100, "checkpoint_interval": 12,
 @pytest.fixture(autouse=True)
 def uncompiled(monkeypatch):
     """Traced steps without the compiler, which takes seconds for each."""
-    monkeypatch.setattr(compiled, "compile_for_cpu", lambda traced: traced.graph)
+    monkeypatch.setattr(compiled, "compile_traced", lambda traced: traced.graph)
 
 
 def run(path, algo, engine="eager", *, pretraining=0, resume=False, callbacks=(), **kwargs):

@@ -179,11 +179,9 @@ class CompiledSteps:
         rows, prior = self._rows(torch.full((1,), first, dtype=torch.int64, device=self.device))
         one = None if prior is None else prior[0]
         traced = trace_step(self.learner, wanted, rows[0], one, self.batches.batch, self.precision)
-        if self.device.type == "cuda":
-            return traced, torch.compile(traced.graph, fullgraph=True, dynamic=False)
         if not wanted.gradients:
             return traced, traced.graph  # runs once in many steps, so compiling it would not pay off
-        return traced, compile_for_cpu(traced)
+        return traced, compile_traced(traced)
 
     def _rows(self, steps: Tensor) -> tuple[Tensor, Tensor | None]:
         indices, prior = self._compiled_once("indices", self._indices)(steps)
@@ -295,12 +293,13 @@ class CompiledSteps:
         return launch
 
 
-def compile_for_cpu(traced: TracedStep) -> Callable[..., list[Tensor]]:
+def compile_traced(traced: TracedStep) -> Callable[..., list[Tensor]]:
     """Return a traced step as compiled code, without the argument checks that `torch.compile` adds to each call.
 
     Those would take half a millisecond of every step, and here the arguments always have the same shapes.
     """
-    if not cpp_compiler_available():
+    on_cpu = all(value is None or value.is_cpu for value in traced.example)
+    if on_cpu and not cpp_compiler_available():
         raise FileNotFoundError("there is no C++ compiler: install g++, or name one in CXX")
     import torch._inductor  # takes two seconds, and only compiling needs it
     from torch._guards import TracingContext, tracing
