@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rl_training.runtime.execution.compiler_cache import use_private_cache
+from rl_training.runtime.execution.compiler_cache import remember_vector_probes, use_private_cache
 from rl_training.runtime.signals import stop_signals_blocked
 from tests.helpers import command, environment, mode_of, run_values
 
@@ -58,6 +58,35 @@ def test_without_a_place_for_caches_there_is_a_folder_for_the_process(cache, tmp
 def test_what_the_user_names_is_kept(cache, monkeypatch):
     monkeypatch.setenv(VARIABLE, "/named/by/the/user")
     assert cache() == Path("/named/by/the/user")
+
+
+def test_probes_of_vector_instructions_are_remembered_per_compiler_unless_they_fail(cache, monkeypatch, tmp_path):
+    from torch._inductor.cpu_vec_isa import VecAVX2, VecAVX512, VecISA
+
+    probed = []
+
+    def probe(isa, code):
+        probed.append((str(isa), code))
+        return code != "bad"
+
+    def start(compiler):
+        """Ask as a new process would, with a compiler of its own."""
+        monkeypatch.setenv("CXX", str(compiler))
+        monkeypatch.setattr(VecISA, "check_build", probe)
+        remember_vector_probes.__wrapped__()
+        answers = [isa.check_build(code) for isa in (VecAVX2(), VecAVX512()) for code in ("good", "bad")]
+        found, probed[:] = list(probed), []
+        return answers, found
+
+    for name in ("one", "other"):
+        (tmp_path / name).write_text(name)
+        (tmp_path / name).chmod(0o700)
+    cache()
+    every = [(isa, code) for isa in ("avx2", "avx512") for code in ("good", "bad")]
+    answers = [True, False, True, False]
+    assert start(tmp_path / "one") == (answers, every)
+    assert start(tmp_path / "one") == (answers, [("avx2", "bad"), ("avx512", "bad")])
+    assert start(tmp_path / "other") == (answers, every)
 
 
 def test_processes_started_while_stop_signals_are_blocked_do_not_get_them():

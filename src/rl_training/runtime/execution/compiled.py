@@ -4,7 +4,9 @@ A block draws the random numbers of all its steps at once, gathers all their row
 of each step; a block of many steps gives the same results as that many blocks of one step, with and without a graph.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+import gc
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import count as counting
@@ -18,7 +20,7 @@ from rl_training.algorithms.learner import Learner, Metrics
 from rl_training.models.adam import adam_factors
 from rl_training.rng import DrawKey, DrawnAhead, bits
 from rl_training.runtime.batches.base import Batches
-from rl_training.runtime.execution.compiler_cache import cpp_compiler_available
+from rl_training.runtime.execution.compiler_cache import cpp_compiler_available, remember_vector_probes
 from rl_training.runtime.execution.cuda_graph import captured
 from rl_training.runtime.execution.tracing import TracedStep, Variant, Wanted, trace_step, variant_at
 from rl_training.runtime.signals import stop_signals_blocked
@@ -146,7 +148,7 @@ class CompiledSteps:
         self._announce()
         try:
             self.batches.load(first, len(block.steps))
-            with stop_signals_blocked():
+            with stop_signals_blocked(), _garbage_kept():
                 for wanted in self._wanted_by(block.steps):
                     if wanted not in self._steps:
                         self._steps[wanted] = self._compiled(wanted, first)
@@ -306,11 +308,25 @@ def compile_traced(traced: TracedStep) -> Callable[..., list[Tensor]]:
     from torch._subclasses import FakeTensorMode
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
+    if on_cpu:
+        remember_vector_probes()
     shapes = FakeTensorMode(shape_env=ShapeEnv())  # without it the compiler caches nothing for the next start
     inputs: list[Any] = [None if value is None else shapes.from_tensor(value, static_shapes=True) for value in traced.example]
     with tracing(TracingContext(shapes)):
         function: Callable[..., list[Tensor]] = torch._inductor.compile(traced.graph, inputs)
     return function
+
+
+@contextlib.contextmanager
+def _garbage_kept() -> Iterator[None]:
+    """Collect no garbage inside the block: most of what the compiler makes stays, and looking it through takes a second."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _with_own_code(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -5,20 +5,28 @@ the temporary directory, whose name is predictable, so that another user could c
 """
 
 import atexit
+import hashlib
 import os
 import shutil
 import stat
 import sys
 import tempfile
+from functools import cache
 from pathlib import Path
+
+import torch
 
 _VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
 
 
 def cpp_compiler_available() -> bool:
     """Return whether the C++ compiler that torch would call for the CPU is installed."""
+    return _cpp_compiler() is not None
+
+
+def _cpp_compiler() -> str | None:
     usual = {"darwin": "clang++", "win32": "cl"}.get(sys.platform, "g++")
-    return shutil.which(os.environ.get("CXX", usual)) is not None
+    return shutil.which(os.environ.get("CXX", usual))
 
 
 def use_private_cache() -> None:
@@ -26,6 +34,33 @@ def use_private_cache() -> None:
     if _VARIABLE not in os.environ:
         folder = _user_folder()
         os.environ[_VARIABLE] = str(folder if folder is not None and _is_private(folder) else _temporary_folder())
+
+
+@cache
+def remember_vector_probes() -> None:
+    """Make torch's compiler remember, in its cache, for which vector instructions it can build code.
+
+    It would load a small library for each of them in a new process at every start, a second in all. Whether the processor
+    has the instructions is still looked up, and a failure is not remembered.
+    """
+    from torch._inductor.cpu_vec_isa import VecISA
+
+    probe, compiler, folder = VecISA.check_build, _cpp_compiler(), os.environ.get(_VARIABLE)
+    if compiler is None or folder is None:
+        return
+    found = os.stat(compiler)
+    machinery = (torch.__version__, sys.executable, compiler, found.st_size, found.st_mtime_ns)
+
+    def check_build(isa: VecISA, code: str) -> bool:
+        what = repr((*machinery, isa.build_arch_flags(), code))
+        stamp = Path(folder, f"probed-{hashlib.sha256(what.encode()).hexdigest()[:32]}")
+        if not stamp.exists():
+            if not probe(isa, code):
+                return False
+            stamp.touch()
+        return True
+
+    VecISA.check_build = check_build  # type: ignore[method-assign, assignment]
 
 
 def _user_folder() -> Path | None:
