@@ -147,3 +147,21 @@ def test_the_adam_kernel_steps_as_the_formula_does(decay):
         ours.kernel_step({"critic": slopes.to(DEVICE)}, factors[0], None, torch.ones(2, device=DEVICE))
     assert torch.allclose(ours.bank.flat.cpu(), plain.bank.flat, rtol=1e-5, atol=1e-6)
     assert torch.allclose(ours.second.cpu(), plain.second, rtol=1e-5, atol=1e-7)
+
+
+def test_a_kernel_that_is_only_compiled_changes_nothing():
+    from rl_training.models.mlp.triton.launch import only_compiled
+
+    net = StackedMLP("critic", "critic", 3, (16, 16), 1)
+    bank = ParameterBank([net.parameters], 1, DEVICE)
+    bank.initialize([0])
+    optimizer, before = GroupedAdam(bank, {"critic": GroupOptions(0.1)}), bank.flat.clone()
+    ones = torch.ones(1, net.layout.size, device=DEVICE)
+    rates = torch.ones(1, 1, dtype=torch.float64, device=DEVICE)
+    factors = adam_factors(torch.zeros(1, 1, device=DEVICE), rates, optimizer.learning_rates, rates, optimizer.weight_decays)
+    given = ({"critic": ones}, factors[0], None, torch.ones(1, device=DEVICE))
+    with only_compiled():
+        optimizer.kernel_step(*given)
+    assert torch.equal(bank.flat, before)
+    optimizer.kernel_step(*given)
+    assert torch.allclose(bank.flat, before - 0.1)

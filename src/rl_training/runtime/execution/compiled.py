@@ -149,9 +149,10 @@ class CompiledSteps:
         try:
             self.batches.load(first, len(block.steps))
             with stop_signals_blocked(), _garbage_kept():
-                for wanted in self._wanted_by(block.steps):
-                    if wanted not in self._steps:
-                        self._steps[wanted] = self._compiled(wanted, first)
+                new = [wanted for wanted in self._wanted_by(block.steps) if wanted not in self._steps]
+                self._steps |= {wanted: self._compiled(wanted, first) for wanted in new}
+                if new and self.device.type == "cuda":
+                    self._compile_kernels(block.steps)
                 replay = self._captured(block) if self.graphs else self._run_once(block)
         except Exception as error:
             raise CompilationFailedError(f"{type(error).__name__}: {error}") from error
@@ -281,6 +282,13 @@ class CompiledSteps:
         if self.device.type == "cuda":
             for column, group in enumerate(self._groups):
                 self.learner.optimizer.counts[group].add_(increments[-1, column])
+
+    def _compile_kernels(self, variants: Sequence[Variant]) -> None:
+        """Compile the kernels of gradient steps side by side; a first run would compile one after another."""
+        from rl_training.models.mlp.triton.launch import only_compiled  # needs Triton
+
+        with only_compiled():
+            self._gradient_steps(variants)()
 
     def _captured(self, block: Block) -> Callable[[], Metrics]:
         """The block as a CUDA graph."""

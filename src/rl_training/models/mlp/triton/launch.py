@@ -1,6 +1,9 @@
 """Launches of the kernels of stacked perceptrons: the tables of jobs, and tile sizes chosen by the amount of work."""
 
-from collections.abc import Sequence
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import accumulate
 from typing import Any
 
@@ -19,7 +22,32 @@ from rl_training.models.parameters import ALIGNMENT
 PROCESSORS = 132  # multiprocessors of the GPU that the tile sizes were tuned on
 MANY_ROWS = 4096  # stacks times rows of several members from which torch computes the gradients of the hidden weights
 _USUAL_WIDTH = 256
+_COMPILING = 16  # threads that compile kernels
+_launched = True
 _PRECISIONS = {"float32": "ieee", "tf32": "tf32", "bf16": "bf16"}
+
+
+@contextlib.contextmanager
+def only_compiled() -> Iterator[None]:
+    """Compile the kernels launched inside the block side by side, and run none of them: results are left uninitialised."""
+    global _launched  # noqa: PLW0603 - a process-wide switch, set while a block of steps is prepared
+    with (
+        ThreadPoolExecutor(min(_COMPILING, os.cpu_count() or 1)) as threads,
+        triton.AsyncCompileMode(threads, ignore_errors=True),
+    ):
+        _launched = False
+        try:
+            yield
+        finally:
+            _launched = True
+
+
+def _launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, **options: Any) -> None:
+    """Run a kernel or, inside `only_compiled`, let it be compiled for these arguments."""
+    if _launched:
+        kernel[grid](*arguments, **options)
+    else:
+        kernel.warmup(*arguments, grid=grid, **options)
 
 
 def _forward_tiles(rows: int, precision: str, layout: MLPLayout) -> dict[str, int]:
@@ -160,7 +188,9 @@ def forward(
     fields = [_input_fields(*parts) for parts in zip(firsts, seconds, second_widths, strict=True)]
     kept = [number for flag in trained for number in (0, flag)]
     table = _jobs(layouts, members, rows, programs, [own.stride(0) for own in columns], fields, kept)
-    forward_kernel[(sum(programs),)](
+    _launch(
+        forward_kernel,
+        (sum(programs),),
         *(tuple(columns), tuple(firsts), tuple(seconds), tuple(outputs), tuple(saved)),
         META=table,
         OUT=max(_power(layout.widths[-1]) for layout in layouts),
@@ -188,7 +218,9 @@ def hidden_gradients(
     options = _backward_tiles(sum(s * r for s, r in zip(stacks, rows, strict=True)), precision, layouts[0]) | tiles
     programs = [s * triton.cdiv(r, options["ROWS"]) for s, r in zip(stacks, rows, strict=True)]
     table = _jobs(layouts, members, rows, programs, [own.stride(0) for own in columns], None, wanted)
-    hidden_gradients_kernel[(sum(programs),)](
+    _launch(
+        hidden_gradients_kernel,
+        (sum(programs),),
         *(tuple(columns), tuple(gradients), tuple(saved), tuple(results[::2]), tuple(results[1::2])),
         META=table,
         OUT=max(_power(layout.widths[-1]) for layout in layouts),
@@ -232,7 +264,9 @@ def parameter_gradients(
     fields = [_input_fields(*some) for some in zip(firsts, seconds, second_widths, strict=True)]
     last = [number for pair in zip(filled, tiles_of, strict=True) for number in pair]
     table = _jobs(layouts, members, rows, programs, [0] * len(layouts), fields, last)
-    parameter_gradients_kernel[(sum(programs),)](
+    _launch(
+        parameter_gradients_kernel,
+        (sum(programs),),
         *(tuple(firsts), tuple(seconds), tuple(gradients), tuple(saved), tuple(hidden), tuple(partial)),
         META=table,
         SMALL=small,
@@ -250,7 +284,7 @@ def _added(parts: Tensor, block: int = 1024) -> Tensor:
     """Return the sum of partial results (parts, members, size)."""
     result = torch.empty_like(parts[0])
     size = result.numel()
-    add_parts_kernel[(triton.cdiv(size, block),)](parts, result, size, COUNT=len(parts), BLOCK=block)
+    _launch(add_parts_kernel, (triton.cdiv(size, block),), parts, result, size, COUNT=len(parts), BLOCK=block)
     return result
 
 
@@ -292,7 +326,9 @@ def adam(
     """
     programs = [triton.cdiv(size, block) for _, size, _, _ in segments]
     table = tuple((start, *segment) for start, segment in zip(_first_programs(programs), segments, strict=True))
-    adam_kernel[(sum(programs), parameters.shape[0])](
+    _launch(
+        adam_kernel,
+        (sum(programs), parameters.shape[0]),
         *(parameters, first, second, targets, tuple(gradients), factors, tau, factors if decays is None else decays),
         META=table,
         SEGMENTS=len(segments),
