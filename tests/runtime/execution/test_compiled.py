@@ -1,5 +1,7 @@
 """Compiled steps: the traced graph is the learner's own step, networks are merged, failures fall back, runs resume."""
 
+import gc
+import weakref
 from dataclasses import replace
 from functools import partial
 
@@ -274,3 +276,16 @@ class Warnings(QuietReporter):
 
     def warn(self, text):
         self.warned.append(text)
+
+
+def test_garbage_that_compiling_left_is_collected_later():
+    class Ring:
+        def __init__(self):
+            self.own = self
+
+    with compiled._garbage_kept():
+        assert not gc.isenabled()
+        left = weakref.ref(Ring())
+    assert gc.isenabled()
+    gc.collect()
+    assert left() is None

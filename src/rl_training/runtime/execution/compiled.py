@@ -333,6 +333,9 @@ def _garbage_kept() -> Iterator[None]:
     try:
         yield
     finally:
+        if not gc.get_freeze_count():  # both together make every object an old one, which is looked through rarely
+            gc.freeze()
+            gc.unfreeze()
         if enabled:
             gc.enable()
 
