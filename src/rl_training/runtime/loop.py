@@ -16,10 +16,10 @@ from rl_training.envs.evaluation import FINAL_EPISODES, Evaluation
 from rl_training.envs.imports import import_flags
 from rl_training.errors import CheckpointError, ConfigError, DatasetError, DivergedError, EnvironmentFailedError, StorageError
 from rl_training.faults import fault_point
-from rl_training.runtime.beside import BesideEvaluator
 from rl_training.runtime.callbacks import all_callbacks, call_hook, callback_states, restore_callbacks
 from rl_training.runtime.checkpoints.checkpoint import Checkpoint, CheckpointStore
-from rl_training.runtime.evaluator import Evaluated, Evaluator, Snapshot
+from rl_training.runtime.evaluating.beside import BesideEvaluator
+from rl_training.runtime.evaluating.evaluator import Evaluated, Evaluator, Snapshot
 from rl_training.runtime.held_out import HeldOutReport
 from rl_training.runtime.loop_parts import LoopParts
 from rl_training.runtime.metrics import JsonLines, Stopwatch, finite

@@ -20,7 +20,7 @@ from rl_training.envs.lanes import LaneEvaluation
 from rl_training.envs.workers.count import available_cores, check_workers
 from rl_training.runtime.build_learner import build_learner
 from rl_training.runtime.checkpoints.checkpoint import Checkpoint, checkpoint_name, load_checkpoint
-from rl_training.runtime.evaluator import Check, Evaluated, Evaluator
+from rl_training.runtime.evaluating.evaluator import Check, Evaluated, Evaluator
 
 
 class BesideEvaluator(Evaluator):

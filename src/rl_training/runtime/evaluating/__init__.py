@@ -1,0 +1,1 @@
+"""Evaluations at the boundaries of a run: waited for, or beside training."""
