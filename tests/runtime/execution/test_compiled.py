@@ -13,11 +13,13 @@ from rl_training.bench.measure import synthetic
 from rl_training.config.loading import make_config
 from rl_training.errors import ConfigError
 from rl_training.models.mlp import operators as mlp_ops
+from rl_training.rng import normals
 from rl_training.runtime.build_learner import build_learner
 from rl_training.runtime.execution import compiled
 from rl_training.runtime.execution.compiled import LONGEST_BLOCK, block_length
 from rl_training.runtime.execution.mode import STEPS_WORTH_COMPILING, resolve_execution
 from rl_training.runtime.execution.steps import Executor
+from rl_training.runtime.execution.tracing import trace_acting
 from rl_training.runtime.progress import QuietReporter
 from tests.contract import check_traced, nearly, wanted_at
 from tests.helpers import assert_same_run, die_at_each, metric_rows, mode_of, tiny_run
@@ -113,6 +115,19 @@ def test_a_network_that_would_be_alone_joins_a_later_launch(operators):
         traced = check_traced(learner, rows, make_batch, wanted_at(learner, step), torch.equal)
         found = launches(traced.graph)
         assert (found["mlp_forward"], found["mlp_hidden_gradients"]) == calls
+
+
+@pytest.mark.parametrize("algo", registry.names())
+def test_traced_acting_is_the_policy_s_own_and_no_more(algo, operators):
+    """The density of SAC's actions, for example, is left out."""
+    model = learner_of(algo)[0].model
+    sizes = {"observations": model.observation_dim, "noise": model.action_dim}
+    observations, noise = (normals(model.seed_tensor, name, 0, (1, size)) for name, size in sizes.items())
+    graph = trace_acting(model, observations, noise, "float32")
+    model.trained.flat.mul_(1.5)  # it is what the graph is given
+    assert torch.equal(graph(model.trained.flat, observations, noise), model.act(observations, noise))
+    assert launches(graph) == {"mlp_forward": 1, "mlp_hidden_gradients": 0, "mlp_gradients": 0}
+    assert not any("softplus" in str(node.target) for node in graph.graph.nodes)
 
 
 @pytest.mark.parametrize("algo", registry.names())

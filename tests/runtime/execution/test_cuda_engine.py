@@ -80,7 +80,7 @@ def test_other_layers_and_weight_decay_are_compiled_as_they_run_eagerly(kwargs, 
 
 
 @pytest.mark.parametrize("seeds", [None, [0, 7]], ids=["solo", "population"])
-@pytest.mark.parametrize("algo", ["iql", "td3_bc", "cal_ql", "redq", "rlpd"])
+@pytest.mark.parametrize("algo", ["iql", "td3_bc", "cal_ql", "sac", "redq", "rlpd"])
 def test_graphs_cut_and_resumed_equal_uninterrupted(algo, seeds, tmp_path):
     tiny_run(tmp_path / "whole", algo, seeds=seeds, device="cuda", engine="graph")
     for place in (("checkpoint", 30), ("log", 110)):

@@ -56,7 +56,7 @@ class Interaction:
         self._left = Mark(model.device) if on_gpu else None
 
     def execute_with(self, executor: Executor) -> None:
-        """Trace the policy where steps run as graphs; called once, before the first step."""
+        """Trace the policy where steps are compiled for a GPU; called once, before the first step."""
         self._executor = executor
 
     def pack(self, transition: Mapping[str, NDArray[Any]]) -> None:
@@ -112,7 +112,7 @@ class Interaction:
         self._drawn_from = first
 
     def _act(self, observations: Tensor, noise: Tensor) -> Tensor:
-        if self._executor is None or self._executor.execution.mode != "graph":
+        if self._executor is None or not self._executor.on_gpu:
             return self._model.act(observations, noise)
         if self._traced is None:
             self._traced = trace_acting(self._model, observations, noise, self._executor.execution.precision)
