@@ -117,17 +117,39 @@ def reset_env(env: Any, env_id: EnvLike, seed: int) -> NDArray[Any]:
         raise _failure(env_id, f"reset(seed={seed})", error, _RESET) from error
     if not isinstance(result, tuple) or len(result) != 2:
         raise _not_gymnasium(env_id, _RESET, _returned(result))
-    return _checked_observation(env, env_id, result[0])
+    observation = _observed(result[0], env_id, env.observation_space.shape)
+    check_finite(observation, env_id)
+    return observation
 
 
 def step_env(env: Any, env_id: EnvLike, action: NDArray[np.float32]) -> tuple[NDArray[Any], float, bool, bool]:
     """Return observation, reward, terminated and truncated; the environment gets a copy of the action, in its own type."""
-    space = env.action_space
-    own = np.minimum(np.maximum(action.astype(space.dtype), space.low), space.high)  # a quarter of np.clip's time
+    limits = Limits(env)
+    found = stepped(env, env_id, limits.commands(action), limits)
+    check_finite(found[0], env_id)
+    return found
+
+
+class Limits:
+    """What an environment's spaces declare; asking its wrappers at every step would take as long as a short step."""
+
+    def __init__(self, env: Any) -> None:
+        space = env.action_space
+        self.shape: tuple[int, ...] = env.observation_space.shape
+        self._low, self._high, self._kind = space.low, space.high, space.dtype
+
+    def commands(self, actions: NDArray[np.float32]) -> NDArray[Any]:
+        """Return a copy of actions (..., action_dim) within the bounds, in the type of the space."""
+        own: NDArray[Any] = np.minimum(np.maximum(actions.astype(self._kind), self._low), self._high)
+        return own  # in a quarter of np.clip's time
+
+
+def stepped(env: Any, env_id: EnvLike, command: NDArray[Any], limits: Limits) -> tuple[NDArray[Any], float, bool, bool]:
+    """Return what a step gives; all is checked, but not whether the observation is finite."""
     try:
-        result = env.step(own)
+        result = env.step(command)
     except Exception as error:
-        raise _failure(env_id, f"step({action.tolist()})", error, _STEP) from error
+        raise _failure(env_id, f"step({command.tolist()})", error, _STEP) from error
     if not isinstance(result, tuple) or len(result) != 5:
         raise _not_gymnasium(env_id, _STEP, _returned(result))
     observation, reward, terminated, truncated, _ = result
@@ -137,7 +159,7 @@ def step_env(env: Any, env_id: EnvLike, action: NDArray[np.float32]) -> tuple[ND
         raise _not_gymnasium(env_id, f"{_STEP}, a number and two truth values among them", str(error)) from error
     if not math.isfinite(reward):
         raise ConfigError(f"environment {env_id} returned NaN or inf as reward; fix the environment")
-    return _checked_observation(env, env_id, observation), reward, terminated, truncated
+    return _observed(observation, env_id, limits.shape), reward, terminated, truncated
 
 
 def _flag(value: Any) -> bool:
@@ -150,8 +172,8 @@ def _flag(value: Any) -> bool:
     return bool(found.item())
 
 
-def _checked_observation(env: Any, env_id: EnvLike, observation: Any) -> NDArray[Any]:
-    shape = env.observation_space.shape
+def _observed(observation: Any, env_id: EnvLike, shape: tuple[int, ...]) -> NDArray[Any]:
+    """An observation as an array of the declared shape."""
     try:
         values = np.asarray(observation)
     except ValueError:  # lists of several lengths
@@ -163,9 +185,13 @@ def _checked_observation(env: Any, env_id: EnvLike, observation: Any) -> NDArray
         )
     if values.shape != shape:
         raise ConfigError(f"environment {env_id} returned an observation of shape {values.shape}; its space declares {shape}")
-    if not np.isfinite(values).all():
-        raise ConfigError(f"environment {env_id} returned NaN or inf as observation; fix the environment")
     return values
+
+
+def check_finite(observations: NDArray[Any], env_id: EnvLike) -> None:
+    """Raise a ConfigError for observations with NaN or inf."""
+    if not np.isfinite(observations).all():
+        raise ConfigError(f"environment {env_id} returned NaN or inf as observation; fix the environment")
 
 
 def _failure(env_id: EnvLike, call: str, error: Exception, api: str) -> ConfigError:
@@ -264,12 +290,15 @@ def episode_seeds(seed: int, stream: str) -> Iterator[int]:
 class EnvBatch:
     """Copies of one environment side by side; one that has ended is not stepped until it is reset."""
 
+    processes = 0  # that step them, beside this one
+
     def __init__(self, env: EnvLike, count: int, render_mode: str | None = None) -> None:
         self.env = env
         self.envs = [make_env(env, render_mode) for _ in range(count)]
         self.spaces = own_spaces(self.envs[0], env)
         self.observations = np.zeros((count, self.spaces.observation_dim), dtype=np.float32)
         self.running = np.zeros(count, dtype=bool)
+        self._limits = Limits(self.envs[0])
 
     def reset(self, index: int, seed: int) -> None:
         """Start a new episode in one environment."""
@@ -285,11 +314,12 @@ class EnvBatch:
         """Step every running environment with real actions; return rewards, terminated and truncated."""
         rewards = np.zeros(len(self.envs))
         terminated, truncated = np.zeros((2, len(self.envs)), dtype=bool)
-        for index in np.flatnonzero(self.running):
-            observation, reward, terminal, timeout = step_env(self.envs[index], self.env, actions[index])
-            self.observations[index] = observation
-            rewards[index], terminated[index], truncated[index] = reward, terminal, timeout
-            self.running[index] = not (terminal or timeout)
+        commands = self._limits.commands(actions)
+        for index in np.flatnonzero(self.running).tolist():
+            found = stepped(self.envs[index], self.env, commands[index], self._limits)
+            self.observations[index], rewards[index], terminated[index], truncated[index] = found
+        check_finite(self.observations, self.env)
+        self.running &= ~(terminated | truncated)
         return rewards, terminated, truncated
 
     def close(self) -> None:

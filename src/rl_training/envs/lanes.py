@@ -146,5 +146,5 @@ class LaneEvaluation:
 @contextmanager
 def _as_in_a_worker() -> Iterator[None]:
     """Act with one thread and in full precision, whatever training does."""
-    with one_thread(), bf16_products(False):
+    with one_thread(), bf16_products(False), torch.inference_mode():
         yield

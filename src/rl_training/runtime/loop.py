@@ -50,8 +50,10 @@ class TrainingLoop:
             phase.watch = self.watch
         self.population = Population(self.learner)
         self.held_out = None if parts.validation is None else HeldOutReport(parts.validation, parts.reporter.warn)
-        kind = BesideEvaluator if self.config.eval_mode == "beside" else Evaluator
-        self.evaluator = kind(self.config, self.learner, parts.spaces, parts.transforms)
+        evaluated = (self.config, self.learner, parts.spaces, parts.transforms)
+        busy = max(phase.busy_cores for phase in parts.phases)
+        beside = self.config.eval_mode == "beside"
+        self.evaluator = BesideEvaluator(*evaluated, busy=busy) if beside else Evaluator(*evaluated)
         self.last_checkpoint: Path | None = parts.resume_from.path if parts.resume_from else None
 
     def _begin(self) -> None:

@@ -10,6 +10,7 @@ import tests.envs.own_environments  # noqa: F401 - registers them
 from rl_training.errors import ConfigError, StoppedBySignal
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.checkpoints.checkpoint import load_checkpoint
+from rl_training.runtime.evaluating.beside import evaluating_workers
 from tests.helpers import Cut, CutAt, assert_same_run, checkpoints, die_at_each, metric_rows, tiny_run
 
 RUN = {"eval_mode": "beside", "eval_episodes": 7, "seeds": [0, 1]}
@@ -163,3 +164,12 @@ def test_a_hanging_environment_is_given_up(tmp_path):
     own = {**DRIFT, "env_kwargs": {"failure": "hang", "flag": str(flag), "at": 5}, "workers": 2}
     with pytest.raises(ConfigError, match=r"took over env_timeout = 0.2 s to step; the run is saved"):
         tiny_run(tmp_path / "run", callbacks=[Touch(flag)], **{**own, "env_timeout": 0.2})
+
+
+def test_evaluations_leave_alone_the_cores_that_steps_wait_for():
+    assert evaluating_workers("auto", 0, cores=16) == 16
+    assert evaluating_workers("auto", 9, cores=16) == 7
+    assert evaluating_workers("auto", 3, cores=2) == 1
+    assert evaluating_workers(8, 0, cores=16) == 8
+    assert evaluating_workers(8, 9, cores=16) == 7
+    assert evaluating_workers(0, 9, cores=16) == 0

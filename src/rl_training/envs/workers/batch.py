@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rl_training.config.environment import EnvLike
-from rl_training.envs.environments import EnvBatch, environment_spaces, make_env, reset_env, step_env
+from rl_training.envs.environments import EnvBatch, Limits, check_finite, environment_spaces, make_env, reset_env, stepped
 from rl_training.envs.workers.calls import Calls, first_failure
 from rl_training.envs.workers.process import shared_arrays
 
@@ -26,7 +26,7 @@ class WorkerBatch(EnvBatch):
 
     def __init__(self, env: EnvLike, count: int, workers: int, timeout: float, *, looks: bool = False) -> None:
         """Start the workers; they look for work before going to sleep if `looks`, which takes a core each."""
-        self.env, self.timeout = env, timeout
+        self.env, self.timeout, self.processes = env, timeout, workers
         self.spaces = environment_spaces(env).spaces
         shared = shared_arrays(
             {
@@ -45,7 +45,7 @@ class WorkerBatch(EnvBatch):
         self._actions, self._seeds, self._chosen = shared["actions"], shared["seeds"], shared["chosen"]
         bounds = [round(number * count / workers) for number in range(workers + 1)]
         self._starts, self._parts = np.array(bounds[:-1]), [range(*bound) for bound in pairwise(bounds)]
-        self._made: dict[int, Any] = {}  # in a worker
+        self._made: dict[int, tuple[Any, Limits]] = {}  # in a worker
         self._calls = Calls(f"environment {env}", workers, self._do, self._close_copies, looks=looks)
         try:
             self._ask(_CREATE, np.ones(count, dtype=bool))
@@ -100,19 +100,22 @@ class WorkerBatch(EnvBatch):
         return first_failure([partial(act, index) for index in self._parts[number] if concerned[index]])
 
     def _close_copies(self) -> None:
-        for made in self._made.values():
+        for made, _ in self._made.values():
             with contextlib.suppress(Exception):  # environments are third-party code
                 made.close()
 
     def _create_copy(self, index: int) -> None:
-        self._made[index] = make_env(self.env)
+        made = make_env(self.env)
+        self._made[index] = made, Limits(made)
 
     def _reset_copy(self, index: int) -> None:
-        self.observations[index] = reset_env(self._made[index], self.env, int(self._seeds[index]))
+        self.observations[index] = reset_env(self._made[index][0], self.env, int(self._seeds[index]))
         self.running[index] = True
 
     def _step_copy(self, index: int) -> None:
-        observation, reward, terminal, timeout = step_env(self._made[index], self.env, self._actions[index].copy())
+        made, limits = self._made[index]
+        observation, reward, terminal, timeout = stepped(made, self.env, limits.commands(self._actions[index]), limits)
+        check_finite(observation, self.env)
         self.observations[index], self._rewards[index] = observation, reward
         self._terminated[index], self._truncated[index] = terminal, timeout
         self.running[index] = not (terminal or timeout)

@@ -8,8 +8,9 @@ A checkpoint that is written meanwhile refers to the checkpoint of the evaluated
 the evaluation. That one is kept in memory, and written when another refers to it or when it turns out to be the best.
 """
 
+import os
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -23,11 +24,21 @@ from rl_training.runtime.checkpoints.checkpoint import Checkpoint, checkpoint_na
 from rl_training.runtime.evaluating.evaluator import Check, Evaluated, Evaluator
 
 
+def evaluating_workers(workers: int | Literal["auto"], busy: int, cores: int | None = None) -> int:
+    """Return the number of processes that evaluate: at most as many as there are cores that are not busy; 0 is this one."""
+    left = max(1, (available_cores() if cores is None else cores) - busy)
+    if workers == "auto":
+        return left if hasattr(os, "fork") else 0
+    return min(workers, left) if busy else workers
+
+
 class BesideEvaluator(Evaluator):
     """Evaluates a learner as it was at a boundary, one evaluation at a time, while the learner is trained."""
 
-    def __init__(self, *parts: Any) -> None:
+    def __init__(self, *parts: Any, busy: int) -> None:
+        """Take what `Evaluator` takes; `busy` cores are left alone, which training cannot wait for."""
         super().__init__(*parts)
+        self._busy = busy
         self._lanes: LaneEvaluation | None = None
 
     def results(
@@ -70,7 +81,7 @@ class BesideEvaluator(Evaluator):
             episodes=config.eval_episodes,
             spaces=self._spaces,
             transforms=self._transforms,
-            workers=available_cores() if config.workers == "auto" else config.workers,
+            workers=evaluating_workers(config.workers, self._busy),
             timeout=config.env_timeout,
         )
 

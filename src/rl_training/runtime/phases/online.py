@@ -105,6 +105,7 @@ class OnlinePhase(Phase):
         rounds = Rounds(plan.first_gradient_step, plan.rhythm.updates)
         super().__init__(GradientSteps(learner, self.batches, rounds), schedules, plan.env_steps)
         self.plan, self.buffer, self.collector, self.warn = plan, buffer, collector, warn
+        self.busy_cores = 1 + collector.envs.processes
         self.store = ReplayStore(replay_dir)
         self.knobs = KnobChanges(learner, plan.changes, plan.env_steps)
 
