@@ -24,7 +24,7 @@ from rl_training.envs.workers.process import shared_arrays
 from rl_training.models.mlp.eager import bf16_products
 from rl_training.models.threads import one_thread
 
-LANE: Final = 5  # episodes: acting for several together takes little longer than for one
+LANE: Final = 2  # episodes: with more, acting would take less of the time, but the last lanes would leave many cores idle
 _CHECK_SECONDS = 0.1
 _NICENESS = 10  # training goes first
 

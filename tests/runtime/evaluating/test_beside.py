@@ -74,8 +74,8 @@ def test_a_finetune_is_cut_and_resumed_in_either_phase(interval, tmp_path):
 
 def test_an_evaluation_is_the_same_as_one_that_is_waited_for(tmp_path):
     """Where both act in batches of the same rows, on the CPU."""
-    tiny_run(tmp_path / "wait", eval_episodes=5)
-    tiny_run(tmp_path / "beside", eval_episodes=5, eval_mode="beside")
+    tiny_run(tmp_path / "wait", eval_episodes=2)
+    tiny_run(tmp_path / "beside", eval_episodes=2, eval_mode="beside")
     waited, beside = (
         [row for row in metric_rows(tmp_path / mode) if "eval/return_mean" in row] for mode in ("wait", "beside")
     )
@@ -167,9 +167,9 @@ def test_a_hanging_environment_is_given_up(tmp_path):
 
 
 def test_evaluations_leave_alone_the_cores_that_steps_wait_for():
-    assert evaluating_workers("auto", 0, cores=16) == 16
+    assert evaluating_workers("auto", 1, cores=16) == 15
     assert evaluating_workers("auto", 9, cores=16) == 7
     assert evaluating_workers("auto", 3, cores=2) == 1
-    assert evaluating_workers(8, 0, cores=16) == 8
+    assert evaluating_workers(8, 1, cores=4) == 8
     assert evaluating_workers(8, 9, cores=16) == 7
     assert evaluating_workers(0, 9, cores=16) == 0

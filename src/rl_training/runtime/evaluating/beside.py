@@ -25,11 +25,14 @@ from rl_training.runtime.evaluating.evaluator import Check, Evaluated, Evaluator
 
 
 def evaluating_workers(workers: int | Literal["auto"], busy: int, cores: int | None = None) -> int:
-    """Return the number of processes that evaluate: at most as many as there are cores that are not busy; 0 is this one."""
+    """Return the number of processes that evaluate, 0 for this one: `auto` takes the cores that are not busy.
+
+    A number is what the user wants, but online it is also that of processes which every step waits for.
+    """
     left = max(1, (available_cores() if cores is None else cores) - busy)
     if workers == "auto":
         return left if hasattr(os, "fork") else 0
-    return min(workers, left) if busy else workers
+    return min(workers, left) if busy > 1 else workers
 
 
 class BesideEvaluator(Evaluator):

@@ -26,7 +26,7 @@ class Phase(ABC):
 
     unit = "step"  # name of the unit in messages
     environment: EnvSource | None = None  # in which the phase is evaluated
-    busy_cores = 0  # cores that each step of the phase waits for, so that nothing else should use them
+    busy_cores = 1  # that each step of the phase waits for, so that nothing else should use them
 
     def __init__(self, steps: GradientSteps, schedules: Mapping[str, ScheduleConfig], length: int) -> None:
         self.steps, self.length, self.first = steps, length, 0
