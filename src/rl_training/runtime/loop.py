@@ -24,6 +24,7 @@ from rl_training.runtime.held_out import HeldOutReport
 from rl_training.runtime.loop_parts import LoopParts
 from rl_training.runtime.metrics import JsonLines, Stopwatch, finite
 from rl_training.runtime.phases.base import Phase, position_of
+from rl_training.runtime.phases.place import Place
 from rl_training.runtime.population import Population, restored_records
 from rl_training.runtime.progress import nothing_left, spread
 from rl_training.runtime.result import TrainingResult
@@ -34,8 +35,7 @@ class TrainingLoop:
 
     def __init__(self, parts: LoopParts) -> None:
         self.parts, self.config, self.learner = parts, parts.config, parts.learner
-        self.position = 0  # in the unit of total_timesteps
-        self.total = parts.phases[-1].last
+        self.place = Place(parts.phases)
         self.callbacks = all_callbacks(self.config.early_stopping, parts.callbacks)
         self.stopping: set[int] = set()  # members that a callback stops at this boundary
         self.best_mean: float | None = None
@@ -65,7 +65,7 @@ class TrainingLoop:
             self._restore(self.parts.resume_from)
         else:
             self.metrics.cut(0)
-        self.watch.start(self.position)
+        self.watch.start(self.place.position)
 
     def run(self) -> TrainingResult:
         """Train to the end of the budget, or until every member has stopped; the end is evaluated and saved."""
@@ -77,20 +77,23 @@ class TrainingLoop:
             if self.hooks_pending or self.stopping:
                 self._evaluate_and_save()
             if self._finished():
-                self.parts.reporter.warn(nothing_left(self._now, self.config, budget=self.position >= self.total))
+                self.parts.reporter.warn(
+                    nothing_left(self.place.label, self.config, budget=self.place.position >= self.place.total)
+                )
             shown: Phase | None = None
+            intervals = self.config.log_interval, self.config.eval_interval, self.config.checkpoint_interval
             while not self._finished():
-                phase = self._phase_to(self.position + 1)
+                phase = self.place.phase_to(self.place.position + 1)
                 if phase is not shown:
-                    self.parts.reporter.start(self.position - phase.first, phase.length, phase.unit)
+                    self.parts.reporter.start(self.place.position - phase.first, phase.length, phase.unit)
                     shown = phase
-                boundary = self._next_boundary(phase)
+                boundary = self.place.next_boundary(phase, (phase.chunk, *intervals))
                 phase.freeze(self.population.frozen)
                 self.watch.switch("gradient_steps")
-                self._prepare(phase, boundary - self.position)
+                self._prepare(phase, boundary - self.place.position)
                 with self._saved_if_the_environment_fails():
-                    metrics = summarize(phase.run(self.position - phase.first, boundary - self.position))
-                self.position = boundary
+                    metrics = summarize(phase.run(self.place.position - phase.first, boundary - self.place.position))
+                self.place.position = boundary
                 self._after_chunk(metrics)
             final = self._final_evaluation()
         finally:
@@ -100,28 +103,14 @@ class TrainingLoop:
         if self.last_checkpoint is None:
             raise CheckpointError(f"{self.parts.run_dir}: the run ended without a checkpoint")
         held_out = self.held_out.figures if self.held_out else []
-        counts = self.learner.step, self._counters.get("env_step"), self.last_checkpoint
+        counts = self.learner.step, self.place.counters.get("env_step"), self.last_checkpoint
         results = self.population.records, self.evaluation, final
         return TrainingResult(*counts, *results, self.learner, self.parts.spaces, self.parts.transforms, held_out)
-
-    def _phase_to(self, position: int) -> Phase:
-        """The phase that leads to a position."""
-        return next(phase for phase in self.parts.phases if position <= phase.last)
-
-    @property
-    def _phase(self) -> Phase:
-        """The phase that led to the current position."""
-        return self._phase_to(self.position)
-
-    @property
-    def _counters(self) -> dict[str, int]:
-        """The counters shown in metric rows and in the names of checkpoints."""
-        return self._phase.counters(self.position - self._phase.first)
 
     def _prepare(self, phase: Phase, count: int) -> None:
         """Fetch the next batches; if the data can no longer be read, save a checkpoint before raising."""
         try:
-            phase.prepare(self.position - phase.first, count)
+            phase.prepare(self.place.position - phase.first, count)
         except DatasetError:
             self._save(best=False)
             raise
@@ -133,27 +122,20 @@ class TrainingLoop:
             yield
         except ConfigError as error:
             if isinstance(error, EnvironmentFailedError):
-                self.position += error.taken
+                self.place.position += error.taken
                 self._guard_against_divergence({})
-            kept = f"; the run is saved at {self._now}: {self._save(best=False)}" if self.position else ""
+            kept = f"; the run is saved at {self.place.label}: {self._save(best=False)}" if self.place.position else ""
             raise ConfigError(f"{during}{error}{kept}") from error
 
     def _finished(self) -> bool:
-        return self.position >= self.total or self.stopping.issuperset(self.population.active)
-
-    def _next_boundary(self, phase: Phase) -> int:
-        """The next position at which a hook may be due: a function of the config and the position alone."""
-        config = self.config
-        intervals = (phase.chunk, config.log_interval, config.eval_interval, config.checkpoint_interval)
-        inside = self.position - phase.first
-        return min(phase.last, *(phase.first + (inside // interval + 1) * interval for interval in intervals))
+        return self.place.position >= self.place.total or self.stopping.issuperset(self.population.active)
 
     def _ends_here(self) -> bool:
         """Whether the run or a phase of it ends at this boundary."""
-        return self._finished() or self.position == self._phase.last
+        return self._finished() or self.place.ends_phase
 
     def _due(self, interval: int) -> bool:
-        return self._ends_here() or bool(self.stopping) or (self.position - self._phase.first) % interval == 0
+        return self._ends_here() or bool(self.stopping) or (self.place.inside) % interval == 0
 
     def _after_chunk(self, metrics: Metrics) -> None:
         self._guard_against_divergence(metrics)  # which waits for the device
@@ -164,21 +146,21 @@ class TrainingLoop:
         if logged:
             self._log(values)
             self.recent = {}
-        self.parts.reporter.advance(self._count, self._summary(values))
+        self.parts.reporter.advance(self.place.count, self._summary(values))
         self.hooks_pending = True
         self._stop_if_requested()
         self._evaluate_and_save()
         if logged or (metrics and not self.timings.length):  # after the first steps too: so long did the start take
-            self.timings.write([self.watch.lap(self.position, self._counters)])
-        self.parts.reporter.advance(self._count, self._summary(values))
+            self.timings.write([self.watch.lap(self.place.position, self.place.counters)])
+        self.parts.reporter.advance(self.place.count, self._summary(values))
 
     def _guard_against_divergence(self, metrics: Metrics) -> None:
         """Freeze members with NaN or inf; raise DivergedError when every member has diverged."""
         self.population.restore_frozen()
         bad = self.population.diverged(metrics)
         if bad:
-            text = f"{self.population.fault(bad, metrics)} by {self._now}"
-            self.population.freeze(bad, "diverged", self._count)
+            text = f"{self.population.fault(bad, metrics)} by {self.place.label}"
+            self.population.freeze(bad, "diverged", self.place.count)
             self._write_events(bad, "diverged")
             if self.population.all_diverged:
                 kept = self.last_checkpoint or "no checkpoint had been written yet"
@@ -189,8 +171,8 @@ class TrainingLoop:
         self.population.keep_good_state()
 
     def _log(self, values: dict[str, list[float]]) -> None:
-        phase = self._phase
-        rates = phase.rates(self.position - phase.first - 1).items()
+        phase = self.place.phase
+        rates = phase.rates(self.place.position - phase.first - 1).items()
         factors = {f"train/learning_rate_factor/{group}": rate for group, rate in rates if rate != 1.0}
         rows = [
             {
@@ -202,8 +184,8 @@ class TrainingLoop:
             for member in self.population.active
         ]
         self.metrics.write(rows)
-        self._call("on_log", self._count, rows)
-        self._call("on_metrics", self._count, rows)
+        self._call("on_log", self.place.count, rows)
+        self._call("on_metrics", self.place.count, rows)
 
     def _call(self, hook: str, *arguments: Any) -> None:
         """Call a hook of every callback, and note the members it stops."""
@@ -213,20 +195,11 @@ class TrainingLoop:
         """Freeze the members that callbacks stop."""
         stopped, self.stopping = sorted(self.stopping & set(self.population.active)), set()
         if stopped:
-            self.population.freeze(stopped, "stopped", self._count)
+            self.population.freeze(stopped, "stopped", self.place.count)
             self._write_events(stopped, "stopped")
 
-    @property
-    def _count(self) -> int:
-        """The position as its phase counts: gradient steps offline, environment steps online."""
-        return next(iter(self._counters.values()))
-
-    @property
-    def _now(self) -> str:
-        return self._phase.label(self.position - self._phase.first)
-
     def _row(self, member: int, counters: Mapping[str, int] | None = None) -> dict[str, Any]:
-        return {**(counters or self._counters), "member": member, **self.population.records[member].columns}
+        return {**(counters or self.place.counters), "member": member, **self.population.records[member].columns}
 
     def _write_events(self, members: Sequence[int], event: str) -> None:
         self.metrics.write([{**self._row(member), "event": event} for member in members])
@@ -252,7 +225,7 @@ class TrainingLoop:
 
     def _measure(self) -> bool:
         """Evaluate in the environment and on held-out data; return whether the mean return here is the best so far."""
-        env = self._phase.environment
+        env = self.place.phase.environment
         with self.watch.during("evaluation"):
             improved = env is not None and self._evaluate(env)
             if self.held_out is not None:
@@ -261,7 +234,7 @@ class TrainingLoop:
 
     def _evaluate(self, env: EnvSource) -> bool:
         """Have every member evaluated, and take the results that are there; return whether this boundary is the best."""
-        now, improved = Evaluated(self._counters, self._now, self.population.active), False
+        now, improved = Evaluated(self.place.counters, self.place.label, self.population.active), False
         results = self.evaluator.results(env, now, self._stop_if_requested, self._ends_here)
         while True:
             with self._saved_if_the_environment_fails(f"in the evaluation at {(self.evaluator.under_way or now).label}: "):
@@ -282,7 +255,7 @@ class TrainingLoop:
         count = next(iter(of.counters.values()))
         rows = [{**self._row(member, of.counters), **evaluation.metrics(member)} for member in of.members]
         self.metrics.write(rows)
-        self.population.record_evaluation(count, self._phase.unit, means, of.members)
+        self.population.record_evaluation(count, self.place.phase.unit, means, of.members)
         mean = self.population.mean_return()
         self.parts.reporter.note(f"{of.label}: mean return {mean:.1f}" + spread(means, of.members))
         self._call("on_evaluation", count, evaluation, [member for member in of.members if member in self.population.active])
@@ -293,10 +266,10 @@ class TrainingLoop:
 
     def _final_evaluation(self) -> Evaluation | None:
         """The evaluation behind the table of a sweep; None without a sweep or an environment."""
-        env = self._phase.environment
+        env = self.place.phase.environment
         if self.config.sweep is None or env is None:
             return None
-        with self._saved_if_the_environment_fails(f"in the {FINAL_EPISODES} at {self._now}: "):
+        with self._saved_if_the_environment_fails(f"in the {FINAL_EPISODES} at {self.place.label}: "):
             return self.evaluator.episodes(env, FINAL_EPISODES, self._stop_if_requested)
 
     def _validate(self, report: HeldOutReport) -> None:
@@ -309,9 +282,9 @@ class TrainingLoop:
             for member in active
         ]
         self.metrics.write(rows)
-        self.parts.reporter.note(f"{self._now}: held out: {report.line(active)}")
-        self._call("on_log", self._count, rows)
-        self._call("on_metrics", self._count, rows)
+        self.parts.reporter.note(f"{self.place.label}: held out: {report.line(active)}")
+        self._call("on_log", self.place.count, rows)
+        self._call("on_metrics", self.place.count, rows)
 
     def _stop_if_requested(self) -> None:
         """Save and raise StoppedBySignal if a stop was requested; save and continue for SIGUSR1."""
@@ -321,9 +294,9 @@ class TrainingLoop:
             self._save(best=False)
         if signals.stop_signal is not None:
             path, more = self._save(best=False), import_flags(self.config.env_imports)
-            self.parts.reporter.note(f"stopped at {self._now}")
+            self.parts.reporter.note(f"stopped at {self.place.label}")
             signals.raise_if_stopped(
-                f"saved {self._now} in {path}; go on with `rl-training resume {self.parts.run_dir}{more}`"
+                f"saved {self.place.label} in {path}; go on with `rl-training resume {self.parts.run_dir}{more}`"
             )
 
     def _save(self, *, best: bool) -> Path:
@@ -337,11 +310,11 @@ class TrainingLoop:
 
     def _snapshot(self) -> Snapshot:
         """What a checkpoint of this moment holds."""
-        phase = self._phase
+        phase = self.place.phase
         tensors = {**self.learner.state_dict(), **self.parts.transforms.tensors(), **phase.tensors()}
         if not self.parts.run_dir.is_dir():
             raise StorageError(f"{self.parts.run_dir}: the run directory has disappeared; nothing can be saved")
-        return Snapshot(self._counters, tensors, {**self._state(), **phase.state(), **phase.write_files()})
+        return Snapshot(self.place.counters, tensors, {**self._state(), **phase.state(), **phase.write_files()})
 
     def _write(self, snapshot: Snapshot, *, best: bool) -> Path:
         self.metrics.sync()
@@ -349,7 +322,7 @@ class TrainingLoop:
         for phase in self.parts.phases:
             phase.prune_files(self.store.referenced_segments)
         count = next(iter(snapshot.counters.values()))
-        self.parts.reporter.saved(f"{self._phase.unit} {count}")
+        self.parts.reporter.saved(f"{self.place.phase.unit} {count}")
         self._call("on_checkpoint", count, str(path))
         return path
 
@@ -359,7 +332,7 @@ class TrainingLoop:
             "config": self.config.record(),
             "spaces": self.parts.spaces.to_json(),
             "seeds": list(self.learner.model.seeds),
-            **self._counters,
+            **self.place.counters,
             "hooks_pending": self.hooks_pending,
             "stopping": sorted(self.stopping),
             "recent_metrics": self.recent,
@@ -376,12 +349,12 @@ class TrainingLoop:
     def _restore(self, checkpoint: Checkpoint) -> None:
         state = checkpoint.state
         self.learner.load_state_dict(checkpoint.learner_tensors)
-        self.learner.step, self.position = checkpoint.step, position_of(self.parts.phases, checkpoint)
+        self.learner.step, self.place.position = checkpoint.step, position_of(self.parts.phases, checkpoint)
         self.population = Population(self.learner, restored_records(self.learner, state["members"]))
         if self.config.finetune is not None and state["config"].get("finetune") is None:
             self.population.revive()  # members stopped in a finished offline run train again in its online phase
-        self._phase.freeze(self.population.frozen)
-        self._phase.restore(checkpoint)
+        self.place.phase.freeze(self.population.frozen)
+        self.place.phase.restore(checkpoint)
         self.recent = state.get("recent_metrics", {})
         self.best_mean = state["best_mean"]
         if self.held_out is not None:
@@ -392,7 +365,7 @@ class TrainingLoop:
         if self.parts.continue_metrics:
             self.store.rewind(checkpoint.path)  # before the metrics are cut, so that `latest` never points past their end
         self.metrics.cut(int(state["metrics_bytes"]) if self.parts.continue_metrics else 0)
-        if (env := self._phase.environment) is not None:
+        if (env := self.place.phase.environment) is not None:
             try:
                 self.evaluator.repeat(env, checkpoint)
             except CheckpointError as error:
