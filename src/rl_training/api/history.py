@@ -25,10 +25,11 @@ class History(dict[str, NDArray[Any]]):
 
     @classmethod
     def of_rows(cls, rows: Sequence[Mapping[str, Any]]) -> "History":
-        """Return the columns of metric rows."""
-        merged: dict[tuple[Any, ...], dict[str, Any]] = {}
+        """Return the columns of metric rows, in the order of their steps."""
+        found: dict[tuple[Any, ...], dict[str, Any]] = {}
         for row in rows:
-            merged.setdefault(tuple(row.get(name) for name in _COUNTERS), {}).update(row)
+            found.setdefault(tuple(row.get(name) for name in _COUNTERS), {}).update(row)
+        merged = dict(sorted(found.items(), key=lambda item: _order(item[1])))
         names = dict.fromkeys(name for row in merged.values() for name in row)
         return cls({name: _column([row.get(name) for row in merged.values()]) for name in names})
 
@@ -61,6 +62,11 @@ def metrics_of(checkpoint: Checkpoint, member: int | None = None) -> MetricsSour
     run_dir = locate(checkpoint.source)[0]
     length = int(checkpoint.state["metrics_bytes"])
     return None if run_dir is None else MetricsSource(run_dir / "metrics.jsonl", length, member)
+
+
+def _order(row: Mapping[str, Any]) -> tuple[int, int, int]:
+    """Where a row belongs: gradient steps come before environment steps, and evaluations may be written later."""
+    return row.get("env_step", -1), row.get("step", 0), row.get("member", 0)
 
 
 def _column(values: Sequence[Any]) -> NDArray[Any]:

@@ -74,6 +74,8 @@ def measure_end_to_end(settings: EndToEndSettings, rival: Rival | None = None, s
         "batch_size": kwargs.batch_size,
         **{key: execution[key] for key in ("device", "precision", "threads")},
         "engine": execution["mode"],
+        "workers": settings.workers,
+        "eval_mode": settings.eval_mode,
         "unit": "environment step" if spec.online else "gradient step",
         "starts": starts,
         **figures,

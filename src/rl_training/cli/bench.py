@@ -148,6 +148,7 @@ def _end_to_end_lines(figures: dict[str, Any]) -> list[str]:
     (result,) = figures["results"]
     net, unit = "x".join(str(width) for width in result["hidden_sizes"]), result["unit"]
     how = f"engine {result['engine']}, {result['precision']}, threads {result['threads']}"
+    how += f", workers {result['workers']}, evaluations {result['eval_mode']}"
     lines = [
         f"{figures['device_name']}, torch {figures['torch']}; {how}",
         f"{result['algo']} in {result['env']}, members {result['members']}, networks {net}, batch {result['batch_size']}",

@@ -48,7 +48,7 @@ def make_env(env: EnvLike, render_mode: str | None = None) -> Any:
             made = getattr(gymnasium.wrappers, wrapper.name)(made, **wrapper.kwargs)
     except ConfigError:
         raise
-    except Exception as error:  # environments are third-party code
+    except (Exception, SystemExit) as error:  # environments are third-party code
         given = [f"{key}={value!r}" for key, value in source.kwargs.items()] + [one.name for one in source.wrappers]
         made_with = f" with {', '.join(given)}" if given else ""
         raise ConfigError(f"environment {source.env_id!r} cannot be created{made_with}: {one_line(error)}") from error
@@ -95,14 +95,14 @@ def own_spaces(env: Any, where: EnvLike) -> Spaces:
     return spaces_of(env.observation_space, env.action_space, str(where), getattr(env, "observation_names", None))
 
 
-def one_line(error: Exception) -> str:
+def one_line(error: BaseException) -> str:
     """Return the type of an error and the first line of its text."""
     text = str(error).strip().splitlines()
     place = _place(error)
     return (f"{type(error).__name__}: {text[0]}" if text else type(error).__name__) + (f" ({place})" if place else "")
 
 
-def _place(error: Exception) -> str:
+def _place(error: BaseException) -> str:
     """The file and line of the user's own code where an error arose; nothing if it arose in a library."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "site-packages" not in frame.filename]
     own = [frame for frame in frames if not any(Path(frame.filename).is_relative_to(one) for one in _LIBRARIES)]
@@ -113,7 +113,7 @@ def reset_env(env: Any, env_id: EnvLike, seed: int) -> NDArray[Any]:
     """Return the first observation of an episode; any failure of the environment becomes a ConfigError."""
     try:
         result = env.reset(seed=seed)
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # it is not for an environment to end the run
         raise _failure(env_id, f"reset(seed={seed})", error, _RESET) from error
     if not isinstance(result, tuple) or len(result) != 2:
         raise _not_gymnasium(env_id, _RESET, _returned(result))
@@ -148,7 +148,7 @@ def stepped(env: Any, env_id: EnvLike, command: NDArray[Any], limits: Limits) ->
     """Return what a step gives; all is checked, but not whether the observation is finite."""
     try:
         result = env.step(command)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise _failure(env_id, f"step({command.tolist()})", error, _STEP) from error
     if not isinstance(result, tuple) or len(result) != 5:
         raise _not_gymnasium(env_id, _STEP, _returned(result))
@@ -194,7 +194,7 @@ def check_finite(observations: NDArray[Any], env_id: EnvLike) -> None:
         raise ConfigError(f"environment {env_id} returned NaN or inf as observation; fix the environment")
 
 
-def _failure(env_id: EnvLike, call: str, error: Exception, api: str) -> ConfigError:
+def _failure(env_id: EnvLike, call: str, error: BaseException, api: str) -> ConfigError:
     """What to raise after an exception in a call: Gymnasium's wrappers fail on results that they cannot take apart."""
     import gymnasium
 
@@ -287,6 +287,22 @@ def episode_seeds(seed: int, stream: str) -> Iterator[int]:
         yield from reset_seeds(seed, stream, first, 256)
 
 
+class Located:
+    """A context that adds to a ConfigError in which step of which episode it arose; it takes half a microsecond."""
+
+    def __init__(self, seeds: NDArray[np.int64], steps: NDArray[np.int64], index: int) -> None:
+        self._seeds, self._steps, self._index = seeds, steps, index
+
+    def __enter__(self) -> None:
+        """Begin."""
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """Raise the error again with its place."""
+        if isinstance(error, ConfigError):
+            step, seed = self._steps[self._index], self._seeds[self._index]
+            raise ConfigError(f"{error}; it was step {step} after reset(seed={seed})") from error
+
+
 class EnvBatch:
     """Copies of one environment side by side; one that has ended is not stepped until it is reset."""
 
@@ -298,12 +314,13 @@ class EnvBatch:
         self.spaces = own_spaces(self.envs[0], env)
         self.observations = np.zeros((count, self.spaces.observation_dim), dtype=np.float32)
         self.running = np.zeros(count, dtype=bool)
+        self._seeds, self._steps = np.zeros((2, count), dtype=np.int64)  # of the current episodes
         self._limits = Limits(self.envs[0])
 
     def reset(self, index: int, seed: int) -> None:
         """Start a new episode in one environment."""
         self.observations[index] = reset_env(self.envs[index], self.env, seed)
-        self.running[index] = True
+        self.running[index], self._seeds[index], self._steps[index] = True, seed, 0
 
     def reset_all(self, seeds: Sequence[int]) -> None:
         """Start an episode in each environment with its own seed."""
@@ -315,12 +332,22 @@ class EnvBatch:
         rewards = np.zeros(len(self.envs))
         terminated, truncated = np.zeros((2, len(self.envs)), dtype=bool)
         commands = self._limits.commands(actions)
-        for index in np.flatnonzero(self.running).tolist():
-            found = stepped(self.envs[index], self.env, commands[index], self._limits)
+        indices = np.flatnonzero(self.running)
+        self._steps[indices] += 1
+        for index in indices.tolist():
+            with self.located(index):
+                found = stepped(self.envs[index], self.env, commands[index], self._limits)
             self.observations[index], rewards[index], terminated[index], truncated[index] = found
-        check_finite(self.observations, self.env)
+        if not np.isfinite(self.observations[indices]).all():
+            for index in indices.tolist():
+                with self.located(index):
+                    check_finite(self.observations[index], self.env)
         self.running &= ~(terminated | truncated)
         return rewards, terminated, truncated
+
+    def located(self, index: int) -> "Located":
+        """Return a context in which a failure of a copy is reported with its place in the episode."""
+        return Located(self._seeds, self._steps, index)
 
     def close(self) -> None:
         """Close every environment."""

@@ -4,9 +4,9 @@ A lane acts by itself, on the CPU, for a policy whose parameters were copied whe
 from the process that trains, which can go on meanwhile. What a lane holds does not depend on the number of workers.
 """
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -19,13 +19,12 @@ from rl_training.data.spaces import Spaces
 from rl_training.data.transforms import Transforms
 from rl_training.envs.environments import EnvBatch
 from rl_training.envs.evaluation import Evaluation, evaluate_policy
-from rl_training.envs.workers.calls import Calls, first_failure
+from rl_training.envs.workers.calls import Calls, Move, first_failure
 from rl_training.envs.workers.process import shared_arrays
 from rl_training.models.mlp.eager import bf16_products
 from rl_training.models.threads import one_thread
 
 LANE: Final = 2  # episodes: with more, acting would take less of the time, but the last lanes would leave many cores idle
-_CHECK_SECONDS = 0.1
 _NICENESS = 10  # training goes first
 
 
@@ -54,17 +53,14 @@ class LaneEvaluation:
             {
                 "returns": (np.float64, (members, episodes)),
                 "lengths": (np.int64, (members, episodes)),
-                "progress": (np.int64, (max(1, self._workers),)),
                 "parameters": (np.float32, (members, size)),
             }
         )
-        self._returns, self._lengths, self._progress = shared["returns"], shared["lengths"], shared["progress"]
-        self._parameters = shared["parameters"]
+        self._returns, self._lengths, self._parameters = shared["returns"], shared["lengths"], shared["parameters"]
         self._copies: dict[int, EnvBatch] = {}  # by their number; in each worker
         self._calls: Calls | None = None
         if self._workers:
-            subject, numbers = f"environment {env}", self._workers
-            self._calls = Calls(subject, numbers, self._run, self._close_copies, looks=False, niceness=_NICENESS)
+            self._calls = Calls(str(env), self._workers, self._run, self._close_copies, looks=False, niceness=_NICENESS)
 
     def start(self, parameters: Tensor) -> None:
         """Begin to evaluate policies with these parameters, (members, size), as the networks are trained with them."""
@@ -79,20 +75,8 @@ class LaneEvaluation:
                 for lane in self._lanes:
                     self._evaluate(lane, check)
         else:
-            self._wait(self._calls, check)
+            self._calls.wait(np.arange(self._workers), "step", self._timeout, check)
         return Evaluation(self._returns.copy(), self._lengths.copy())
-
-    def _wait(self, calls: Calls, check: Callable[[], None]) -> None:
-        """Wait for the workers; one in which nothing moves for longer than its copies may take is given up."""
-        numbers, longest = np.arange(self._workers), self._timeout * LANE
-        seen, since = self._progress.copy(), np.full(self._workers, time.monotonic())
-        while not calls.poll(numbers, "step", _CHECK_SECONDS):
-            check()
-            moved = (self._progress != seen) | calls.answered(numbers)
-            seen[:], since[moved] = self._progress, time.monotonic()
-            if time.monotonic() - since.min() > longest:
-                calls.give_up(f"environment {self.env} took over env_timeout = {self._timeout:g} s to step")
-        calls.raise_failure(numbers)
 
     def close(self) -> None:
         """End the workers, or close the copies."""
@@ -101,19 +85,12 @@ class LaneEvaluation:
         else:
             self._close_copies()
 
-    def _run(self, number: int, command: int) -> str:
+    def _run(self, number: int, command: int, move: Move) -> str:
         """Evaluate every lane of a worker; return the message of what failed."""
         del command
-
-        def lanes() -> None:
-            with _as_in_a_worker():
-                for lane in self._lanes[number :: self._workers]:
-                    self._evaluate(lane, step)
-
-        def step() -> None:
-            self._progress[number] += 1
-
-        return first_failure([lanes])
+        lanes = self._lanes[number :: self._workers]
+        with _as_in_a_worker():
+            return first_failure([partial(self._evaluate, lane, move) for lane in lanes], move)
 
     def _evaluate(self, lane: int, check: Callable[[], None]) -> None:
         """Evaluate the episodes of a lane."""
@@ -122,6 +99,7 @@ class LaneEvaluation:
         count = min(LANE, self._episodes - first)
         if count not in self._copies:
             self._copies[count] = EnvBatch(self.env, count)
+            check()  # which also tells that something moves
         self._policy.model.trained.flat.copy_(torch.from_numpy(self._parameters[member : member + 1]))
         found = evaluate_policy(
             self._policy,

@@ -6,7 +6,9 @@ stops, at whatever hook, are evaluated at that boundary and then frozen, before 
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +27,8 @@ from rl_training.runtime.loop_parts import LoopParts
 from rl_training.runtime.metrics import JsonLines, Stopwatch, finite
 from rl_training.runtime.phases.base import Phase, position_of
 from rl_training.runtime.phases.place import Place
-from rl_training.runtime.population import Population, restored_records
-from rl_training.runtime.progress import nothing_left, spread
+from rl_training.runtime.population import Population, restored_records, with_returns
+from rl_training.runtime.progress import mean_and_range, nothing_left
 from rl_training.runtime.result import TrainingResult
 
 
@@ -95,6 +97,8 @@ class TrainingLoop:
                     metrics = summarize(phase.run(self.place.position - phase.first, boundary - self.place.position))
                 self.place.position = boundary
                 self._after_chunk(metrics)
+            if self.evaluator.under_way is not None:  # the run ended where no evaluation was due
+                self._save(best=self._take_all(self.evaluator.rest(self._stop_if_requested)))
             final = self._final_evaluation()
         finally:
             self.evaluator.close()
@@ -124,8 +128,14 @@ class TrainingLoop:
             if isinstance(error, EnvironmentFailedError):
                 self.place.position += error.taken
                 self._guard_against_divergence({})
-            kept = f"; the run is saved at {self.place.label}: {self._save(best=False)}" if self.place.position else ""
-            raise ConfigError(f"{during}{error}{kept}") from error
+            if not self.place.position:
+                raise ConfigError(f"{during}{error}") from error
+            kept = f"the run is saved at {self.place.label}: {self._save(best=False)}"
+            raise ConfigError(f"{during}{error}; {kept}; once the environment works, {self._how_to_go_on}") from error
+
+    @property
+    def _how_to_go_on(self) -> str:
+        return f"go on with `rl-training resume {self.parts.run_dir}{import_flags(self.config.env_imports)}`"
 
     def _finished(self) -> bool:
         return self.place.position >= self.place.total or self.stopping.issuperset(self.population.active)
@@ -163,6 +173,7 @@ class TrainingLoop:
             self.population.freeze(bad, "diverged", self.place.count)
             self._write_events(bad, "diverged")
             if self.population.all_diverged:
+                self._take_all(self.evaluator.rest(lambda: None))
                 kept = self.last_checkpoint or "no checkpoint had been written yet"
                 raise DivergedError(
                     f"training diverged: {text}; lower the learning rates or scale rewards. Last good: {kept}"
@@ -196,6 +207,8 @@ class TrainingLoop:
         stopped, self.stopping = sorted(self.stopping & set(self.population.active)), set()
         if stopped:
             self.population.freeze(stopped, "stopped", self.place.count)
+            seeds = ", ".join(self.population.records[member].label for member in stopped)
+            self.parts.reporter.note(f"{self.place.label}: seed {seeds} stopped")
             self._write_events(stopped, "stopped")
 
     def _row(self, member: int, counters: Mapping[str, int] | None = None) -> dict[str, Any]:
@@ -234,30 +247,41 @@ class TrainingLoop:
 
     def _evaluate(self, env: EnvSource) -> bool:
         """Have every member evaluated, and take the results that are there; return whether this boundary is the best."""
-        now, improved = Evaluated(self.place.counters, self.place.label, self.population.active), False
-        results = self.evaluator.results(env, now, self._stop_if_requested, self._ends_here)
+        now = Evaluated(self.place.counters, self.place.label, self.population.active)
+        return self._take_all(self.evaluator.results(env, now, self._stop_if_requested, self._ends_here))
+
+    def _take_all(self, results: Iterator[tuple[Evaluated, Evaluation]]) -> bool:
+        """Take results, and make the checkpoint of an earlier boundary the best if it is; return whether this one is."""
+        improved = False
         while True:
-            with self._saved_if_the_environment_fails(f"in the evaluation at {(self.evaluator.under_way or now).label}: "):
-                of, evaluation = next(results, (None, None))
-            if of is None or evaluation is None:
+            label = (self.evaluator.under_way or self.place).label
+            with self._saved_if_the_environment_fails(f"in the evaluation at {label}: "):
+                found = next(results, None)
+            if found is None:
                 return improved
-            best = self._take(of, evaluation)
-            improved = best and of is now
-            if best and of.unsaved is not None:  # of an earlier boundary
-                self._write(of.unsaved, best=True)
-            elif best and of is not now:
-                self.store.point_best(of.counters)
+            of, best = found[0], self._take(*found)
+            improved = best and of.counters == self.place.counters
+            if best and not improved:
+                self._make_best(*found)
+
+    def _make_best(self, of: Evaluated, evaluation: Evaluation) -> None:
+        """Make the checkpoint of an earlier boundary the best, with what its evaluation found."""
+        with suppress(CheckpointError):  # it is not here if the run began in another directory
+            kept = of.unsaved or Snapshot.loaded(self.store.path(of.counters))
+            found = evaluation.member_means, of.members, of.count, self.place.phase.unit
+            members = with_returns(kept.state["members"], *found)
+            self._write(replace(kept, state={**kept.state, "members": members}), best=True, latest=of.unsaved is not None)
 
     def _take(self, of: Evaluated, evaluation: Evaluation) -> bool:
         """Write what an evaluation found, call the callbacks, and return whether the mean is the best so far."""
         fault_point("evaluation:done")
         self.evaluation, means = evaluation, evaluation.member_means
-        count = next(iter(of.counters.values()))
+        count = of.count
         rows = [{**self._row(member, of.counters), **evaluation.metrics(member)} for member in of.members]
         self.metrics.write(rows)
         self.population.record_evaluation(count, self.place.phase.unit, means, of.members)
-        mean = self.population.mean_return()
-        self.parts.reporter.note(f"{of.label}: mean return {mean:.1f}" + spread(means, of.members))
+        mean = self.population.mean_return()  # of those that have stopped too, by which the best is chosen
+        self.parts.reporter.note(f"{of.label}: {mean_and_range(means, of.members)}")
         self._call("on_evaluation", count, evaluation, [member for member in of.members if member in self.population.active])
         self._call("on_metrics", count, rows)
         improved = self.best_mean is None or mean > self.best_mean
@@ -293,11 +317,9 @@ class TrainingLoop:
             signals.save_requested = False
             self._save(best=False)
         if signals.stop_signal is not None:
-            path, more = self._save(best=False), import_flags(self.config.env_imports)
+            path = self._save(best=False)
             self.parts.reporter.note(f"stopped at {self.place.label}")
-            signals.raise_if_stopped(
-                f"saved {self.place.label} in {path}; go on with `rl-training resume {self.parts.run_dir}{more}`"
-            )
+            signals.raise_if_stopped(f"saved {self.place.label} in {path}; {self._how_to_go_on}")
 
     def _save(self, *, best: bool) -> Path:
         with self.watch.during("saving"):
@@ -305,8 +327,7 @@ class TrainingLoop:
             if under_way is not None and under_way.unsaved is not None:  # the checkpoint refers to it
                 self._write(under_way.unsaved, best=False)
                 under_way.unsaved = None
-            self.last_checkpoint = self._write(self._snapshot(), best=best)
-        return self.last_checkpoint
+            return self._write(self._snapshot(), best=best)
 
     def _snapshot(self) -> Snapshot:
         """What a checkpoint of this moment holds."""
@@ -314,11 +335,13 @@ class TrainingLoop:
         tensors = {**self.learner.state_dict(), **self.parts.transforms.tensors(), **phase.tensors()}
         if not self.parts.run_dir.is_dir():
             raise StorageError(f"{self.parts.run_dir}: the run directory has disappeared; nothing can be saved")
-        return Snapshot(self.place.counters, tensors, {**self._state(), **phase.state(), **phase.write_files()})
+        state = {**self._state(), **phase.state(), **phase.write_files()}
+        return Snapshot(self.place.counters, tensors, deepcopy(state))  # which callbacks may go on to change
 
-    def _write(self, snapshot: Snapshot, *, best: bool) -> Path:
+    def _write(self, snapshot: Snapshot, *, best: bool, latest: bool = True) -> Path:
         self.metrics.sync()
-        path = self.store.save(snapshot.counters, snapshot.tensors, snapshot.state, best=best)
+        path = self.store.save(snapshot.counters, snapshot.tensors, snapshot.state, best=best, latest=latest)
+        self.last_checkpoint = path if latest else self.last_checkpoint
         for phase in self.parts.phases:
             phase.prune_files(self.store.referenced_segments)
         count = next(iter(snapshot.counters.values()))
@@ -351,7 +374,8 @@ class TrainingLoop:
         self.learner.load_state_dict(checkpoint.learner_tensors)
         self.learner.step, self.place.position = checkpoint.step, position_of(self.parts.phases, checkpoint)
         self.population = Population(self.learner, restored_records(self.learner, state["members"]))
-        if self.config.finetune is not None and state["config"].get("finetune") is None:
+        goes_online = self.config.finetune is not None and state["config"].get("finetune") is None
+        if goes_online:
             self.population.revive()  # members stopped in a finished offline run train again in its online phase
         self.place.phase.freeze(self.population.frozen)
         self.place.phase.restore(checkpoint)
@@ -365,8 +389,8 @@ class TrainingLoop:
         if self.parts.continue_metrics:
             self.store.rewind(checkpoint.path)  # before the metrics are cut, so that `latest` never points past their end
         self.metrics.cut(int(state["metrics_bytes"]) if self.parts.continue_metrics else 0)
-        if (env := self.place.phase.environment) is not None:
+        if (env := self.place.phase.environment) is not None and not goes_online:
             try:
-                self.evaluator.repeat(env, checkpoint)
+                self.evaluator.repeat(env, checkpoint, same_run=self.parts.continue_metrics)
             except CheckpointError as error:
                 self.parts.reporter.warn(f"not bit-exact: an evaluation that was under way is left out ({error})")

@@ -29,6 +29,12 @@ class MemberRecord:
         """The seed, and the member's own knobs if any: `3 (expectile=0.7)`."""
         return f"{self.seed} ({knob_text(self.knobs)})" if self.knobs else str(self.seed)
 
+    def take_return(self, value: float, step: int, unit: str) -> None:
+        """Record the mean return of an evaluation."""
+        self.last_return = value
+        if self.best_return is None or value > self.best_return:
+            self.best_return, self.best_step, self.best_unit = value, step, unit
+
     @property
     def columns(self) -> dict[str, Any]:
         """What identifies the member in a metric row."""
@@ -43,6 +49,16 @@ def knob_text(knobs: Mapping[str, float]) -> str:
 def restored_records(learner: Learner[Any, Any], saved: Sequence[Mapping[str, Any]]) -> list[MemberRecord]:
     """Return the records of a checkpoint, with the knobs in the learner's order, which the JSON file does not keep."""
     return [MemberRecord(**{**record, "knobs": own}) for record, own in zip(saved, learner.member_knobs, strict=True)]
+
+
+def with_returns(
+    saved: Sequence[Mapping[str, Any]], means: Sequence[float], members: Sequence[int], step: int, unit: str
+) -> list[dict[str, Any]]:
+    """Return the records of a checkpoint together with what a later evaluation of it found."""
+    records = [MemberRecord(**record) for record in saved]
+    for member in members:
+        records[member].take_return(means[member], step, unit)
+    return [asdict(record) for record in records]
 
 
 @dataclass(frozen=True)
@@ -149,10 +165,7 @@ class Population:
     def record_evaluation(self, step: int, unit: str, means: Sequence[float], members: Sequence[int]) -> None:
         """Record the returns of members at a step, and each member's best."""
         for member in members:
-            record = self.records[member]
-            record.last_return = means[member]
-            if record.best_return is None or means[member] > record.best_return:
-                record.best_return, record.best_step, record.best_unit = means[member], step, unit
+            self.records[member].take_return(means[member], step, unit)
 
     def mean_return(self) -> float:
         """Return the mean of the last returns of all members that did not diverge, stopped ones included."""

@@ -121,10 +121,11 @@ def default_reporter() -> Reporter:
     return BarReporter() if sys.stderr.isatty() else LineReporter()
 
 
-def spread(means: Sequence[float], active: Sequence[int]) -> str:
-    """Return the range of the active members' returns in brackets; nothing for a single one."""
-    shown = sorted(means[member] for member in active)
-    return f" (members {shown[0]:.1f} to {shown[-1]:.1f})" if len(shown) > 1 else ""
+def mean_and_range(means: Sequence[float], members: Sequence[int]) -> str:
+    """Return the mean return of some members, and their range in brackets unless there is one alone."""
+    shown = sorted(means[member] for member in members)
+    together = f" (members {shown[0]:.1f} to {shown[-1]:.1f})" if len(shown) > 1 else ""
+    return f"mean return {sum(shown) / len(shown):.1f}{together}"
 
 
 def larger_budget(config: RunConfig[Any]) -> str:

@@ -162,7 +162,7 @@ def test_a_hanging_environment_is_given_up(tmp_path):
     flag = tmp_path / "flag"
     flag.touch()
     own = {**DRIFT, "env_kwargs": {"failure": "hang", "flag": str(flag), "at": 5}, "workers": 2}
-    with pytest.raises(ConfigError, match=r"took over env_timeout = 0.2 s to step; the run is saved"):
+    with pytest.raises(ConfigError, match=r"took over env_timeout = 0.2 s to step; mend it, or raise env_timeout; the run is saved"):
         tiny_run(tmp_path / "run", callbacks=[Touch(flag)], **{**own, "env_timeout": 0.2})
 
 

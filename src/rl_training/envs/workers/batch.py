@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from rl_training.config.environment import EnvLike
 from rl_training.envs.environments import EnvBatch, Limits, check_finite, environment_spaces, make_env, reset_env, stepped
-from rl_training.envs.workers.calls import Calls, first_failure
+from rl_training.envs.workers.calls import Calls, Move, first_failure
 from rl_training.envs.workers.process import shared_arrays
 
 _CREATE, _RESET, _STEP = range(3)
-_DOING = ("be created", "reset", "step")
+_DOING = ("be created", "reset", "step")  # an environment takes too long to
 
 
 class WorkerBatch(EnvBatch):
@@ -32,6 +32,7 @@ class WorkerBatch(EnvBatch):
             {
                 "rewards": (np.float64, (count,)),
                 "seeds": (np.int64, (count,)),
+                "steps": (np.int64, (count,)),
                 "observations": (np.float32, (count, self.spaces.observation_dim)),
                 "actions": (np.float32, (count, self.spaces.action_dim)),
                 "running": (np.bool_, (count,)),
@@ -42,11 +43,12 @@ class WorkerBatch(EnvBatch):
         )
         self.observations, self.running = shared["observations"], shared["running"]
         self._rewards, self._terminated, self._truncated = shared["rewards"], shared["terminated"], shared["truncated"]
-        self._actions, self._seeds, self._chosen = shared["actions"], shared["seeds"], shared["chosen"]
+        self._actions, self._seeds, self._steps = shared["actions"], shared["seeds"], shared["steps"]
+        self._chosen = shared["chosen"]
         bounds = [round(number * count / workers) for number in range(workers + 1)]
         self._starts, self._parts = np.array(bounds[:-1]), [range(*bound) for bound in pairwise(bounds)]
         self._made: dict[int, tuple[Any, Limits]] = {}  # in a worker
-        self._calls = Calls(f"environment {env}", workers, self._do, self._close_copies, looks=looks)
+        self._calls = Calls(str(env), workers, self._do, self._close_copies, looks=looks)
         try:
             self._ask(_CREATE, np.ones(count, dtype=bool))
         except BaseException:
@@ -77,12 +79,10 @@ class WorkerBatch(EnvBatch):
 
     def _ask(self, command: int, concerned: NDArray[np.bool_]) -> None:
         """Have the workers of the concerned copies do something, and wait until all have."""
-        copies = np.add.reduceat(concerned, self._starts, dtype=np.int64)  # of each worker: they take turns
-        asked = np.flatnonzero(copies)
+        asked = np.flatnonzero(np.logical_or.reduceat(concerned, self._starts))
         if len(asked):
             self._calls.ask(asked, command)
-            seconds = self.timeout * int(copies.max())
-            self._calls.wait(asked, _DOING[command], seconds, f"env_timeout = {self.timeout:g} s")
+            self._calls.wait(asked, _DOING[command], self.timeout)
 
     def close(self) -> None:
         """End the worker processes and wait until they are gone."""
@@ -92,12 +92,14 @@ class WorkerBatch(EnvBatch):
         if "_calls" in vars(self):
             self.close()
 
-    def _do(self, number: int, command: int) -> str:
+    def _do(self, number: int, command: int, move: Move) -> str:
         """Do what is asked, in a worker; return the message of the first copy that failed."""
         if command == _CREATE:
-            return first_failure([partial(self._create_copy, index) for index in self._parts[number]])
+            tasks = [partial(self._create_copy, index) for index in self._parts[number]]
+            return first_failure(tasks, move)
         concerned, act = (self._chosen, self._reset_copy) if command == _RESET else (self.running, self._step_copy)
-        return first_failure([partial(act, index) for index in self._parts[number] if concerned[index]])
+        tasks = [partial(act, index) for index in self._parts[number] if concerned[index]]
+        return first_failure(tasks, move)
 
     def _close_copies(self) -> None:
         for made, _ in self._made.values():
@@ -110,12 +112,14 @@ class WorkerBatch(EnvBatch):
 
     def _reset_copy(self, index: int) -> None:
         self.observations[index] = reset_env(self._made[index][0], self.env, int(self._seeds[index]))
-        self.running[index] = True
+        self.running[index], self._steps[index] = True, 0
 
     def _step_copy(self, index: int) -> None:
         made, limits = self._made[index]
-        observation, reward, terminal, timeout = stepped(made, self.env, limits.commands(self._actions[index]), limits)
-        check_finite(observation, self.env)
-        self.observations[index], self._rewards[index] = observation, reward
+        self._steps[index] += 1
+        with self.located(index):
+            observation, reward, terminal, timeout = stepped(made, self.env, limits.commands(self._actions[index]), limits)
+            self.observations[index], self._rewards[index] = observation, reward
+            check_finite(self.observations[index], self.env)
         self._terminated[index], self._truncated[index] = terminal, timeout
         self.running[index] = not (terminal or timeout)

@@ -20,12 +20,15 @@ from rl_training.envs.workers.process import GRACE_SECONDS, Worker, end_workers,
 from rl_training.errors import ConfigError
 
 _LOOK_SECONDS = 1e-3  # before going to sleep
+_CHECK_SECONDS = 0.1
 _PARENT_CHECK_SECONDS = 1.0
 _LONGEST_FAULT = 4000  # bytes of a message
 _ORDERED = platform.machine() in ("x86_64", "AMD64")  # what is written first is seen first
 _barrier = threading.Lock()
 
-Task = Callable[[int, int], str]
+Move = Callable[[], None]
+"""Called by a worker now and then, to tell that it has not come to a stop."""
+Task = Callable[[int, int, Move], str]
 """What a worker does with its number and a command; returns a message if it failed."""
 
 
@@ -35,7 +38,7 @@ class Calls:
     def __init__(
         self, subject: str, count: int, task: Task, finish: Callable[[], None], *, looks: bool, niceness: int = 0
     ) -> None:
-        """Start `count` workers of a `subject`, for messages; each calls `finish` when it ends.
+        """Start `count` workers for the environment `subject`, as messages call it; each calls `finish` when it ends.
 
         With `looks`, workers look for calls before going to sleep, which keeps a core busy for each.
         """
@@ -48,12 +51,14 @@ class Calls:
                 "answered": (np.int64, (count,)),
                 "commands": (np.int64, (count,)),
                 "lengths": (np.int64, (count,)),
+                "moves": (np.int64, (count,)),
                 "asleep": (np.bool_, (count + 1,)),
                 "faults": (np.uint8, (count, _LONGEST_FAULT)),
             }
         )
         self._asked, self._answered, self._commands = shared["asked"], shared["answered"], shared["commands"]
         self._asleep, self._lengths, self._faults = shared["asleep"], shared["lengths"], shared["faults"]
+        self._moves = shared["moves"]
         self._asleep[:-1] = True  # until a worker looks for the first time; the last is this process
         self.workers: list[Worker] = []
         try:
@@ -78,13 +83,21 @@ class Calls:
         """Return which workers have answered their last call."""
         return np.asarray(self._answered[numbers] == self._asked[numbers])
 
-    def wait(self, numbers: NDArray[np.int64], doing: str, seconds: float, limit: str) -> None:
+    def wait(self, numbers: NDArray[np.int64], doing: str, timeout: float, check: Callable[[], None] = lambda: None) -> None:
         """Wait for the answers of workers; raise the message of the first that failed, or that one died or hangs.
 
-        They may take `seconds`, which a message explains as `limit`.
+        A worker hangs if it neither answers nor moves for longer than `timeout`. `check` is called often and may raise.
         """
-        if not self.poll(numbers, doing, seconds) and not self.poll(numbers, doing, GRACE_SECONDS):
-            self.give_up(f"{self._subject} took over {limit} to {doing}")
+        moves, since = self._moves[numbers], np.full(len(numbers), time.monotonic())
+        while not self.poll(numbers, doing, _CHECK_SECONDS):
+            check()
+            moved = (self._moves[numbers] != moves) | self.answered(numbers)
+            moves[:], since[moved] = self._moves[numbers], time.monotonic()
+            if time.monotonic() - since.min() > timeout + GRACE_SECONDS:
+                self._give_up(
+                    f"environment {self._subject} took over env_timeout = {timeout:g} s to {doing}; "
+                    "mend it, or raise env_timeout"
+                )
         self.raise_failure(numbers)
 
     def poll(self, numbers: NDArray[np.int64], doing: str, seconds: float) -> bool:
@@ -95,6 +108,7 @@ class Calls:
         while not self.answered(numbers).all():
             if time.monotonic() - begin >= self._look_seconds:
                 return self._sleep(numbers, doing, begin + seconds)
+            os.sched_yield()  # on a busy machine the worker may be waiting for this core
         return True
 
     def raise_failure(self, numbers: NDArray[np.int64]) -> None:
@@ -105,7 +119,7 @@ class Calls:
             self._lengths[failed] = 0
             raise ConfigError(text.decode(errors="replace"))
 
-    def give_up(self, fault: str) -> NoReturn:
+    def _give_up(self, fault: str) -> NoReturn:
         """End all workers after one has failed for good; from now on every call is answered with what happened."""
         self._fault = fault
         self.close()
@@ -124,7 +138,7 @@ class Calls:
                 for replies, _ in poller.poll(left * 1000.0):
                     if not os.read(replies, 64):
                         how = how_it_ended(owners[replies])
-                        self.give_up(f"a worker process of {self._subject} died ({how}) and did not {doing}")
+                        self._give_up(f"a worker process of environment {self._subject} died ({how}) when asked to {doing}")
         finally:
             self._asleep[-1] = False
         return bool(self.answered(numbers).all())
@@ -138,11 +152,14 @@ class Calls:
     def _serving(self, number: int, task: Task) -> Callable[[int, int], None]:
         """What a worker does: tasks, until the parent is gone."""
 
+        def move() -> None:
+            self._moves[number] += 1
+
         def serve(command: int, reply: int) -> None:
             done = 0
             while self._called(number, done, command):
                 done += 1
-                self._answer(number, done, task(number, int(self._commands[number])))
+                self._answer(number, done, task(number, int(self._commands[number]), move))
                 if self._asleep[-1] or not _ORDERED:
                     os.write(reply, b".")
             self._finish()
@@ -163,6 +180,7 @@ class Calls:
         begin = time.monotonic()
         while self._asked[number] == done:
             if time.monotonic() - begin < self._look_seconds:
+                os.sched_yield()
                 continue
             self._asleep[number] = True
             _fence()
@@ -176,11 +194,12 @@ class Calls:
         return True
 
 
-def first_failure(tasks: Sequence[Callable[[], None]]) -> str:
-    """Do several things in order until one fails; return its message, or nothing."""
+def first_failure(tasks: Sequence[Callable[[], None]], move: Move) -> str:
+    """Do several things in order until one fails, with a move after each; return the message of the failure, or nothing."""
     for task in tasks:
         try:
             task()
+            move()
         except Exception as error:
             return str(error) if isinstance(error, ConfigError) else f"environment failed: {type(error).__name__}: {error}"
     return ""

@@ -118,11 +118,18 @@ def end_workers(workers: Sequence[Worker]) -> None:
 
 
 def how_it_ended(worker: Worker) -> str:
-    """Say how a process that closed its pipe ended."""
+    """Say how a process that closed its pipe ended; what its environments had started is ended too."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(worker.pid, signal.SIGKILL)  # itself has ended, but others may be left in its group
     status = _wait_or_kill(worker.pid, time.monotonic() + GRACE_SECONDS)
-    if status is not None and os.WIFSIGNALED(status):
-        return f"signal {os.WTERMSIG(status)}; perhaps memory ran out: use fewer `workers` or members"
-    return "how is not known" if status is None else f"exit code {os.WEXITSTATUS(status)}"
+    if status is None:
+        return "how is not known"
+    if not os.WIFSIGNALED(status):
+        return f"exit code {os.WEXITSTATUS(status)}"
+    number = os.WTERMSIG(status)
+    if number == signal.SIGKILL:
+        return "signal 9: killed by someone, or memory ran out; then use fewer `workers` or members"
+    return f"signal {number}: a crash in code that is not Python"
 
 
 def _wait_or_kill(pid: int, deadline: float) -> int | None:

@@ -162,28 +162,30 @@ class CheckpointStore:
         return self.directory / checkpoint_name(counters)
 
     def save(
-        self, counters: Mapping[str, int], tensors: Mapping[str, Tensor], state: Mapping[str, Any], *, best: bool
+        self,
+        counters: Mapping[str, int],
+        tensors: Mapping[str, Tensor],
+        state: Mapping[str, Any],
+        *,
+        best: bool,
+        latest: bool = True,
     ) -> Path:
         """Write a checkpoint, point `latest` (and `best`) to it, verify it, and only then remove old ones."""
         path = write_checkpoint(self.path(counters), tensors, state)
         self._discard_old_branch(path)
         fault_point("save:before-latest")
-        self.point(path, best=best)
+        self.point(path, best=best, latest=latest)
         fault_point("save:after-latest")
         read_files(path, CHECKPOINT_FORMAT)
         self._prune()
         return path
 
-    def point(self, path: Path, *, best: bool) -> None:
-        """Make a checkpoint the latest, and with `best` also the best."""
+    def point(self, path: Path, *, best: bool, latest: bool = True) -> None:
+        """Make a checkpoint the latest, unless a later one was written before it, and with `best` also the best."""
         if best:  # first, because a run killed after `latest` is set would not evaluate this step again
             self._point("best", path)
-        self._point("latest", path)
-
-    def point_best(self, counters: Mapping[str, int]) -> None:
-        """Make the checkpoint at some counters the best."""
-        if (path := self.path(counters)).exists():  # it is not where the run began, if that was in another directory
-            self._point("best", path)
+        if latest:
+            self._point("latest", path)
 
     def rewind(self, path: Path) -> None:
         """Make an older checkpoint the latest, before the run resumes from it; the next save removes what came after it."""

@@ -1,5 +1,8 @@
 """Extracts one member of a population's checkpoint as a solo checkpoint."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from rl_training.errors import ConfigError
 from rl_training.runtime.callbacks import EarlyStopping
 from rl_training.runtime.checkpoints.checkpoint import Checkpoint
@@ -30,4 +33,15 @@ def member_of(checkpoint: Checkpoint, member: int) -> Checkpoint:
             own[name] = checkpoint.tensors[name][member : member + 1].clone()
         own["online/actions/0"] = checkpoint.tensors[f"online/actions/{member}"]
     path = checkpoint.path / f"member-{member}"
-    return Checkpoint(path, {**own, **shared}, {**state, **alone}, checkpoint.source, member)
+    solo = Checkpoint(path, {**own, **shared}, {**state, **alone}, checkpoint.source, member)
+    if "evaluating" in state:
+        solo.state.pop("evaluating")
+        solo.state.update(_evaluating(state, member))
+    return solo
+
+
+def _evaluating(state: Mapping[str, Any], member: int) -> dict[str, Any]:
+    """The evaluation of this very step, if it was under way and concerns the member; one of another step is left out."""
+    record = state["evaluating"]
+    own = all(state[name] == count for name, count in record["counters"].items()) and member in record["members"]
+    return {"evaluating": {**record, "members": [0]}} if own else {}

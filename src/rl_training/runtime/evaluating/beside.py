@@ -21,7 +21,7 @@ from rl_training.envs.lanes import LaneEvaluation
 from rl_training.envs.workers.count import available_cores, check_workers
 from rl_training.runtime.build_learner import build_learner
 from rl_training.runtime.checkpoints.checkpoint import Checkpoint, checkpoint_name, load_checkpoint
-from rl_training.runtime.evaluating.evaluator import Check, Evaluated, Evaluator
+from rl_training.runtime.evaluating.evaluator import Check, Evaluated, Evaluator, Snapshot
 
 
 def evaluating_workers(workers: int | Literal["auto"], busy: int, cores: int | None = None) -> int:
@@ -48,11 +48,17 @@ class BesideEvaluator(Evaluator):
         self, env: EnvSource, now: Evaluated, check: Check, ending: Callable[[], bool]
     ) -> Iterator[tuple[Evaluated, Evaluation]]:
         """Yield the evaluation under way, and begin one of the learner as it is now; if that is `ending`, yield it too."""
-        if self.under_way is not None:
+        if self.under_way is not None and self.under_way.counters != now.counters:
             yield self._result(self.under_way, check)
-        self._start(env, now)
+        if self.under_way is None:  # otherwise it was begun here before, by a run that was stopped while it waited
+            self._start(env, now)
         if ending():  # which the first result may have decided
             yield self._result(now, check)
+
+    def rest(self, check: Check) -> Iterator[tuple[Evaluated, Evaluation]]:
+        """Yield the evaluation that is still under way, if there is one."""
+        if self.under_way is not None:
+            yield self._result(self.under_way, check)
 
     def _result(self, of: Evaluated, check: Check) -> tuple[Evaluated, Evaluation]:
         if self._lanes is None:
@@ -88,13 +94,17 @@ class BesideEvaluator(Evaluator):
             timeout=config.env_timeout,
         )
 
-    def repeat(self, env: EnvSource, checkpoint: Checkpoint) -> None:
-        """Begin the evaluation again that was under way when a checkpoint was written."""
+    def repeat(self, env: EnvSource, checkpoint: Checkpoint, *, same_run: bool) -> None:
+        """Begin the evaluation again that was under way when a checkpoint was written, by this run or by another."""
         record = checkpoint.state.get("evaluating")
-        if record is not None:
-            name = checkpoint_name(record["counters"])
-            evaluated = checkpoint if name == checkpoint.path.name else load_checkpoint(checkpoint.path.parent / name)
-            self._start(env, Evaluated(**record), evaluated.learner_tensors)
+        if record is None:
+            return
+        of, evaluated = Evaluated(**record), checkpoint
+        if any(checkpoint.state[name] != count for name, count in of.counters.items()):
+            evaluated = load_checkpoint(checkpoint.path.parent / checkpoint_name(of.counters))
+            if not same_run and "replay" not in evaluated.state:  # checkpoints of this run are to refer to one of its own
+                of.unsaved = Snapshot(of.counters, evaluated.tensors, evaluated.state)
+        self._start(env, of, evaluated.learner_tensors)
 
     def _close_lanes(self) -> None:
         if self._lanes is not None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor
@@ -14,7 +15,7 @@ from rl_training.data.transforms import Transforms
 from rl_training.envs.environments import EnvBatch
 from rl_training.envs.evaluation import TRAINING_EPISODES, Evaluation, evaluate_policy
 from rl_training.envs.workers.count import open_batch
-from rl_training.runtime.checkpoints.checkpoint import Checkpoint
+from rl_training.runtime.checkpoints.checkpoint import Checkpoint, load_checkpoint
 
 Check = Callable[[], None]
 """Called often while an evaluation is waited for; may raise to stop that."""
@@ -27,6 +28,15 @@ class Snapshot:
     counters: Mapping[str, int]
     tensors: Mapping[str, Tensor]
     state: Mapping[str, Any]
+
+    @classmethod
+    def loaded(cls, path: Path) -> "Snapshot":
+        """Return a checkpoint that is on disk."""
+        checkpoint = load_checkpoint(path)
+        counters: dict[str, int] = {"step": checkpoint.step}
+        if checkpoint.env_step is not None:
+            counters = {"env_step": checkpoint.env_step, **counters}
+        return cls(counters, checkpoint.tensors, checkpoint.state)
 
 
 @dataclass
@@ -41,6 +51,11 @@ class Evaluated:
     def record(self) -> dict[str, Any]:
         """Return plain values for a checkpoint."""
         return {"counters": self.counters, "label": self.label, "members": self.members}
+
+    @property
+    def count(self) -> int:
+        """The counter by which a phase counts."""
+        return next(iter(self.counters.values()))
 
 
 class Evaluator:
@@ -58,6 +73,11 @@ class Evaluator:
         """Evaluate the learner as it is now; yield the evaluations whose results are known: that one alone."""
         del ending
         yield now, self.episodes(env, TRAINING_EPISODES, check)
+
+    def rest(self, check: Check) -> Iterator[tuple[Evaluated, Evaluation]]:
+        """Yield the evaluation that is still under way, if there is one: none, where evaluations are waited for."""
+        del check
+        yield from ()
 
     def episodes(self, env: EnvSource, stream: str, check: Check) -> Evaluation:
         """Return the evaluation of every member."""
@@ -78,7 +98,7 @@ class Evaluator:
             kept=self._copies,
         )
 
-    def repeat(self, env: EnvSource, checkpoint: Checkpoint) -> None:
+    def repeat(self, env: EnvSource, checkpoint: Checkpoint, *, same_run: bool) -> None:
         """Begin again what was under way when a checkpoint was written: nothing, where evaluations are waited for."""
 
     def close_copies(self) -> None:

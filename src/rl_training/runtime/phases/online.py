@@ -173,8 +173,11 @@ class OnlinePhase(Phase):
         self.interaction.inbox.wait()
         self.interaction.look(self.collector.observations(), env_step)
         self.interaction.inbox.send()
-        first = self.plan.first_gradient_step + self.plan.rhythm.gradient_steps(env_step)
-        self.steps.run(first, 0, after=self.interaction.choose)
+        if self.knobs.change_acting:  # which a graph would not notice
+            self.interaction.choose()
+        else:
+            first = self.plan.first_gradient_step + self.plan.rhythm.gradient_steps(env_step)
+            self.steps.run(first, 0, after=self.interaction.choose)
         self.interaction.fetch()
 
     def _write(self, transition: Mapping[str, NDArray[Any]], next_step: int) -> None:
