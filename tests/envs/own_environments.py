@@ -41,6 +41,11 @@ class Drift(gymnasium.Env):
     def fail(self):
         if self.failure == "shout":
             raise ValueError("x" + "é" * 3000)
+        if self.failure == "exit":
+            raise SystemExit(3)
+        if self.failure == "huge":
+            self.place = self.place * np.inf
+            return
         if self.failure == "raise":
             raise ZeroDivisionError("the motor is off")
         if self.failure == "hang":

@@ -170,10 +170,11 @@ class TrainingLoop:
         bad = self.population.diverged(metrics)
         if bad:
             text = f"{self.population.fault(bad, metrics)} by {self.place.label}"
+            if set(bad) == set(self.population.active):  # the run ends here
+                self._take_all(self.evaluator.rest(lambda: None))
             self.population.freeze(bad, "diverged", self.place.count)
             self._write_events(bad, "diverged")
             if self.population.all_diverged:
-                self._take_all(self.evaluator.rest(lambda: None))
                 kept = self.last_checkpoint or "no checkpoint had been written yet"
                 raise DivergedError(
                     f"training diverged: {text}; lower the learning rates or scale rewards. Last good: {kept}"

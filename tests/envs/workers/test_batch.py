@@ -54,9 +54,17 @@ def test_only_running_copies_are_stepped():
             assert rewards[1] == 0.0
 
 
-def test_an_exception_says_the_same_in_a_worker():
+@pytest.mark.parametrize(
+    ("failure", "words"),
+    [
+        ("raise", "ZeroDivisionError: the motor is off"),
+        ("exit", "SystemExit: 3"),
+        ("huge", "returned NaN or inf"),
+    ],
+)
+def test_a_failure_says_the_same_in_a_worker(failure, words):
     def message(workers):
-        with open_batch(EnvSource("Tests/Drift-v0", {"failure": "raise", "at": 2}), 3, workers, 30.0) as batch:
+        with open_batch(EnvSource("Tests/Drift-v0", {"failure": failure, "at": 2}), 3, workers, 30.0) as batch:
             batch.reset_all([1, 2, 3])
             batch.step(np.zeros((3, 1), dtype=np.float32))
             with pytest.raises(ConfigError) as error:
@@ -64,13 +72,23 @@ def test_an_exception_says_the_same_in_a_worker():
         return str(error.value)
 
     assert message(0) == message(2)
-    assert "ZeroDivisionError: the motor is off" in message(2)
+    assert words in message(2)
+    assert "it was step 2 after reset(seed=1)" in message(2)
 
 
 def test_a_copy_that_hangs_is_given_up():
     with WorkerBatch(EnvSource("Tests/Drift-v0", {"failure": "hang", "at": 1}), 2, 2, 0.2) as batch:
         batch.reset_all([1, 2])
         with pytest.raises(ConfigError, match=r"took over env_timeout = 0.2 s to step"):
+            batch.step(np.zeros((2, 1), dtype=np.float32))
+
+
+def test_what_an_environment_did_before_is_not_its_failure_now():
+    """A copy that is not stepped may hold anything."""
+    for batch in (EnvBatch("Tests/Drift-v0", 2), WorkerBatch("Tests/Drift-v0", 2, 1, 30.0)):
+        with batch:
+            batch.reset_all([1, 2])
+            batch.observations[1], batch.running[1] = np.nan, False
             batch.step(np.zeros((2, 1), dtype=np.float32))
 
 

@@ -5,13 +5,17 @@ import os
 import signal
 
 import pytest
+import torch
 
 import tests.envs.own_environments  # noqa: F401 - registers them
-from rl_training.errors import ConfigError, StoppedBySignal
+from rl_training.config.loading import make_config
+from rl_training.errors import ConfigError, DivergedError, StoppedBySignal
+from rl_training.experiment.manager import ExperimentManager
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.checkpoints.checkpoint import load_checkpoint
+from rl_training.runtime.checkpoints.member import member_of
 from rl_training.runtime.evaluating.beside import evaluating_workers
-from tests.helpers import Cut, CutAt, assert_same_run, checkpoints, die_at_each, metric_rows, tiny_run
+from tests.helpers import Cut, CutAt, assert_same_run, checkpoints, die_at_each, metric_rows, run_values, tiny_run
 
 RUN = {"eval_mode": "beside", "eval_episodes": 7, "seeds": [0, 1]}
 DRIFT = {**RUN, "env_id": "Tests/Drift-v0", "env_timeout": 30.0, "max_episode_steps": 30}
@@ -162,7 +166,9 @@ def test_a_hanging_environment_is_given_up(tmp_path):
     flag = tmp_path / "flag"
     flag.touch()
     own = {**DRIFT, "env_kwargs": {"failure": "hang", "flag": str(flag), "at": 5}, "workers": 2}
-    with pytest.raises(ConfigError, match=r"took over env_timeout = 0.2 s to step; mend it, or raise env_timeout; the run is saved"):
+    with pytest.raises(
+        ConfigError, match=r"took over env_timeout = 0.2 s to step; mend it, or raise env_timeout; the run is saved"
+    ):
         tiny_run(tmp_path / "run", callbacks=[Touch(flag)], **{**own, "env_timeout": 0.2})
 
 
@@ -173,3 +179,107 @@ def test_evaluations_leave_alone_the_cores_that_steps_wait_for():
     assert evaluating_workers(8, 1, cores=4) == 8
     assert evaluating_workers(8, 9, cores=16) == 7
     assert evaluating_workers(0, 9, cores=16) == 0
+
+
+class StopInEvaluation(Callback):
+    """Asks for a stop when the result of an evaluation is taken."""
+
+    def on_evaluation(self, step, evaluation, active):
+        if step == 80:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return ()
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_stop_while_the_last_evaluation_is_waited_for_is_exact(workers, tmp_path):
+    tiny_run(tmp_path / "whole", **RUN)
+    with pytest.raises(StoppedBySignal):
+        tiny_run(tmp_path / "cut", callbacks=[StopInEvaluation()], workers=workers, **RUN)
+    tiny_run(tmp_path / "cut", resume=True, **RUN)
+    assert_same_run(tmp_path / "whole", tmp_path / "cut")
+
+
+class StopAtCheckpoint(Callback):
+    def on_checkpoint(self, step, path):
+        return step < 40
+
+
+def test_a_result_is_taken_where_the_run_ends_at_a_checkpoint(tmp_path):
+    result = tiny_run(tmp_path, checkpoint_interval=40, callbacks=[StopAtCheckpoint()], **RUN)
+    assert evaluated(tmp_path) == [(40, 0), (40, 1)]
+    assert result.evaluation is not None
+    assert json.loads((tmp_path / "checkpoints" / "best.json").read_text())["checkpoint"] == "step-000000040"
+
+
+class Poison(Seen):
+    """Makes the parameters NaN at a step."""
+
+    def on_log(self, step, rows):
+        if step == 60:
+            self.learner.model.trained.flat.fill_(torch.nan)
+
+
+def test_a_run_that_diverges_reports_the_evaluation_under_way(tmp_path):
+    with pytest.raises(DivergedError, match="step-000000040"):
+        tiny_run(tmp_path, callbacks=[Poison()], checkpoint_interval=1000, **RUN)
+    assert evaluated(tmp_path) == [(40, 0), (40, 1)]
+
+
+@pytest.mark.parametrize("interval", [1000, 40])
+def test_the_best_checkpoint_knows_what_its_evaluation_found(interval, tmp_path):
+    """Also if it was written before that was known; a run that resumes from it is exact all the same."""
+    tiny_run(tmp_path / "whole", checkpoint_interval=interval, **RUN)
+    with pytest.raises(Cut):
+        tiny_run(tmp_path / "cut", checkpoint_interval=interval, callbacks=[CutAt("log", 90)], **RUN)
+    best = load_checkpoint(tmp_path / "cut" / "checkpoints" / "step-000000040")
+    rows = [row for row in metric_rows(tmp_path / "cut") if row["step"] == 40 and "eval/return_mean" in row]
+    assert [member["last_return"] for member in best.state["members"]] == [row["eval/return_mean"] for row in rows]
+    tiny_run(tmp_path / "cut", checkpoint_interval=interval, resume=True, **RUN)
+    assert_same_run(tmp_path / "whole", tmp_path / "cut")
+
+
+class Counting(Callback):
+    """Returns its own state, which it goes on to change."""
+
+    def __init__(self):
+        self.state = {"rows": 0}
+
+    def on_log(self, step, rows):
+        self.state["rows"] += 1
+
+    def state_dict(self):
+        return self.state
+
+    def load_state_dict(self, state):
+        self.state = state
+
+
+def test_a_checkpoint_that_is_written_later_holds_what_was_then(tmp_path):
+    with pytest.raises(Cut):
+        tiny_run(tmp_path, checkpoint_interval=1000, callbacks=[Counting(), CutAt("log", 90)], **RUN)
+    (entry,) = load_checkpoint(tmp_path / "checkpoints" / "step-000000040").state["callbacks"]
+    assert entry["state"] == {"rows": 4}
+
+
+def test_one_member_of_a_checkpoint_takes_its_own_evaluation_along(tmp_path):
+    with pytest.raises(Cut):
+        tiny_run(tmp_path, checkpoint_interval=10, callbacks=[CutAt("log", 60)], **RUN)
+    first, second = (load_checkpoint(tmp_path / "checkpoints" / f"step-{step:09d}") for step in (40, 50))
+    assert member_of(first, 1).state["evaluating"]["members"] == [0]
+    assert "evaluating" not in member_of(second, 1).state
+    assert first.state["evaluating"]["members"] == [0, 1]
+
+
+def test_another_run_continues_from_a_checkpoint_with_an_evaluation_under_way(tmp_path):
+    """And has a checkpoint of the evaluated step of its own, for the next that continues."""
+    tiny_run(tmp_path / "whole", **RUN)
+    with pytest.raises(Cut):
+        tiny_run(tmp_path / "first", checkpoint_interval=10, callbacks=[CutAt("log", 60)], **RUN)
+    start = load_checkpoint(tmp_path / "first" / "checkpoints" / "step-000000050")
+    manager = ExperimentManager(make_config(run_values("iql", checkpoint_interval=10, **RUN)), tmp_path / "other")
+    with pytest.raises(Cut):
+        manager.train(checkpoint=start, callbacks=[CutAt("log", 70)])
+    manager.train(resume=True)
+    assert evaluated(tmp_path / "other") == evaluated(tmp_path / "whole")
+    last = [load_checkpoint(checkpoints(tmp_path / run)[-1]).tensors for run in ("whole", "other")]
+    assert all(torch.equal(last[0][name], last[1][name]) for name in last[0])
