@@ -148,7 +148,8 @@ class TrainingLoop:
         return self._ends_here() or bool(self.stopping) or (self.place.inside) % interval == 0
 
     def _after_chunk(self, metrics: Metrics) -> None:
-        self._guard_against_divergence(metrics)  # which waits for the device
+        self.parts.executor.wait()
+        self._guard_against_divergence(metrics)
         self.watch.switch("rest")
         self.recent = {name: value.tolist() for name, value in metrics.items()} or self.recent
         values = self.recent

@@ -84,6 +84,8 @@ def _train(config: RunConfig[Any], run_dir: Path, options: TrainOptions) -> Trai
         for name, reason in without_effect(config.algo_kwargs).items():
             reporter.warn(f"`algo_kwargs.{name}` does nothing: {reason}")
 
+        if config.eval_mode == "beside" and config.final_environment is None:
+            reporter.warn("`eval_mode` does nothing: there is no environment to evaluate in")
         _warn_of_endless_episodes(config, reporter)
         builder = PhaseBuilder(config, learner, spaces, transforms, data, run_dir / "replay", reporter, stack)
         phases, planned_steps = online_phases(builder) if get_spec(config.algo).online else offline_phases(builder)

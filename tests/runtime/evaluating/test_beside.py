@@ -15,7 +15,18 @@ from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.checkpoints.checkpoint import load_checkpoint
 from rl_training.runtime.checkpoints.member import member_of
 from rl_training.runtime.evaluating.beside import evaluating_workers
-from tests.helpers import Cut, CutAt, assert_same_run, checkpoints, die_at_each, metric_rows, run_values, tiny_run
+from tests.helpers import (
+    Cut,
+    CutAt,
+    Notes,
+    assert_same_run,
+    checkpoints,
+    die_at_each,
+    metric_rows,
+    run_values,
+    small_dataset,
+    tiny_run,
+)
 
 RUN = {"eval_mode": "beside", "eval_episodes": 7, "seeds": [0, 1]}
 DRIFT = {**RUN, "env_id": "Tests/Drift-v0", "env_timeout": 30.0, "max_episode_steps": 30}
@@ -78,8 +89,8 @@ def test_a_finetune_is_cut_and_resumed_in_either_phase(interval, tmp_path):
 
 def test_an_evaluation_is_the_same_as_one_that_is_waited_for(tmp_path):
     """Where both act in batches of the same rows, on the CPU."""
-    tiny_run(tmp_path / "wait", eval_episodes=2)
-    tiny_run(tmp_path / "beside", eval_episodes=2, eval_mode="beside")
+    tiny_run(tmp_path / "wait", eval_episodes=5)
+    tiny_run(tmp_path / "beside", eval_episodes=5, eval_mode="beside")
     waited, beside = (
         [row for row in metric_rows(tmp_path / mode) if "eval/return_mean" in row] for mode in ("wait", "beside")
     )
@@ -173,6 +184,7 @@ def test_a_hanging_environment_is_given_up(tmp_path):
 
 
 def test_evaluations_leave_alone_the_cores_that_steps_wait_for():
+    assert evaluating_workers("auto", 0, cores=16) == 16
     assert evaluating_workers("auto", 1, cores=16) == 15
     assert evaluating_workers("auto", 9, cores=16) == 7
     assert evaluating_workers("auto", 3, cores=2) == 1
@@ -283,3 +295,9 @@ def test_another_run_continues_from_a_checkpoint_with_an_evaluation_under_way(tm
     assert evaluated(tmp_path / "other") == evaluated(tmp_path / "whole")
     last = [load_checkpoint(checkpoints(tmp_path / run)[-1]).tensors for run in ("whole", "other")]
     assert all(torch.equal(last[0][name], last[1][name]) for name in last[0])
+
+
+def test_without_an_environment_there_is_nothing_to_evaluate_in(tmp_path):
+    reporter = Notes()
+    tiny_run(tmp_path, env_id=None, dataset=small_dataset(), reporter=reporter, **RUN)
+    assert any("`eval_mode` does nothing" in text for text in reporter.warnings)

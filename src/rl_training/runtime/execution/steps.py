@@ -5,6 +5,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import torch
+
 from rl_training.algorithms.learner import Learner, Metrics, Rounds
 from rl_training.rng import Draws
 from rl_training.runtime.batches.base import Batches
@@ -41,6 +43,13 @@ class Executor:
         graphs = self.execution.mode == "graph"
         announce = partial(self.announce, learner)
         return CompiledSteps(learner, batches, precision=self.execution.precision, graphs=graphs, announce=announce)
+
+    def wait(self) -> None:
+        """Wait for what was launched on a GPU, asleep: any other way of waiting keeps a core busy, which others may need."""
+        if self.execution.device == "cuda":
+            event = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
+            event.record()
+            event.synchronize()
 
     def announce(self, learner: Learner[Any, Any]) -> None:
         """Report, once, that compiling begins and, on a GPU, which networks have no kernel."""

@@ -26,11 +26,11 @@ class Phase(ABC):
 
     unit = "step"  # name of the unit in messages
     environment: EnvSource | None = None  # in which the phase is evaluated
-    busy_cores = 1  # that each step of the phase waits for, so that nothing else should use them
 
     def __init__(self, steps: GradientSteps, schedules: Mapping[str, ScheduleConfig], length: int) -> None:
         self.steps, self.length, self.first = steps, length, 0
         self.watch = Stopwatch()  # the loop's, while it runs
+        self.busy_cores = 0 if steps.learner.model.device.type == "cuda" else 1  # of steps, to be left alone by others
         self._span = length  # of the schedules, also if `length` is reduced later
         self._schedules = {group: schedules.get(group, CONSTANT) for group in steps.learner.model.trained.groups}
 
