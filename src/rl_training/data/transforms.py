@@ -74,7 +74,7 @@ class Transforms:
         scaled = np.asarray((values - self.observation_mean) / self.observation_std, dtype=np.float32)
         if np.isinf(self.observation_limit):
             return scaled
-        return np.clip(scaled, -self.observation_limit, self.observation_limit)
+        return np.minimum(np.maximum(scaled, -self.observation_limit), self.observation_limit)  # faster than np.clip
 
     def rewards(self, values: NDArray[Any]) -> NDArray[np.float32]:
         """Return transformed rewards."""

@@ -287,22 +287,6 @@ def episode_seeds(seed: int, stream: str) -> Iterator[int]:
         yield from reset_seeds(seed, stream, first, 256)
 
 
-class Located:
-    """A context that adds to a ConfigError in which step of which episode it arose; it takes half a microsecond."""
-
-    def __init__(self, seeds: NDArray[np.int64], steps: NDArray[np.int64], index: int) -> None:
-        self._seeds, self._steps, self._index = seeds, steps, index
-
-    def __enter__(self) -> None:
-        """Begin."""
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """Raise the error again with its place."""
-        if isinstance(error, ConfigError):
-            step, seed = self._steps[self._index], self._seeds[self._index]
-            raise ConfigError(f"{error}; it was step {step} after reset(seed={seed})") from error
-
-
 class EnvBatch:
     """Copies of one environment side by side; one that has ended is not stepped until it is reset."""
 
@@ -334,20 +318,22 @@ class EnvBatch:
         commands = self._limits.commands(actions)
         indices = np.flatnonzero(self.running)
         self._steps[indices] += 1
-        for index in indices.tolist():
-            with self.located(index):
-                found = stepped(self.envs[index], self.env, commands[index], self._limits)
-            self.observations[index], rewards[index], terminated[index], truncated[index] = found
-        if not np.isfinite(self.observations[indices]).all():
+        index = 0
+        try:
             for index in indices.tolist():
-                with self.located(index):
+                found = stepped(self.envs[index], self.env, commands[index], self._limits)
+                self.observations[index], rewards[index], terminated[index], truncated[index] = found
+            if not np.isfinite(self.observations[indices]).all():
+                for index in indices.tolist():
                     check_finite(self.observations[index], self.env)
+        except ConfigError as error:
+            raise self.located(error, index) from error
         self.running &= ~(terminated | truncated)
         return rewards, terminated, truncated
 
-    def located(self, index: int) -> "Located":
-        """Return a context in which a failure of a copy is reported with its place in the episode."""
-        return Located(self._seeds, self._steps, index)
+    def located(self, error: ConfigError, index: int) -> ConfigError:
+        """Return the failure of a copy with its place in the episode."""
+        return ConfigError(f"{error}; it was step {self._steps[index]} after reset(seed={self._seeds[index]})")
 
     def close(self) -> None:
         """Close every environment."""

@@ -72,6 +72,10 @@ class SignalWatch:
             self.save_requested = True
         elif self.stop_signal is None:
             self.stop_signal = number
+            if os.isatty(2):  # print is not for signal handlers
+                os.write(
+                    2, b"\nstopping and saving once the current step is done; the same signal again ends the run at once\n"
+                )
         else:
             os._exit(128 + number)  # the second request: exit now, the last checkpoint is complete
 

@@ -13,6 +13,7 @@ from rl_training.config.environment import EnvLike
 from rl_training.envs.environments import EnvBatch, Limits, check_finite, environment_spaces, make_env, reset_env, stepped
 from rl_training.envs.workers.calls import Calls, Move, first_failure
 from rl_training.envs.workers.process import shared_arrays
+from rl_training.errors import ConfigError
 
 _CREATE, _RESET, _STEP = range(3)
 _DOING = ("be created", "reset", "step")  # an environment takes too long to
@@ -117,9 +118,11 @@ class WorkerBatch(EnvBatch):
     def _step_copy(self, index: int) -> None:
         made, limits = self._made[index]
         self._steps[index] += 1
-        with self.located(index):
+        try:
             observation, reward, terminal, timeout = stepped(made, self.env, limits.commands(self._actions[index]), limits)
             self.observations[index], self._rewards[index] = observation, reward
             check_finite(self.observations[index], self.env)
+        except ConfigError as error:
+            raise self.located(error, index) from error
         self._terminated[index], self._truncated[index] = terminal, timeout
         self.running[index] = not (terminal or timeout)
