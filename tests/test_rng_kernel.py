@@ -53,7 +53,9 @@ def test_the_operator_has_the_shapes_that_a_compiler_expects():
 
     seeds, steps = torch.tensor([3, 4], device=DEVICE), torch.arange(3, device=DEVICE)
     for kind in ("bits", "uniforms", "normals"):
-        torch.library.opcheck(rng_kernel.draw, (seeds, steps, kind, -5, 7), test_utils=("test_schema", "test_faketensor"))
+        utils = ("test_schema", "test_faketensor")
+        found = torch.library.opcheck(rng_kernel.draw, (seeds, steps, kind, -5, 7), test_utils=utils)
+        assert found == dict.fromkeys(utils, "SUCCESS")
 
 
 def test_a_compiler_takes_a_draw_as_one_operator():

@@ -79,7 +79,7 @@ class Calls:
             with contextlib.suppress(BrokenPipeError):  # it is dead, which its other pipe tells
                 os.write(self.workers[number].commands, b"!")
 
-    def answered(self, numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
+    def _has_answered(self, numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return which workers have answered their last call."""
         return np.asarray(self._answered[numbers] == self._asked[numbers])
 
@@ -88,30 +88,31 @@ class Calls:
 
         A worker hangs if it neither answers nor moves for longer than `timeout`. `check` is called often and may raise.
         """
+        check()
         moves, since = self._moves[numbers], np.full(len(numbers), time.monotonic())
-        while not self.poll(numbers, doing, _CHECK_SECONDS):
+        while not self._poll(numbers, doing, _CHECK_SECONDS):
             check()
-            moved = (self._moves[numbers] != moves) | self.answered(numbers)
+            moved = (self._moves[numbers] != moves) | self._has_answered(numbers)
             moves[:], since[moved] = self._moves[numbers], time.monotonic()
             if time.monotonic() - since.min() > timeout + GRACE_SECONDS:
                 self._give_up(
                     f"environment {self._subject} took over env_timeout = {timeout:g} s to {doing}; "
                     "mend it, or raise env_timeout"
                 )
-        self.raise_failure(numbers)
+        self._raise_failure(numbers)
 
-    def poll(self, numbers: NDArray[np.int64], doing: str, seconds: float) -> bool:
+    def _poll(self, numbers: NDArray[np.int64], doing: str, seconds: float) -> bool:
         """Wait for the answers of workers, at most for some seconds; return whether all are there, or raise if one died."""
         if self._fault:
             raise ConfigError(self._fault)
         begin = time.monotonic()
-        while not self.answered(numbers).all():
+        while not self._has_answered(numbers).all():
             if time.monotonic() - begin >= self._look_seconds:
                 return self._sleep(numbers, doing, begin + seconds)
             os.sched_yield()  # on a busy machine the worker may be waiting for this core
         return True
 
-    def raise_failure(self, numbers: NDArray[np.int64]) -> None:
+    def _raise_failure(self, numbers: NDArray[np.int64]) -> None:
         """Raise the message of the first of the workers that failed, if any did."""
         failed = numbers[self._lengths[numbers] > 0]
         if len(failed):
@@ -128,20 +129,20 @@ class Calls:
     def _sleep(self, numbers: NDArray[np.int64], doing: str, deadline: float) -> bool:
         """Sleep until the answers are there, at most until a deadline; return whether they are."""
         poller, owners = select.poll(), dict[int, Worker]()
-        for number in numbers[~self.answered(numbers)]:
+        for number in numbers[~self._has_answered(numbers)]:
             owners[self.workers[number].replies] = self.workers[number]
             poller.register(self.workers[number].replies, select.POLLIN)
         self._asleep[-1] = True
         _fence()
         try:
-            while not self.answered(numbers).all() and (left := deadline - time.monotonic()) > 0.0:
+            while not self._has_answered(numbers).all() and (left := deadline - time.monotonic()) > 0.0:
                 for replies, _ in poller.poll(left * 1000.0):
                     if not os.read(replies, 64):
                         how = how_it_ended(owners[replies])
                         self._give_up(f"a worker process of environment {self._subject} died ({how}) when asked to {doing}")
         finally:
             self._asleep[-1] = False
-        return bool(self.answered(numbers).all())
+        return bool(self._has_answered(numbers).all())
 
     def close(self) -> None:
         """End the workers and wait until they are gone."""
