@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rl_training import IQL
-from rl_training.api.history import History
+from rl_training.analysis.history import History
 from rl_training.errors import CheckpointError, ConfigError, StorageError
 from tests.helpers import checkpoints, metric_rows
 

@@ -8,8 +8,9 @@ from typing import Any, ClassVar, Self, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
+from rl_training.analysis.history import History
 from rl_training.api.data_report import data_report, load_like_training
-from rl_training.api.history import History, MetricsSource, metrics_of
+from rl_training.api.history import MetricsSource, metrics_of
 from rl_training.api.inputs import RowsLike
 from rl_training.api.policy import EvaluationReport, Policy, RenderOptions, evaluation_report
 from rl_training.config.blocks import dataset_parts

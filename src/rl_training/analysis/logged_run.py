@@ -1,0 +1,120 @@
+"""A run as its directory tells of it, while it goes on or afterwards."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rl_training.analysis.history import History
+from rl_training.config.run import RunConfig
+from rl_training.errors import CheckpointError, ConfigError, StorageError, did_you_mean
+from rl_training.experiment.manager import ExperimentManager, locate, run_status
+
+RETURN = "eval/return_mean"
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One metric of a run: a row for each position at which it was written, a column for each member.
+
+    A position counts the gradient steps of the offline phase and then environment steps. A value is NaN where a member wrote
+    none, because it had stopped.
+    """
+
+    positions: NDArray[np.int64]
+    values: NDArray[np.float64]  # (positions, members)
+
+    def last(self) -> NDArray[np.float64]:
+        """Return the last value of each member; NaN for one that has none."""
+        return np.array([_last(column) for column in self.values.T])
+
+
+@dataclass(frozen=True)
+class LoggedRun:
+    """Config, record, metrics and timings of a run; only complete lines count, so that a run under way can be read."""
+
+    path: Path
+    config: RunConfig[Any]
+    record: Mapping[str, Any]  # run.json: status, versions, dataset, phases
+    history: History
+    timings: list[dict[str, Any]]
+
+    @classmethod
+    def load(cls, run: str | Path) -> "LoggedRun":
+        """Return what a run directory, or that of a checkpoint, holds by now; nothing in it is executed."""
+        path = locate(run)[0]
+        if path is None or run_status(path) is None:
+            raise CheckpointError(f"{run}: is not a run directory (no run.json); pass one that `rl-training train` wrote")
+        record = json.loads((path / "run.json").read_bytes())
+        rows, timings = (_complete_lines(path / name) for name in ("metrics.jsonl", "timings.jsonl"))
+        return cls(path, ExperimentManager.open(path).config, record, History.of_rows(rows), timings)
+
+    @property
+    def name(self) -> str:
+        """The last part of the path: what people call the run."""
+        return self.path.resolve().name
+
+    @cached_property
+    def seeds(self) -> dict[int, int]:
+        """The seed of each member, by its number."""
+        if "member" not in self.history:
+            return dict(enumerate(self.config.member_seeds))
+        pairs = zip(self.history["member"].tolist(), self.history["seed"].tolist(), strict=True)
+        return dict(sorted(set(pairs)))
+
+    @property
+    def switch(self) -> int | None:
+        """The position at which a finetune went online; None for a run without one."""
+        begun = [phase["from_step"] for phase in self.record.get("phases", ()) if phase["name"] == "finetune"]
+        return int(begun[0]) if begun else None
+
+    @cached_property
+    def positions(self) -> NDArray[np.int64]:
+        """The position of each row of the history."""
+        steps = self.history.get("step", np.zeros(0, dtype=np.int64))
+        if "env_step" not in self.history:
+            return np.asarray(steps, dtype=np.int64)
+        online = np.nan_to_num(self.history["env_step"], nan=-1.0)
+        return np.where(online < 0, steps, online + (self.switch or 0)).astype(np.int64)
+
+    def metrics(self, prefix: str = "") -> list[str]:
+        """Return the names of the metrics that were written, those that begin with `prefix`, in their order."""
+        counters = ("step", "env_step", "member", "seed")
+        return [name for name in self.history if name.startswith(prefix) and name not in counters]
+
+    def curve(self, metric: str = RETURN) -> Curve:
+        """Return one metric over the run; a ConfigError if it was never written."""
+        if metric not in self.history:
+            why = "it was not evaluated in an environment" if metric == RETURN else "no such metric was written"
+            raise ConfigError(f"{self.path}: has no {metric}: {why}.{did_you_mean(metric, self.history)}")
+        chosen = ~np.isnan(self.history[metric])
+        positions = np.unique(self.positions[chosen])
+        values = np.full((len(positions), len(self.seeds)), np.nan)
+        rows = np.searchsorted(positions, self.positions[chosen])
+        columns = np.searchsorted(list(self.seeds), self.history["member"][chosen])
+        values[rows, columns] = self.history[metric][chosen]
+        return Curve(positions, values)
+
+
+def _last(column: NDArray[np.float64]) -> float:
+    present = column[~np.isnan(column)]
+    return float(present[-1]) if len(present) else float("nan")
+
+
+def _complete_lines(path: Path) -> list[dict[str, Any]]:
+    """Return the rows of a file of JSON lines, without a last line that is still being written; none if there is no file."""
+    try:
+        text = path.read_bytes() if path.exists() else b""
+        rows = [json.loads(line) for line in text[: text.rfind(b"\n") + 1].splitlines()]
+    except OSError as error:
+        raise StorageError(f"{path}: cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError):
+        rows = [None]
+    if not all(isinstance(row, dict) and type(row.get("step")) is int for row in rows):
+        raise CheckpointError(f"{path}: is damaged; use a copy of the run")
+    return rows

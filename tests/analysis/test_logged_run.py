@@ -1,0 +1,64 @@
+"""A run read back from its directory."""
+
+import json
+
+import numpy as np
+import pytest
+
+from rl_training.analysis.logged_run import RETURN, LoggedRun
+from rl_training.config.loading import make_config
+from rl_training.errors import CheckpointError, ConfigError
+
+
+@pytest.fixture
+def run_dir(tmp_path):
+    """An offline phase of 100 steps with two members, one of which stopped, and 40 environment steps after it."""
+    config = {"algo": "iql", "env_id": "Pendulum-v1", "seeds": [7, 9], "total_timesteps": 100}
+    config["algo_kwargs"] = {"dataset": "random"}
+    (tmp_path / "config.yaml").write_text(make_config(config, "x").to_yaml())
+    phases = [{"name": "offline", "from_step": 0}, {"name": "finetune", "from_step": 100}]
+    record = {"status": "running", "versions": {"rl_training": "0.1.0"}, "phases": phases}
+    (tmp_path / "run.json").write_text(json.dumps(record))
+    rows = [
+        {"step": 50, "member": 0, "seed": 7, "train/loss": 1.0},
+        {"step": 50, "member": 1, "seed": 9, "train/loss": 2.0},
+        {"step": 100, "member": 0, "seed": 7, RETURN: -5.0},
+        {"step": 100, "member": 1, "seed": 9, RETURN: -6.0},
+        {"env_step": 40, "step": 140, "member": 0, "seed": 7, RETURN: -1.0},
+    ]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows) + '{"env_step": 50, "st')
+    (tmp_path / "timings.jsonl").write_text('{"step": 50, "seconds": 1.5}\n')
+    return tmp_path
+
+
+def test_a_run_under_way_is_read_up_to_its_last_complete_line(run_dir):
+    run = LoggedRun.load(run_dir)
+    assert (run.name, run.record["status"], run.seeds, run.switch) == (run_dir.name, "running", {0: 7, 1: 9}, 100)
+    assert run.metrics() == ["train/loss", RETURN]
+    assert run.metrics("eval/") == [RETURN]
+    assert run.timings == [{"step": 50, "seconds": 1.5}]
+
+
+def test_a_curve_counts_gradient_steps_and_then_environment_steps(run_dir):
+    curve = LoggedRun.load(run_dir).curve()
+    assert curve.positions.tolist() == [100, 140]
+    np.testing.assert_array_equal(curve.values, [[-5.0, -6.0], [-1.0, np.nan]])
+    assert curve.last().tolist() == [-1.0, -6.0]
+
+
+def test_a_run_before_its_first_row_has_its_seeds_and_no_metrics(run_dir):
+    (run_dir / "metrics.jsonl").unlink()
+    run = LoggedRun.load(run_dir)
+    assert run.seeds == {0: 7, 1: 9}
+    assert run.metrics() == []
+    assert run.positions.tolist() == []
+
+
+def test_what_is_missing_or_damaged_is_told(run_dir, tmp_path_factory):
+    with pytest.raises(ConfigError, match="no eval/retrun_mean: no such metric was written. Did you mean `eval/return_mean`"):
+        LoggedRun.load(run_dir).curve("eval/retrun_mean")
+    with pytest.raises(CheckpointError, match="is not a run directory"):
+        LoggedRun.load(tmp_path_factory.mktemp("empty"))
+    (run_dir / "metrics.jsonl").write_text("[1]\n")
+    with pytest.raises(CheckpointError, match=r"metrics\.jsonl: is damaged"):
+        LoggedRun.load(run_dir)
