@@ -1,0 +1,70 @@
+"""The policies that behave in the data: SAC, kept every 10,000 steps.
+
+python -m benchmarks.locomotion.behaviour hopper --out data
+
+Stopped with SIGTERM or Ctrl-C it saves its state, and the same command goes on.
+"""
+
+import argparse
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from rl_training.analysis.logged_run import LoggedRun
+from rl_training.config.loading import load_config
+from rl_training.experiment.manager import ExperimentManager
+from rl_training.runtime.progress import default_reporter
+
+TASKS = {"hopper": "Hopper-v5", "halfcheetah": "HalfCheetah-v5", "walker2d": "Walker2d-v5"}
+INTERVAL = 10_000  # environment steps between checkpoints, each of which is evaluated
+MEDIUM = 0.4  # of the expert's return; D4RL's medium policies have 0.43 (HalfCheetah), 0.44 (Hopper) and 0.66 (Walker2d)
+
+
+@dataclass(frozen=True)
+class Behaviour:
+    """A policy of a run, chosen by its evaluation."""
+
+    env_step: int
+    member: int
+    seed: int
+    evaluated_return: float
+
+
+def train(task: str, out: Path, steps: int, settings: list[str]) -> Path:
+    """Train SAC in a task, or continue; return the run directory, which holds every checkpoint."""
+    run_dir = out / f"sac-{task}"
+    fixed = [f"checkpoint_interval={INTERVAL}", f"eval_interval={INTERVAL}", "keep_checkpoints=10000", "eval_mode=beside"]
+    config = load_config("sac/mujoco", [*fixed, *settings], {"env_id": TASKS[task], "total_timesteps": steps, "seeds": [0, 1]})
+    manager = ExperimentManager(config, run_dir)
+    manager.train(resume=True, reporter=default_reporter())
+    return run_dir
+
+
+def choose(run_dir: Path) -> dict[str, Behaviour]:
+    """Return the expert, the policy with the best evaluation, and the medium one, the first of its member at 40 % of that."""
+    run = LoggedRun.load(run_dir)
+    curve = run.curve()
+    seeds = list(run.seeds.values())
+    best_row, member = divmod(int(curve.values.argmax()), len(seeds))
+    returns = curve.values[:, member]
+    medium_row = int((returns >= MEDIUM * returns[best_row]).argmax())
+    rows = {"medium": medium_row, "expert": best_row}
+    return {
+        kind: Behaviour(int(curve.positions[row]), member, seeds[member], float(returns[row])) for kind, row in rows.items()
+    }
+
+
+def main() -> None:
+    """Train and choose."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("task", choices=TASKS)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--steps", type=int, default=1_000_000)
+    parser.add_argument("--set", action="append", default=[], dest="settings", metavar="KEY=VALUE")
+    given = parser.parse_args()
+    run_dir = train(given.task, given.out, given.steps, given.settings)
+    print(json.dumps({kind: asdict(behaviour) for kind, behaviour in choose(run_dir).items()}))
+
+
+if __name__ == "__main__":
+    main()
