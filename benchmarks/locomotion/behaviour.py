@@ -1,8 +1,10 @@
-"""The policies that behave in the data: SAC, kept every 10,000 steps.
+"""The policies that behave in the data: SAC in a task, and which of its policies is the medium one and which the expert.
 
 python -m benchmarks.locomotion.behaviour hopper --out data
 
-Stopped with SIGTERM or Ctrl-C it saves its state, and the same command goes on.
+Stopped with SIGTERM or Ctrl-C, training saves its state, and the same command goes on. Written are the run (`sac-hopper`, with
+a checkpoint every 10,000 steps), the two policies (`policies/hopper-medium`, `policies/hopper-expert`), and everything that
+the medium one had seen by then (`hopper-medium-replay`).
 """
 
 import argparse
@@ -12,7 +14,11 @@ from pathlib import Path
 
 from rl_training.analysis.logged_run import LoggedRun
 from rl_training.config.loading import load_config
+from rl_training.data.dataset_loaders import load_dataset
+from rl_training.data.store.directory import save_dataset
 from rl_training.experiment.manager import ExperimentManager
+from rl_training.runtime.checkpoints.checkpoint import load_checkpoint, write_checkpoint
+from rl_training.runtime.checkpoints.member import member_of
 from rl_training.runtime.progress import default_reporter
 
 TASKS = {"hopper": "Hopper-v5", "halfcheetah": "HalfCheetah-v5", "walker2d": "Walker2d-v5"}
@@ -34,9 +40,10 @@ def train(task: str, out: Path, steps: int, settings: list[str]) -> Path:
     """Train SAC in a task, or continue; return the run directory, which holds every checkpoint."""
     run_dir = out / f"sac-{task}"
     fixed = [f"checkpoint_interval={INTERVAL}", f"eval_interval={INTERVAL}", "keep_checkpoints=10000", "eval_mode=beside"]
-    config = load_config("sac/mujoco", [*fixed, *settings], {"env_id": TASKS[task], "total_timesteps": steps, "seeds": [0, 1]})
-    manager = ExperimentManager(config, run_dir)
-    manager.train(resume=True, reporter=default_reporter())
+    config = load_config(
+        "sac/mujoco", [*fixed, *settings], {"env_id": TASKS[task], "total_timesteps": steps, "seeds": [0, 1]}
+    )
+    ExperimentManager(config, run_dir).train(resume=True, reporter=default_reporter())
     return run_dir
 
 
@@ -47,23 +54,39 @@ def choose(run_dir: Path) -> dict[str, Behaviour]:
     seeds = list(run.seeds.values())
     best_row, member = divmod(int(curve.values.argmax()), len(seeds))
     returns = curve.values[:, member]
-    medium_row = int((returns >= MEDIUM * returns[best_row]).argmax())
-    rows = {"medium": medium_row, "expert": best_row}
+    rows = {"medium": int((returns >= MEDIUM * returns[best_row]).argmax()), "expert": best_row}
     return {
         kind: Behaviour(int(curve.positions[row]), member, seeds[member], float(returns[row])) for kind, row in rows.items()
     }
 
 
+def write(task: str, run_dir: Path, out: Path) -> dict[str, Behaviour]:
+    """Write the chosen policies and the replay of the medium one; return the choice."""
+    chosen = choose(run_dir)
+    for kind, behaviour in chosen.items():
+        (path,) = (run_dir / "checkpoints").glob(f"env-{behaviour.env_step:09d}_*")
+        solo = member_of(load_checkpoint(path), behaviour.member)
+        target = out / "policies" / f"{task}-{kind}"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        write_checkpoint(target, solo.tensors, {**solo.state, "replay": []})
+        if kind == "medium":
+            replay = load_dataset(path, member=behaviour.member)
+            save_dataset(replay, out / f"{task}-medium-replay", overwrite=True)
+    text = json.dumps({kind: asdict(behaviour) for kind, behaviour in chosen.items()}, indent=1)
+    (out / "policies" / f"{task}.json").write_text(text + "\n")
+    return chosen
+
+
 def main() -> None:
-    """Train and choose."""
+    """Train, choose and write."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("task", choices=TASKS)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--steps", type=int, default=1_000_000)
+    parser.add_argument("--steps", type=int, default=500_000)
     parser.add_argument("--set", action="append", default=[], dest="settings", metavar="KEY=VALUE")
     given = parser.parse_args()
     run_dir = train(given.task, given.out, given.steps, given.settings)
-    print(json.dumps({kind: asdict(behaviour) for kind, behaviour in choose(run_dir).items()}))
+    print(write(given.task, run_dir, given.out))
 
 
 if __name__ == "__main__":

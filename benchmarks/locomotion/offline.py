@@ -1,0 +1,110 @@
+"""Every offline algorithm on every set: 10 seeds as one population, the packaged recipe, the last policy.
+
+python -m benchmarks.locomotion.offline --data data --set device=cuda
+
+A job is an algorithm on a set. Its result is one JSON file in `results/offline`, written when it has finished; jobs with a
+result are skipped, and one that was interrupted goes on from its last checkpoint.
+"""
+
+import argparse
+import importlib.metadata
+import json
+import shlex
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.locomotion.behaviour import TASKS
+from benchmarks.locomotion.data import make, split
+from rl_training.config.loading import load_config
+from rl_training.data.dataset_loaders import load_dataset
+from rl_training.experiment.manager import ExperimentManager
+from rl_training.registry import REGISTRY
+
+RESULTS = Path(__file__).parent / "results"
+KINDS = ("medium", "medium-replay", "medium-expert")
+SETS = tuple(f"{task}-{kind}" for task in TASKS for kind in KINDS)
+ALGOS = tuple(algo for algo, spec in REGISTRY.items() if not spec.online)
+STEPS, SEEDS, EPISODES = 100_000, 10, 10
+PER_SET: dict[tuple[str, str], list[str]] = {  # what the comments of the recipes say about single sets
+    ("rebrac", "halfcheetah-medium"): ["actor_bc_coef=0.001", "critic_bc_coef=0.01"],
+    ("rebrac", "halfcheetah-medium-replay"): ["actor_bc_coef=0.01", "critic_bc_coef=0.001"],
+    ("rebrac", "halfcheetah-medium-expert"): ["actor_bc_coef=0.01", "critic_bc_coef=0.1"],
+    ("rebrac", "hopper-medium-replay"): ["actor_bc_coef=0.05", "critic_bc_coef=0.5"],
+    ("rebrac", "hopper-medium-expert"): ["actor_bc_coef=0.1", "critic_bc_coef=0.01"],
+    ("rebrac", "walker2d-medium"): ["actor_bc_coef=0.05", "critic_bc_coef=0.1"],
+    ("rebrac", "walker2d-medium-replay"): ["actor_bc_coef=0.05", "critic_bc_coef=0.01"],
+    ("edac", "halfcheetah-medium-expert"): ["eta=5"],
+    ("edac", "walker2d-medium-expert"): ["eta=5"],
+    ("cql", "hopper-medium"): ["reward.normalize=true"],
+    ("cal_ql", "hopper-medium"): ["reward.normalize=true"],
+}
+
+
+def job(algo: str, name: str, data: Path, runs: Path, steps: int, seeds: int, settings: list[str]) -> dict[str, Any]:
+    """Train a population and return what its last policies reach."""
+    dataset = make(name, data)
+    own = [f"algo_kwargs.{setting}" for setting in PER_SET.get((algo, name), [])]
+    fixed = [f"eval_interval={steps // 5}", f"eval_episodes={EPISODES}", f"checkpoint_interval={steps}", "eval_mode=beside"]
+    given = {"env_id": TASKS[split(name)[0]], "total_timesteps": steps, "seeds": list(range(seeds))}
+    config = load_config(f"{algo}/d4rl-locomotion", [*fixed, *own, *settings], given, [str(dataset)])
+    begin = time.perf_counter()
+    run_dir = runs / f"{algo}-{name}"
+    result = ExperimentManager(config, run_dir).train(resume=True)
+    seconds = time.perf_counter() - begin
+    timings = [json.loads(line) for line in (run_dir / "timings.jsonl").read_text().splitlines()]
+    rows = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    curve: dict[int, list[float]] = {}
+    for row in rows:
+        if "eval/return_mean" in row:
+            curve.setdefault(row["step"], []).append(round(row["eval/return_mean"], 3))
+    return {
+        "algo": algo,
+        "set": name,
+        "fingerprint": load_dataset(dataset).fingerprint,
+        "steps": steps,
+        "seeds": list(range(seeds)),
+        "episodes": EPISODES,
+        "returns": [member.last_return for member in result.members],
+        "curve": curve,
+        "per_set": own,
+        "settings": settings,
+        "seconds": round(seconds, 1),
+        "seconds_of_gradient_steps": timings[-1]["seconds/gradient_steps"],
+        "execution": json.loads((run_dir / "run.json").read_text())["hardware"],
+        "versions": {library: importlib.metadata.version(library) for library in ("torch", "mujoco", "gymnasium")},
+        "command": command(algo, name, steps, seeds, settings),
+    }
+
+
+def command(algo: str, name: str, steps: int, seeds: int, settings: list[str]) -> str:
+    """Return the command that does a job."""
+    words = ["python", "-m", "benchmarks.locomotion.offline", "--data", "data", "--algos", algo, "--sets", name]
+    words += ["--steps", str(steps), "--seeds", str(seeds)]
+    return shlex.join([*words, *(word for setting in settings for word in ("--set", setting))])
+
+
+def main() -> None:
+    """Do the jobs that have no result yet."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, required=True, help="where the sets are, or are to be made")
+    parser.add_argument("--runs", type=Path, default=Path("runs/locomotion"))
+    parser.add_argument("--results", type=Path, default=RESULTS / "offline")
+    parser.add_argument("--algos", nargs="+", default=ALGOS, choices=ALGOS)
+    parser.add_argument("--sets", nargs="+", default=SETS, choices=SETS)
+    parser.add_argument("--steps", type=int, default=STEPS)
+    parser.add_argument("--seeds", type=int, default=SEEDS)
+    parser.add_argument("--set", action="append", default=[], dest="settings", metavar="KEY=VALUE")
+    given = parser.parse_args()
+    given.results.mkdir(parents=True, exist_ok=True)
+    for algo, name in [(algo, name) for algo in given.algos for name in given.sets]:
+        target = given.results / f"{algo}-{name}.json"
+        if target.exists():
+            continue
+        found = job(algo, name, given.data, given.runs, given.steps, given.seeds, given.settings)
+        target.write_text(json.dumps(found, indent=1) + "\n")
+        print(f"{algo} on {name}: {[round(value or 0.0) for value in found['returns']]}, {found['seconds']} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()
