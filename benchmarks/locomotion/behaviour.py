@@ -2,9 +2,9 @@
 
 python -m benchmarks.locomotion.behaviour hopper --out data
 
-Stopped with SIGTERM or Ctrl-C, training saves its state, and the same command goes on. Written are the run (`sac-hopper`, with
-a checkpoint every 10,000 steps), the two policies (`policies/hopper-medium`, `policies/hopper-expert`), and everything that
-the medium one had seen by then (`hopper-medium-replay`).
+Stopped with SIGTERM or Ctrl-C, training saves its state, and the same command goes on. Written are the run (`sac-hopper`,
+with a checkpoint every 10,000 steps), the two policies (`policies/hopper-medium`, `policies/hopper-expert`), and everything
+that the medium one had seen by then (`hopper-medium-replay`).
 """
 
 import argparse
