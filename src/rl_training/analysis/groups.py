@@ -133,7 +133,7 @@ def _merged(parts: Sequence[Groups], order: Sequence[str] | None) -> Groups:
 
 def _is_score_file(argument: str) -> bool:
     path = Path(argument)
-    return path.suffix.lower() in (".json", ".csv") and not path.is_dir()
+    return path.suffix.lower() in (".json", ".csv") and not path.is_dir() and ("=" not in argument or path.exists())
 
 
 def _named(argument: str) -> tuple[str | None, list[Path]]:
