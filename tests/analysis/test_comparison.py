@@ -12,6 +12,7 @@ from rl_training.analysis.comparison import compare
 from rl_training.analysis.verdict import bounds, digits, shown, verdict
 from rl_training.errors import ConfigError, DatasetError
 from tests.analysis.scores import FIRST, SECOND
+from tests.test_docs import code_block
 
 GOOD = [60.0, 62.0, 58.0, 61.0, 63.0, 59.0, 64.0, 60.5, 61.5, 62.5]
 BAD = [value - 20.0 for value in GOOD]
@@ -43,6 +44,11 @@ def test_lower_is_better_turns_the_verdict_and_keeps_the_numbers():
     plain = compare({"iql": GOOD, "bc": BAD})
     assert (plain.thresholds[0], plain.thresholds[-1]) == (38.0, 64.0)
     assert (plain.profiles["iql"][0], plain.profiles["bc"][0], plain.profiles["iql"][-1]) == (1.0, 0.9, 0.0)
+
+
+def test_the_example_of_the_guide(capsys):
+    exec(code_block("guide.md", "rl_training.compare("), {})  # noqa: S102 - the documentation is our own
+    assert capsys.readouterr().out == code_block("guide.md", "iql is better than td3_bc", "text")
 
 
 def test_no_difference():

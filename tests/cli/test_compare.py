@@ -60,8 +60,9 @@ def test_json_is_the_whole_comparison_and_nothing_else(runs):
 
 def test_scores_of_other_libraries(tmp_path, capsys):
     path = tmp_path / "scores.json"
-    tasks = ("hopper", "walker2d")
-    path.write_text(json.dumps({"ours": dict.fromkeys(tasks, [60, 61, 62]), "theirs": dict.fromkeys(tasks, [10, 11, 12])}))
+    ours, theirs = [60, 61, 62], [10, 11, 12]
+    groups = {"ours": {"hopper": ours, "walker2d": ours}, "theirs": {"hopper": theirs, "walker2d": theirs}}
+    path.write_text(json.dumps(groups))
     lines = call_cli(capsys, "compare", path).stdout.splitlines()
     assert lines[0] == "scores as given; 95% intervals"
     assert [line for line in lines if not line.startswith(" ")][1:4] == ["hopper", "walker2d", "all 2 tasks"]

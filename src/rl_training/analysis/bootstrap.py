@@ -6,8 +6,8 @@ reasons are known: resampling n runs loses a factor (n - 1) / n of the variance,
 (Hesterberg, 2015, "What teachers should know about the bootstrap"). His expanded percentiles correct the *levels*, which
 cannot lead beyond the lowest and highest run and so does not help with three. Here the *distances* of the percentiles from
 the estimate are widened instead, by the root of n / (n - 1) and by the quotient of Student's and the normal quantile, with
-Satterthwaite's degrees of freedom over the tasks. The interval keeps the skewness that the bootstrap found, is
-nearly Student's for the mean of normal scores, and turns into the plain percentile interval as runs become many. BCa and expanded
+Satterthwaite's degrees of freedom over the tasks. The interval keeps the skewness that the bootstrap found, is nearly
+Student's for the mean of normal scores, and turns into the plain percentile interval as runs become many. BCa and expanded
 percentiles covered less with 3 and 5 runs, the studentised bootstrap less where some runs fail, and its intervals were up
 to 50 times as wide. `python -m benchmarks.coverage` measures ours and the plain percentiles; `docs/guide.md` has the table.
 
