@@ -60,6 +60,10 @@ def test_confidence_widens():
     for level in (0.0, 1.0, 95.0, float("nan")):
         with pytest.raises(ConfigError, match="confidence must be between 0 and 1"):
             interval(FIRST, confidence=level)
+    with pytest.raises(ConfigError, match="unknown method 'bca'; there are widened and percentile"):
+        interval(FIRST, method="bca")
+    with pytest.raises(ConfigError, match="resamples = 0 is not legal"):
+        interval(FIRST, resamples=0)
 
 
 def test_scale_and_shift_carry_over():

@@ -1,6 +1,8 @@
 """From scores to a verdict: what is concluded, what is not, and how tasks are put on one scale."""
 
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from rl_training.analysis.comparison import compare
 from rl_training.analysis.verdict import bounds, digits, shown, verdict
 from rl_training.errors import ConfigError, DatasetError
 from tests.analysis.scores import FIRST, SECOND
+from tests.helpers import environment
 from tests.test_docs import code_block
 
 GOOD = [60.0, 62.0, 58.0, 61.0, 63.0, 59.0, 64.0, 60.5, 61.5, 62.5]
@@ -166,8 +169,10 @@ def test_only_common_tasks_are_compared():
         ({"a": GOOD, "b": {}}, "b has no task"),
         ({"a": GOOD, "b": [1.0, float("nan")]}, "b, scores: scores must be finite"),
         ({"a": GOOD, "b": [[1.0], [2.0]]}, "b, scores: must be a list of numbers"),
-        ({"a": GOOD, "b": {"scores": ["high"]}}, "b, scores: must be a list of numbers"),
-        ({"a": GOOD, "b": 3.0}, "b, scores: must be a list of numbers"),
+        ({"a": GOOD, "b": {"scores": ["high"]}}, "b, scores: scores must be numbers"),
+        ({"a": GOOD, "b": 3.0}, "b, scores: scores must be numbers"),
+        ([GOOD, BAD], "groups must be a mapping from names to scores or runs, or a list of paths"),
+        (None, "groups must be a mapping"),
     ],
 )
 def test_wrong_groups(groups, words):
@@ -203,14 +208,14 @@ def test_files_of_scores(tmp_path):
     [
         ("a.json", "{", "is not valid JSON"),
         ("a.json", "[1, 2]", "is not a JSON object"),
-        ("a.json", '{"a": {"x": [1, "two"]}}', "a, x: must be a list of numbers"),
+        ("a.json", '{"a": {"x": [1, "two"]}}', "a, x: scores must be numbers"),
         ("a.json", '{"a": [1, NaN]}', "is not valid JSON"),
         ("a.json", '{"a": [1], "a": [2]}', "is not valid JSON"),
         ("a.csv", "", "needs the columns group and score"),
         ("a.csv", "name,return\na,1\n", "needs the columns group and score"),
         ("a.csv", "group,score\n", "has no rows"),
         ("a.csv", "group,score\na,1\na\n", "line 3 has an empty field"),
-        ("a.csv", "group,score\na,high\n", "a, scores: must be a list of numbers"),
+        ("a.csv", "group,score\na,high\n", "a, scores: scores must be numbers"),
         ("a.csv", b"group,score\n\xff\xfe,1\n", "is not text"),
         ("missing.csv", None, "is missing"),
     ],
@@ -246,3 +251,9 @@ def test_numbers_have_as_many_digits_as_their_interval_justifies():
     assert bounds(Interval(3.0, float("nan"), float("nan"))) == ""
     assert shown(Interval(30.0, float("nan"), float("nan"))) == "30"
     assert digits(Interval(0.0, 0.0, 0.0)) == 1
+
+
+def test_a_comparison_needs_no_torch():
+    code = "import sys, rl_training; rl_training.compare({'a': [1, 2], 'b': [3, 4]}); print({'torch', 'scipy'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"

@@ -1,8 +1,10 @@
 """The packaged table of coverage: what it promises, and that the code still gives it."""
 
+import json
 import math
 
 import pytest
+from benchmarks import coverage as benchmark
 from benchmarks.coverage import markdown
 
 from rl_training.analysis.coverage import KINDS, RUNS, SHAPES, coverage, measured, truth
@@ -53,3 +55,15 @@ def test_the_truth_is_known_where_it_can_be_computed():
 
 def test_the_guide_shows_the_packaged_table():
     assert markdown(measured()) in (ROOT / "docs" / "guide.md").read_text()
+
+
+def test_the_command_writes_the_table(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(benchmark, "KINDS", ["improvement"])
+    monkeypatch.setattr(benchmark, "RUNS", [3])
+    monkeypatch.setattr(benchmark, "PACKAGED", tmp_path / "coverage.json")
+    monkeypatch.setattr("sys.argv", ["coverage", "--experiments", "4", "--processes", "1", "--write"])
+    benchmark.main()
+    table = json.loads((tmp_path / "coverage.json").read_text())
+    assert table["experiments"] == 4
+    assert table["coverage"] == {"improvement": {"3": {shape: coverage("improvement", shape, 3, 4) for shape in SHAPES}}}
+    assert capsys.readouterr().out == markdown(table) + "\n"

@@ -101,6 +101,9 @@ def test_datasets_of_one_environment_are_tasks_where_a_group_has_several(tmp_pat
     single = compare([tmp_path / "iql-medium", tmp_path / "bc-expert"])
     assert single.tasks == ["Hopper-v5"]
     assert single.warnings == ["Hopper-v5: trained on different data: iql medium medium; bc expert expert"]
+    moved = {"dataset": "elsewhere/hopper.npz"}
+    write_run(tmp_path / "bc-expert", [[1.0, 2.0]], "bc", env_id="Hopper-v5", data="medium", algo_kwargs=moved)
+    assert compare([tmp_path / "iql-medium", tmp_path / "bc-expert"]).warnings == []  # the same data under another name
 
 
 def test_every_combination_of_a_sweep_is_a_group(tmp_path):
@@ -124,6 +127,17 @@ def test_unequal_budgets_episodes_and_states_are_warned_of(runs):
         "Pendulum-v1: trained for unequal numbers of steps: iql 100; td3_bc 50",
         "Pendulum-v1: evaluated in unequal numbers of episodes: iql 10; td3_bc 3",
     ]
+
+
+def test_environments_that_are_made_differently_are_warned_of(runs):
+    write_run(runs / "two", [WORSE], "td3_bc", env_kwargs={"g": 5.0}, max_episode_steps=50)
+    assert compare([runs]).warnings == [
+        "Pendulum-v1: environments are made differently: iql as registered; td3_bc {'g': 5.0}, 50"
+    ]
+
+
+def test_names_with_any_character_in_python(runs):
+    assert list(compare({"lr=0.1, a": runs / "one", "b": [str(runs / "two")]}).scores) == ["lr=0.1, a", "b"]
 
 
 def test_a_member_without_an_evaluation_is_left_out_and_told(runs):
@@ -157,7 +171,11 @@ def test_what_cannot_be_compared_is_told(runs, tmp_path):
     scores.write_text("{}")
     unfinished = write_run(tmp_path / "new", [], "bc", status="running")
     blind = write_run(tmp_path / "blind", [], "awac")
+    checkpoint = runs / "one" / "checkpoints" / "step-1"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "manifest.json").write_text("{}")
     cases = [
+        ([checkpoint, runs / "two"], ConfigError, "is a checkpoint or a dataset; whole runs are compared"),
         ([runs / "one", empty], ConfigError, "is neither a run directory nor a folder of runs"),
         ([runs / "one", tmp_path / "nowhere"], CheckpointError, "there is no run or checkpoint here"),
         ([runs / "one", f"{tmp_path}/none-*"], ConfigError, "matches no directory"),

@@ -166,6 +166,10 @@ def _widened(
     samples: Sequence[_Sample], signs: Sequence[float], confidence: float, method: Method, resamples: int, seed: int
 ) -> Interval:
     """The interval of a sum of statistics of independent groups."""
+    if method not in ("widened", "percentile"):
+        raise ConfigError(f"unknown method {method!r}; there are widened and percentile")
+    if resamples < 1:
+        raise ConfigError(f"resamples = {resamples} is not legal: must be at least 1, better 10,000")
     normal, widen = normal_quantile(confidence), method == "widened"
     generator = np.random.default_rng(seed)
     estimate = sum(sign * sample.estimate for sign, sample in zip(signs, samples, strict=True))

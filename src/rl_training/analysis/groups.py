@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import numpy as np
-
 from rl_training.analysis.aggregates import Values, strata
 from rl_training.analysis.logged_run import RETURN
 from rl_training.errors import ConfigError, DatasetError
@@ -61,12 +59,35 @@ def read_groups(sources: Any, choice: Choice) -> Groups:
 def _read(sources: Any, choice: Choice) -> Groups:
     if isinstance(sources, Mapping):
         given = {str(name): value for name, value in sources.items() if not _is_path(value)}
-        runs = [f"{name}={_joined(value)}" for name, value in sources.items() if _is_path(value)]
-        found = _read_arguments(runs, choice)
-        return _merged([Groups(scored(given, "the scores")), found], list(map(str, sources)))
-    if isinstance(sources, str | Path):
-        sources = [sources]
-    return _read_arguments([str(source) for source in sources], choice)
+        runs = [(str(name), _named_paths(value)) for name, value in sources.items() if _is_path(value)]
+        found = _merged([Groups(scored(given, "the scores")), _read_runs(runs, choice)])
+        first = [name for name in map(str, sources) if name in found.scores]  # a sweep has other names than it was given
+        found.scores = {name: found.scores[name] for name in dict.fromkeys((*first, *found.scores))}
+        return found
+    arguments = [sources] if isinstance(sources, str | Path) else sources
+    if not isinstance(arguments, Sequence) or not all(isinstance(one, str | Path) for one in arguments):
+        raise ConfigError("groups must be a mapping from names to scores or runs, or a list of paths")
+    files = [Path(argument) for argument in arguments if _is_score_file(str(argument))]
+    runs_named = [_named(str(argument)) for argument in arguments if not _is_score_file(str(argument))]
+    return _merged([_read_runs(runs_named, choice), *(Groups(read_score_file(path)) for path in files)])
+
+
+def _read_runs(named: Sequence[tuple[str | None, list[Path]]], choice: Choice) -> Groups:
+    from rl_training.analysis.run_scores import read_runs
+
+    return read_runs(named, choice) if named else Groups({})
+
+
+def _merged(parts: Sequence[Groups]) -> Groups:
+    names = [name for part in parts for name in part.scores]
+    if repeated := sorted({name for name in names if names.count(name) > 1}):
+        raise ConfigError(f"two groups are called {repeated[0]!r}; give each its own name: NAME=PATH")
+    return Groups(
+        {name: tasks for part in parts for name, tasks in part.scores.items()},
+        [warning for part in parts for warning in part.warnings],
+        all(part.of_runs for part in parts if part.scores),
+        any(part.any_runs for part in parts),
+    )
 
 
 def scored(values: Mapping[str, Any], where: str) -> Scored:
@@ -82,53 +103,18 @@ def scored(values: Mapping[str, Any], where: str) -> Scored:
 
 def _runs(scores: Any, where: str) -> Values:
     """The scores of one task."""
-    if isinstance(scores, str | bytes) or np.ndim(_plain(scores, where)) != 1:
-        raise ConfigError(f"{where}: must be a list of numbers, one for each run")
     try:
-        return strata(scores)[0]
+        (found,) = strata(scores)
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from None
-
-
-def _plain(scores: Any, where: str) -> Any:
-    try:
-        return np.asarray(scores, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise ConfigError(f"{where}: must be a list of numbers, one for each run") from None
+    except ValueError:
+        raise ConfigError(f"{where}: must be a list of numbers, one for each run; give tasks their names") from None
+    return found
 
 
 def _is_path(value: Any) -> bool:
-    return isinstance(value, str | Path) or (
-        isinstance(value, Sequence) and any(isinstance(one, str | Path) for one in value)
-    )
-
-
-def _joined(value: Any) -> str:
-    return str(value) if isinstance(value, str | Path) else ",".join(map(str, value))
-
-
-def _read_arguments(arguments: Sequence[str], choice: Choice) -> Groups:
-    """The groups of `RUN`, `FOLDER`, `'GLOB'`, `NAME=PATH[,PATH...]` and files of scores."""
-    from rl_training.analysis.run_scores import read_runs
-
-    files = [Path(argument) for argument in arguments if _is_score_file(argument)]
-    runs = [_named(argument) for argument in arguments if not _is_score_file(argument)]
-    parts = [Groups(read_score_file(path)) for path in files]
-    return _merged([*([read_runs(runs, choice)] if runs else []), *parts], None)
-
-
-def _merged(parts: Sequence[Groups], order: Sequence[str] | None) -> Groups:
-    names = [name for part in parts for name in part.scores]
-    if repeated := sorted({name for name in names if names.count(name) > 1}):
-        raise ConfigError(f"two groups are called {repeated[0]!r}; give each its own name: NAME=PATH")
-    scores = {name: tasks for part in parts for name, tasks in part.scores.items()}
-    first = [name for name in order or () if name in scores]  # a sweep has other names than it was given
-    return Groups(
-        {name: scores[name] for name in dict.fromkeys((*first, *scores))},
-        [warning for part in parts for warning in part.warnings],
-        all(part.of_runs for part in parts if part.scores),
-        any(part.any_runs for part in parts),
-    )
+    paths = [value] if isinstance(value, str | Path) else value
+    return isinstance(paths, Sequence) and bool(paths) and all(isinstance(one, str | Path) for one in paths)
 
 
 def _is_score_file(argument: str) -> bool:
@@ -137,18 +123,21 @@ def _is_score_file(argument: str) -> bool:
 
 
 def _named(argument: str) -> tuple[str | None, list[Path]]:
-    """The name that an argument gives, if any, and the paths that it means."""
+    """The name that an argument gives, if any, and the runs that it means."""
     name, separator, rest = argument.partition("=")
     if not separator or Path(argument).exists():
         return None, _paths(argument)
     if not name or not rest.strip(","):
         raise ConfigError(f"{argument!r}: must be a run directory, or NAME=PATH[,PATH...]")
-    parts = [part for part in rest.split(",") if part]
+    return name, _named_paths([part for part in rest.split(",") if part])
+
+
+def _named_paths(paths: str | Path | Sequence[str | Path]) -> list[Path]:
+    """The runs of a group with a name."""
+    parts = [str(part) for part in ([paths] if isinstance(paths, str | Path) else paths)]
     if wrong := [part for part in parts if _is_score_file(part)]:
-        raise ConfigError(
-            f"{argument}: {wrong[0]} is a file of scores, which names its groups itself; pass it without a name"
-        )
-    return name, [path for part in parts for path in _paths(part)]
+        raise ConfigError(f"{wrong[0]}: is a file of scores, which names its groups itself; pass it without a name")
+    return [path for part in parts for path in _paths(part)]
 
 
 def _paths(text: str) -> list[Path]:
@@ -162,7 +151,9 @@ def _paths(text: str) -> list[Path]:
 
 def _runs_in(path: Path) -> list[Path]:
     """The path itself, or every run in a folder that is not one."""
-    if not path.is_dir() or (path / "run.json").exists() or (path / "manifest.json").exists():
+    if (path / "manifest.json").exists():
+        raise ConfigError(f"{path}: is a checkpoint or a dataset; whole runs are compared, so name a run directory")
+    if not path.is_dir() or (path / "run.json").exists():
         return [path]
     if not (found := sorted(record.parent for record in path.rglob("run.json"))):
         raise ConfigError(f"{path}: is neither a run directory nor a folder of runs (no run.json)")

@@ -16,20 +16,10 @@ from rl_training.config.sweep import combinations
 from rl_training.errors import ConfigError
 
 # settings in which runs of one group may differ: they say who runs where and what is kept, not what is learned
-_FREE = {
-    "seed",
-    "seeds",
-    "sweep",
-    "run_name",
-    "device",
-    "workers",
-    "engine",
-    "env_imports",
-    "env_timeout",
-    "env_id",
-    "env_kwargs",
-}
-_FREE |= {"keep_checkpoints", "checkpoint_interval", "log_interval", "eval_mode", "algo_kwargs.dataset"}
+_FREE = (
+    *("seed", "seeds", "sweep", "run_name", "device", "workers", "engine", "env_imports", "env_timeout", "env_id"),
+    *("eval_mode", "keep_checkpoints", "checkpoint_interval", "log_interval", "algo_kwargs.dataset"),
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +37,13 @@ class ScoredRun:
     def env(self) -> str:
         """The environment in which the run was evaluated; that of its data if there was none."""
         return self.run.config.final_env_id or "data"
+
+    @property
+    def making(self) -> str:
+        """The arguments, time limit and wrappers of that environment."""
+        source = self.run.config.final_environment
+        parts = () if source is None else (source.kwargs, source.max_episode_steps, *source.wrappers)
+        return ", ".join(str(part) for part in parts if part) or "as registered"
 
     @property
     def fingerprint(self) -> str | None:
@@ -80,7 +77,8 @@ def read_runs(arguments: Sequence[tuple[str | None, Sequence[Path]]], choice: Ch
     if empty := [name for name, found in scores.items() if not found]:
         raise ConfigError(f"{empty[0]}: no member has a {choice.metric}, so there is nothing to compare")
     _refuse_repeated_seeds(runs, tasks)
-    return Groups(scores, [*_own_warnings(runs, choice), *_unequal(runs, tasks, choice)], of_runs=True, any_runs=True)
+    warnings = dict.fromkeys([*_own_warnings(runs, choice), *_unequal(runs, tasks, choice)])
+    return Groups(scores, list(warnings), of_runs=True, any_runs=True)
 
 
 def _grouped(arguments: Sequence[tuple[str | None, Sequence[Path]]]) -> list[tuple[str, LoggedRun]]:
@@ -205,14 +203,15 @@ def _unequal(runs: Sequence[ScoredRun], tasks: Sequence[str], choice: Choice) ->
     for task in dict.fromkeys(tasks):
         here = [part for part, own in zip(runs, tasks, strict=True) if own == task]
         yield from _differing(task, "trained for unequal numbers of steps", {part: f"{part.steps:,}" for part in here})
-        yield from _differing(
-            task, "evaluated in unequal numbers of episodes", {part: str(part.run.config.eval_episodes) for part in here}
-        )
+        episodes = {part: str(part.run.config.eval_episodes) for part in here}
+        yield from _differing(task, "evaluated in unequal numbers of episodes", episodes)
+        yield from _differing(task, "environments are made differently", {part: part.making for part in here})
         if choice.by == "best":
             how = "the best of unequal numbers of evaluations, and the best of more is higher"
             yield from _differing(task, how, {part: str(part.evaluations) for part in here})
-        data = {part: f"{part.data} {(part.fingerprint or '')[:6]}".strip() or "none" for part in here}
-        yield from _differing(task, "trained on different data", data)
+        if len({part.fingerprint for part in here}) > 1:
+            data = {part: f"{part.data} {(part.fingerprint or '')[:6]}".strip() or "none" for part in here}
+            yield from _differing(task, "trained on different data", data)
     told: set[tuple[str, str]] = set()
     for task, part, other in _pooled(runs, tasks):
         if (keys := _different(part, other)) and (part.group, task) not in told:

@@ -15,8 +15,9 @@ MOST_SEEDS = 1000  # beyond this a number of seeds only says that there is no di
 
 def verdict(difference: Interval | None, improvement: Interval, *, lower_is_better: bool = False) -> str:
     """Return `better` or `worse` only if every interval says so: that of the difference, and that of the probability."""
-    up = not lower_is_better
-    sides = [_side(improvement, 0.5), *([] if difference is None else [_side(difference, 0.0) * (1 if up else -1)])]
+    sides = [_side(improvement, 0.5)]
+    if difference is not None:
+        sides.append(_side(difference, 0.0) * (-1 if lower_is_better else 1))
     return "better" if min(sides) > 0 else "worse" if max(sides) < 0 else "unclear"
 
 
@@ -35,8 +36,8 @@ def conclusion(pairs: Sequence["Pair"], by_task: Mapping[str, Sequence["Pair"]],
     if len(pairs) * len(by_task) > 1:
         overall = f"{len(pairs)} comparison{'s' if len(pairs) > 1 else ''}"
         counts = f"{overall} overall, {len(pairs) * len(by_task)} by task" if len(by_task) > 1 else overall
-        sentences.append(f"Intervals are widened (Bonferroni: {counts}), so that all hold together at {confidence:.0%}.")
-    if _fewest(scores, list(scores)) < FEW:
+        sentences.append(f"Intervals are widened (Bonferroni: {counts}), so that all hold together at {100 * confidence:g}%.")
+    if min(len(found) for group in scores.values() for found in group.values()) < FEW:
         sentences.append(f"Fewer than {FEW} seeds are too few to rely on: train {FEW} or more, better 10.")
     return " ".join(sentences)
 
@@ -62,10 +63,6 @@ def _task_by_task(verdicts: Mapping[str, str]) -> str:
         if kind in verdicts.values()
     ]
     return f"By task: {'; '.join(parts)}."
-
-
-def _fewest(scores: Scored, names: Sequence[str]) -> int:
-    return min(len(found) for name in names for found in scores[name].values())
 
 
 def _numbers(pair: "Pair") -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rl_training.cli.options import DebugOption, JsonOption
+from rl_training.cli.options import DebugOption, JsonOption, block_marks
 
 if TYPE_CHECKING:
     from rl_training.analysis.comparison import Cell, Comparison
@@ -63,7 +63,7 @@ def compare(
 
 def _print(found: "Comparison") -> None:
     what = "scores as given" if found.metric is None else f"{found.by} {found.metric} of each run"
-    print(what + (", lower is better" if found.lower_is_better else "") + f"; {found.confidence:.0%} intervals")
+    print(what + (", lower is better" if found.lower_is_better else "") + f"; {100 * found.confidence:g}% intervals")
     _print_table(found)
     _print_profiles(found)
     _print_coverage(found.coverage)
@@ -75,7 +75,8 @@ def _print_table(found: "Comparison") -> None:
     sections = {task: {name: cells[task] for name, cells in found.cells.items()} for task in found.tasks}
     if len(found.tasks) > 1 or found.normalization:
         note = f" ({SCALES[found.normalization]})" if found.normalization else ""
-        sections[f"all {len(found.tasks)} tasks{note}"] = found.overall
+        title = f"all {len(found.tasks)} tasks" if len(found.tasks) > 1 else "normalised"
+        sections[f"{title}{note}"] = found.overall
     rows: list[tuple[str, ...]] = [("", "runs", "IQM", "", "mean", "median")]
     for title, cells in sections.items():
         rows += [(title,), *_rows(cells)]
@@ -105,7 +106,7 @@ def _rows(cells: "Mapping[str, Cell]") -> list[tuple[str, ...]]:
 
 def _print_profiles(found: "Comparison") -> None:
     """The share of runs that are better than each threshold: a bar as high as that share, from the lowest score on."""
-    marks = " ▁▂▃▄▅▆▇█" if (sys.stdout.encoding or "").lower().startswith("utf") else " .:-=+*#@"
+    marks = block_marks()
     width = max(map(len, found.profiles))
     direction = "below" if found.lower_is_better else "above"
     print(f"share of runs {direction} a score, from {found.thresholds[0]:,.4g} to {found.thresholds[-1]:,.4g}")
