@@ -254,6 +254,6 @@ def test_numbers_have_as_many_digits_as_their_interval_justifies():
 
 
 def test_a_comparison_needs_no_torch():
-    code = "import sys, rl_training; rl_training.compare({'a': [1, 2], 'b': [3, 4]}); print({'torch', 'scipy'} & set(sys.modules))"
+    code = "import sys, rl_training as r; r.compare({'a': [1, 2], 'b': [3, 4]}); print({'torch', 'scipy'} & {*sys.modules})"
     done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
