@@ -27,6 +27,7 @@ _TABLE: dict[str, dict[str, str]] = {
         "data.dataset_loaders": "load_dataset",
         "data.offline_mixers": "mix_datasets",
         "experiment.manager": "ExperimentManager",
+        "analysis.comparison": "compare",
         "runtime.callbacks": "Callback EarlyStopping",
         "errors": "ConfigError DatasetError CheckpointError",
     },

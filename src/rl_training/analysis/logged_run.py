@@ -33,6 +33,12 @@ class Curve:
         """Return the last value of each member; NaN for one that has none."""
         return np.array([_last(column) for column in self.values.T])
 
+    def best(self, *, lower: bool = False) -> NDArray[np.float64]:
+        """Return the highest value of each member, or the lowest; NaN for one that has none."""
+        sign = -1.0 if lower else 1.0
+        filled = np.where(np.isnan(self.values), -np.inf, sign * self.values).max(axis=0)
+        return np.where(np.isinf(filled), np.nan, sign * filled)
+
 
 @dataclass(frozen=True)
 class LoggedRun:

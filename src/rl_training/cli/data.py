@@ -1,13 +1,20 @@
 """`rl-training data`: inspect, doctor, convert, mix, split, filter, transform."""
 
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rl_training.cli.options import DebugOption, ImportOption, JsonOption, ReadChoice, data_app, with_read_options
+from rl_training.cli.options import (
+    DebugOption,
+    ImportOption,
+    JsonOption,
+    ReadChoice,
+    block_marks,
+    data_app,
+    with_read_options,
+)
 from rl_training.errors import ConfigError, DatasetError
 
 if TYPE_CHECKING:
@@ -322,8 +329,8 @@ def _print_summary(summary: dict[str, Any]) -> None:
 
 
 def _blocks(counts: list[int]) -> str:
-    """A histogram in one line of text; in ASCII if the terminal cannot show block characters."""
-    marks = " ▁▂▃▄▅▆▇█" if (sys.stdout.encoding or "").lower().startswith("utf") else " .:-=+*#@"
+    """A histogram in one line of text."""
+    marks = block_marks()
     tallest = max(counts, default=1) or 1
     return "".join(marks[-(-(len(marks) - 1) * count // tallest)] for count in counts)
 

@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -48,6 +49,11 @@ ImportOption = Annotated[
         callback=_import_all,
     ),
 ]
+
+
+def block_marks() -> str:
+    """Return nine characters from empty to full; in ASCII if the terminal cannot show block characters."""
+    return " ▁▂▃▄▅▆▇█" if (sys.stdout.encoding or "").lower().startswith("utf") else " .:-=+*#@"
 
 
 def parse_env_kwargs(text: str | None) -> dict[str, Any]:

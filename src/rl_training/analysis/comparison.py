@@ -1,0 +1,239 @@
+"""A comparison of groups of runs: aggregates with intervals, profiles, and what may be concluded."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from rl_training.analysis.aggregates import Scores, Values, aggregate, optimality_gap, profile
+from rl_training.analysis.bootstrap import (
+    RESAMPLES,
+    Interval,
+    Method,
+    difference_interval,
+    improvement_interval,
+    interval,
+    normal_quantile,
+)
+from rl_training.analysis.coverage import measured
+from rl_training.analysis.groups import Choice, Groups, Scored, read_groups
+from rl_training.analysis.logged_run import RETURN
+from rl_training.analysis.scales import Normalization, normalized
+from rl_training.analysis.verdict import FEW, conclusion, verdict
+from rl_training.errors import ConfigError, did_you_mean
+
+Source: TypeAlias = Scores | Mapping[str, Scores] | str | Path | Sequence[str | Path]
+_PROFILE_POINTS = 49
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The scores of a group on one task, or on all of them."""
+
+    runs: int  # of the task; overall the smallest number of runs of a task
+    iqm: Interval
+    mean: float
+    median: float
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One group beside another: how much higher its scores are, and how often its runs are better."""
+
+    first: str
+    second: str
+    difference: Interval | None  # of the interquartile means; None where the scale of the tasks depends on what is compared
+    improvement: Interval
+    verdict: str  # better, worse, unclear
+    seeds_needed: int | None  # per task and group to show a difference as large as the measured one; None if it is shown
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Plain data: what `rl-training compare` prints and a report shows."""
+
+    metric: str | None  # None for scores that were given
+    by: str | None
+    lower_is_better: bool
+    confidence: float
+    normalization: Normalization | None  # of the overall values; None where scores are taken as they are
+    tasks: list[str]
+    scores: Scored
+    cells: dict[str, dict[str, Cell]]  # group -> task -> values in the unit of the task
+    overall: dict[str, Cell]  # group -> values over all tasks
+    optimality_gap: dict[str, float]  # group -> distance from the reference; empty without references
+    pairs: list[Pair]
+    pairs_by_task: dict[str, list[Pair]]  # task -> the same pairs on it alone
+    pair_confidence: float  # of the intervals of `pairs`, corrected for their number; by task for the number of tasks too
+    thresholds: list[float]  # of the profiles
+    profiles: dict[str, list[float]]  # group -> fraction of runs that are better than each threshold
+    warnings: list[str]
+    conclusion: str
+    coverage: dict[str, Any]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain values for JSON; bounds that are not known are null."""
+        return {name: _plain(value) for name, value in asdict(self).items()}
+
+    def __str__(self) -> str:
+        return self.conclusion
+
+
+def compare(
+    groups: Mapping[str, Source] | Sequence[str | Path] | str | Path,
+    *,
+    metric: str = RETURN,
+    by: Literal["last", "best"] = "last",
+    lower_is_better: bool = False,
+    confidence: float = 0.95,
+    normalize: Literal["auto", "reference", "min-max", "none"] = "auto",
+    against: str | None = None,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> Comparison:
+    """Return what may be concluded from the scores of groups of runs.
+
+    Args:
+        groups: For each name its scores (of one task, or a mapping from tasks to scores) or its run directories; or a
+            list of paths as in `rl-training compare`.
+        metric: The metric of runs that is compared.
+        by: The `last` value of each run, or its `best`, which is optimistic.
+        lower_is_better: Whether low values are good.
+        confidence: Of the intervals.
+        normalize: How several tasks are put on one scale: by reference returns, by the lowest and highest score that is
+            compared, or not at all. `auto` takes references where all tasks have them and the second otherwise; scores that
+            do not come from runs are taken as they are.
+        against: The group that all others are compared with, or `all` for every pair; by default the first.
+        resamples: Of the bootstrap.
+        seed: Of the bootstrap.
+    """
+    normal_quantile(confidence)  # refuses what is not a confidence
+    choice = Choice(metric, by, lower_is_better)
+    found = read_groups(groups, choice)
+    scores = _common_tasks(found)
+    pairs = _pairs(list(scores), against)
+    tasks = list(next(iter(scores.values())))
+    scale = normalized(scores, normalize, metric=metric, of_runs=found.of_runs)
+    joint = {name: [scale.values[name][task] for task in tasks] for name in scores}
+    judge = _Judge(lower_is_better, confidence, resamples, seed)
+    comparisons = (len(pairs), len(pairs) * len(tasks))  # over all tasks, and by task
+    strict, strictest = (replace(judge, confidence=1.0 - (1.0 - confidence) / count) for count in comparisons)
+    thresholds = _thresholds([task for group in joint.values() for task in group])
+    compared = [strict.pair(names, joint, comparable=scale.comparable) for names in pairs]
+    by_task = {
+        task: [strictest.pair(names, {name: [scores[name][task]] for name in names}) for names in pairs] for task in tasks
+    }
+    return Comparison(
+        metric=metric if found.any_runs else None,
+        by=by if found.any_runs else None,
+        lower_is_better=lower_is_better,
+        confidence=confidence,
+        normalization=scale.kind,
+        tasks=tasks,
+        scores=scores,
+        cells={name: {task: judge.cell([group[task]]) for task in tasks} for name, group in scores.items()},
+        overall={name: judge.cell(group) for name, group in joint.items()},
+        optimality_gap={name: optimality_gap(group, 100.0) for name, group in joint.items() if scale.kind == "reference"},
+        pairs=compared,
+        pairs_by_task=by_task,
+        pair_confidence=strict.confidence,
+        thresholds=thresholds.tolist(),
+        profiles={name: judge.profile(group, thresholds) for name, group in joint.items()},
+        warnings=[*found.warnings, *scale.warnings],
+        conclusion=conclusion(compared, by_task, scores, confidence=confidence),
+        coverage=measured(),
+    )
+
+
+def _common_tasks(found: Groups) -> Scored:
+    """The scores on the tasks that all groups have, in one order; a warning for those that are left out."""
+    scores = found.scores
+    if len(scores) < 2:
+        raise ConfigError(f"there is only one group ({', '.join(scores) or 'none'}); name two or more to compare")
+    common = [task for task in next(iter(scores.values())) if all(task in group for group in scores.values())]
+    if not common:
+        has = "; ".join(f"{name}: {', '.join(group)}" for name, group in scores.items())
+        raise ConfigError(
+            f"the groups have no task in common ({has}); runs of one algorithm belong together by NAME=PATH,PATH"
+        )
+    for name, group in scores.items():
+        if left := [task for task in group if task not in common]:
+            found.warnings.append(f"{', '.join(left)}: only some groups have it, so it is left out (here of {name})")
+    return {name: {task: group[task] for task in common} for name, group in scores.items()}
+
+
+def _pairs(names: Sequence[str], against: str | None) -> list[tuple[str, str]]:
+    """The pairs to compare: all others with one group, or every pair."""
+    if against == "all":
+        return [(first, second) for place, first in enumerate(names) for second in names[place + 1 :]]
+    if against is not None and against not in names:
+        raise ConfigError(
+            f"--against {against}: is no group.{did_you_mean(against, names)} There are {', '.join(names)}, and `all`"
+        )
+    base = names[0] if against is None else against
+    return [(base, name) if against is None else (name, base) for name in names if name != base]
+
+
+@dataclass(frozen=True)
+class _Judge:
+    """Turns scores into cells and pairs."""
+
+    lower_is_better: bool
+    confidence: float
+    resamples: int
+    seed: int
+
+    def cell(self, tasks: Sequence[Values]) -> Cell:
+        found = interval(tasks, confidence=self.confidence, resamples=self.resamples, seed=self.seed)
+        return Cell(min(map(len, tasks)), found, aggregate(tasks, "mean"), aggregate(tasks, "median"))
+
+    def pair(self, names: tuple[str, str], groups: Mapping[str, Sequence[Values]], *, comparable: bool = True) -> Pair:
+        first, second = (groups[name] for name in names)
+        better, worse = (second, first) if self.lower_is_better else (first, second)
+        improvement = improvement_interval(better, worse, confidence=self.confidence)
+        if not comparable:
+            return Pair(*names, None, improvement, verdict(None, improvement), None)
+        difference = self._difference(first, second, "widened")
+        judged = verdict(difference, improvement, lower_is_better=self.lower_is_better)
+        needed = self._seeds_needed(first, second) if not difference.excludes(0.0) else None
+        return Pair(*names, difference, improvement, judged, needed)
+
+    def profile(self, tasks: Sequence[Values], thresholds: Values) -> list[float]:
+        sign = -1.0 if self.lower_is_better else 1.0
+        found: list[float] = profile([sign * task for task in tasks], sign * thresholds).tolist()
+        return found
+
+    def _difference(self, first: Sequence[Values], second: Sequence[Values], method: Method) -> Interval:
+        return difference_interval(
+            first, second, confidence=self.confidence, method=method, resamples=self.resamples, seed=self.seed
+        )
+
+    def _seeds_needed(self, first: Sequence[Values], second: Sequence[Values]) -> int | None:
+        """With how many runs four of five experiments would show a difference as large as measured; None if unknown."""
+        plain, runs = self._difference(first, second, "percentile"), min(map(len, (*first, *second)))
+        if not plain.known or plain.estimate == 0.0:
+            return None
+        reach = normal_quantile(self.confidence) + normal_quantile(0.6)  # 80 % of a normal distribution are below the latter
+        error = (plain.high - plain.low) / (2.0 * normal_quantile(self.confidence)) * math.sqrt(runs / (runs - 1))
+        return max(FEW, runs + 1, math.ceil(runs * (reach * error / plain.estimate) ** 2))
+
+
+def _thresholds(tasks: Sequence[Values]) -> Values:
+    joined = np.concatenate(tasks)
+    return np.linspace(joined.min(), joined.max(), _PROFILE_POINTS)
+
+
+def _plain(value: Any) -> Any:
+    """Plain values of JSON: lists for arrays, objects for intervals, null for NaN."""
+    if isinstance(value, Interval):
+        return {name: _plain(number) for name, number in value._asdict().items()}
+    if isinstance(value, dict):
+        return {key: _plain(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    return None if isinstance(value, float) and math.isnan(value) else value

@@ -1,0 +1,192 @@
+"""Groups of scores that are compared: what a user names on the command line or passes in Python, read into plain arrays."""
+
+import csv
+import glob
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from rl_training.analysis.aggregates import Values, strata
+from rl_training.analysis.logged_run import RETURN
+from rl_training.errors import ConfigError, DatasetError
+from rl_training.storage import parse_json, read_regular_file
+
+TASK = "scores"  # what the one task is called where nobody named it
+_LARGEST_FILE = 100_000_000
+_COLUMNS = {
+    "group": ("group", "algo", "algorithm", "method"),
+    "task": ("task", "env", "dataset"),
+    "score": ("score", "value"),
+}
+
+Scored: TypeAlias = dict[str, dict[str, Values]]
+"""group -> task -> one score for each run."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which number of a run is its score."""
+
+    metric: str = RETURN
+    by: str = "last"
+    lower_is_better: bool = False
+
+    def __post_init__(self) -> None:
+        if self.by not in ("last", "best"):
+            raise ConfigError(f"--by {self.by!r}: must be `last` or `best`")
+
+
+@dataclass
+class Groups:
+    """Scores by group and task, and what must be known of where they come from."""
+
+    scores: Scored
+    warnings: list[str] = field(default_factory=list)
+    of_runs: bool = False  # of runs alone, so that the unit of the scores is known
+    any_runs: bool = False
+
+
+def read_groups(sources: Any, choice: Choice) -> Groups:
+    """Return the groups of a mapping (name -> scores, tasks with scores, or paths), or of arguments as in the shell."""
+    found = _read(sources, choice)
+    if not found.any_runs and (choice.metric, choice.by) != (RETURN, "last"):
+        raise ConfigError("a metric, and the last or best evaluation, can be chosen of runs; these are scores already")
+    return found
+
+
+def _read(sources: Any, choice: Choice) -> Groups:
+    if isinstance(sources, Mapping):
+        given = {str(name): value for name, value in sources.items() if not _is_path(value)}
+        runs = [(str(name), _named_paths(value)) for name, value in sources.items() if _is_path(value)]
+        found = _merged([Groups(scored(given, "the scores")), _read_runs(runs, choice)])
+        first = [name for name in map(str, sources) if name in found.scores]  # a sweep has other names than it was given
+        found.scores = {name: found.scores[name] for name in dict.fromkeys((*first, *found.scores))}
+        return found
+    arguments = [sources] if isinstance(sources, str | Path) else sources
+    if not isinstance(arguments, Sequence) or not all(isinstance(one, str | Path) for one in arguments):
+        raise ConfigError("groups must be a mapping from names to scores or runs, or a list of paths")
+    files = [Path(argument) for argument in arguments if _is_score_file(str(argument))]
+    runs_named = [_named(str(argument)) for argument in arguments if not _is_score_file(str(argument))]
+    return _merged([_read_runs(runs_named, choice), *(Groups(read_score_file(path)) for path in files)])
+
+
+def _read_runs(named: Sequence[tuple[str | None, list[Path]]], choice: Choice) -> Groups:
+    from rl_training.analysis.run_scores import read_runs
+
+    return read_runs(named, choice) if named else Groups({})
+
+
+def _merged(parts: Sequence[Groups]) -> Groups:
+    names = [name for part in parts for name in part.scores]
+    if repeated := sorted({name for name in names if names.count(name) > 1}):
+        raise ConfigError(f"two groups are called {repeated[0]!r}; give each its own name: NAME=PATH")
+    return Groups(
+        {name: tasks for part in parts for name, tasks in part.scores.items()},
+        [warning for part in parts for warning in part.warnings],
+        all(part.of_runs for part in parts if part.scores),
+        any(part.any_runs for part in parts),
+    )
+
+
+def scored(values: Mapping[str, Any], where: str) -> Scored:
+    """Return checked scores of `{group: {task: [scores]}}` or `{group: [scores]}`."""
+    found: Scored = {}
+    for name, tasks in values.items():
+        by_task = tasks if isinstance(tasks, Mapping) else {TASK: tasks}
+        if not by_task:
+            raise ConfigError(f"{where}: {name} has no task")
+        found[str(name)] = {str(task): _runs(scores, f"{where}: {name}, {task}") for task, scores in by_task.items()}
+    return found
+
+
+def _runs(scores: Any, where: str) -> Values:
+    """The scores of one task."""
+    try:
+        (found,) = strata(scores)
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from None
+    except ValueError:
+        raise ConfigError(f"{where}: must be a list of numbers, one for each run; give tasks their names") from None
+    return found
+
+
+def _is_path(value: Any) -> bool:
+    paths = [value] if isinstance(value, str | Path) else value
+    return isinstance(paths, Sequence) and bool(paths) and all(isinstance(one, str | Path) for one in paths)
+
+
+def _is_score_file(argument: str) -> bool:
+    path = Path(argument)
+    return path.suffix.lower() in (".json", ".csv") and not path.is_dir() and ("=" not in argument or path.exists())
+
+
+def _named(argument: str) -> tuple[str | None, list[Path]]:
+    """The name that an argument gives, if any, and the runs that it means."""
+    name, separator, rest = argument.partition("=")
+    if not separator or Path(argument).exists():
+        return None, _paths(argument)
+    if not name or not rest.strip(","):
+        raise ConfigError(f"{argument!r}: must be a run directory, or NAME=PATH[,PATH...]")
+    return name, _named_paths([part for part in rest.split(",") if part])
+
+
+def _named_paths(paths: str | Path | Sequence[str | Path]) -> list[Path]:
+    """The runs of a group with a name."""
+    parts = [str(part) for part in ([paths] if isinstance(paths, str | Path) else paths)]
+    if wrong := [part for part in parts if _is_score_file(part)]:
+        raise ConfigError(f"{wrong[0]}: is a file of scores, which names its groups itself; pass it without a name")
+    return [path for part in parts for path in _paths(part)]
+
+
+def _paths(text: str) -> list[Path]:
+    """The run directories of a path, a folder of runs or a glob."""
+    plain = Path(text).exists() or not glob.has_magic(text)
+    found = [Path(text)] if plain else [Path(path) for path in sorted(glob.glob(text)) if Path(path).is_dir()]
+    if not found:
+        raise ConfigError(f"{text}: matches no directory")
+    return [run for path in found for run in _runs_in(path)]
+
+
+def _runs_in(path: Path) -> list[Path]:
+    """The path itself, or every run in a folder that is not one."""
+    if (path / "manifest.json").exists():
+        raise ConfigError(f"{path}: is a checkpoint or a dataset; whole runs are compared, so name a run directory")
+    if not path.is_dir() or (path / "run.json").exists():
+        return [path]
+    if not (found := sorted(record.parent for record in path.rglob("run.json"))):
+        raise ConfigError(f"{path}: is neither a run directory nor a folder of runs (no run.json)")
+    return found
+
+
+def read_score_file(path: Path) -> Scored:
+    """Return the scores of a file: JSON `{group: {task: [scores]}}`, or CSV with the columns group, task and score."""
+    data = read_regular_file(path.resolve(), _LARGEST_FILE, DatasetError)
+    try:
+        if path.suffix.lower() == ".json":
+            return scored(parse_json(data, str(path), DatasetError), str(path))
+        return scored(_table(data.decode("utf-8-sig"), path), str(path))
+    except (ConfigError, UnicodeDecodeError) as error:
+        why = str(error) if isinstance(error, ConfigError) else f"{path}: is not text"
+        raise DatasetError(why) from None
+
+
+def _table(text: str, path: Path) -> dict[str, dict[str, list[str]]]:
+    """The rows of a CSV file by group and task; a table without tasks has one."""
+    rows = csv.DictReader(io.StringIO(text))
+    header = {name.strip().lower(): name for name in rows.fieldnames or ()}
+    columns = {what: next((header[name] for name in names if name in header), None) for what, names in _COLUMNS.items()}
+    if columns["group"] is None or columns["score"] is None:
+        raise ConfigError(
+            f"{path}: needs the columns group and score (and task, where there are several); it has {[*header]}"
+        )
+    found: dict[str, dict[str, list[str]]] = {}
+    for number, row in enumerate(rows, start=2):
+        group, task, score = (row.get(columns[what] or "") for what in ("group", "task", "score"))
+        if not group or score is None or (columns["task"] and not task):
+            raise ConfigError(f"{path}: line {number} has an empty field")
+        found.setdefault(group.strip(), {}).setdefault((task or TASK).strip(), []).append(score)
+    if not found:
+        raise ConfigError(f"{path}: has no rows")
+    return found

@@ -1,0 +1,244 @@
+"""The scores of runs: one for each member, by task, with a warning for everything that makes a comparison unfair."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rl_training.analysis.aggregates import Values
+from rl_training.analysis.groups import Choice, Groups, Scored
+from rl_training.analysis.logged_run import LoggedRun
+from rl_training.config.sweep import combinations
+from rl_training.errors import ConfigError
+
+# settings in which runs of one group may differ: they say who runs where and what is kept, not what is learned
+_FREE = (
+    *("seed", "seeds", "sweep", "run_name", "device", "workers", "engine", "env_imports", "env_timeout", "env_id"),
+    *("eval_mode", "keep_checkpoints", "checkpoint_interval", "log_interval", "algo_kwargs.dataset"),
+)
+
+
+@dataclass(frozen=True, eq=False)
+class ScoredRun:
+    """The members of a run that belong to one group: all, or those of one combination of a sweep."""
+
+    group: str
+    run: LoggedRun
+    members: Sequence[int]
+    values: Values  # one for each member, NaN where it has none
+    steps: int  # up to the last evaluation
+    evaluations: int
+
+    @property
+    def env(self) -> str:
+        """The environment in which the run was evaluated; that of its data if there was none."""
+        return self.run.config.final_env_id or "data"
+
+    @property
+    def making(self) -> str:
+        """The arguments, time limit and wrappers of that environment."""
+        source = self.run.config.final_environment
+        parts = () if source is None else (source.kwargs, source.max_episode_steps, *source.wrappers)
+        return ", ".join(str(part) for part in parts if part) or "as registered"
+
+    @property
+    def fingerprint(self) -> str | None:
+        """The fingerprint of the dataset; None for a run without one."""
+        dataset = self.run.record.get("dataset")
+        return dataset and str(dataset.get("fingerprint"))
+
+    @property
+    def data(self) -> str:
+        """What people call the dataset."""
+        parts = getattr(self.run.config.algo_kwargs, "dataset", ())
+        return "+".join(_label(part) for part in parts) or (f"data {self.fingerprint[:6]}" if self.fingerprint else "")
+
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        """The settings that should be equal in all runs of a group and task."""
+        flat = dict(_flat(self.run.config.record()))
+        return {key: value for key, value in flat.items() if not any(f"{key}.".startswith(f"{free}.") for free in _FREE)}
+
+
+def read_runs(arguments: Sequence[tuple[str | None, Sequence[Path]]], choice: Choice) -> Groups:
+    """Return the scores of named or unnamed lists of run directories."""
+    runs = [part for group, run in _grouped(arguments) for part in _scored(group, run, choice)]
+    tasks = _tasks(runs)
+    scores: Scored = {}
+    for part, task in zip(runs, tasks, strict=True):
+        present = part.values[~np.isnan(part.values)]
+        scores.setdefault(part.group, {})
+        if len(present):
+            scores[part.group][task] = np.concatenate([scores[part.group].get(task, np.zeros(0)), present])
+    if empty := [name for name, found in scores.items() if not found]:
+        raise ConfigError(f"{empty[0]}: no member has a {choice.metric}, so there is nothing to compare")
+    _refuse_repeated_seeds(runs, tasks)
+    warnings = dict.fromkeys([*_own_warnings(runs, choice), *_unequal(runs, tasks, choice)])
+    return Groups(scores, list(warnings), of_runs=True, any_runs=True)
+
+
+def _grouped(arguments: Sequence[tuple[str | None, Sequence[Path]]]) -> list[tuple[str, LoggedRun]]:
+    """Every run with the name of its group; unnamed ones are called by algorithm, or by directory if that is not unique."""
+    piles: list[tuple[tuple[str, str, str], list[LoggedRun]]] = []
+    for name, paths in arguments:
+        by_algo: dict[str, list[LoggedRun]] = {}
+        for run in map(LoggedRun.load, paths):
+            by_algo.setdefault(run.config.algo, []).append(run)
+        if name is not None and len(by_algo) > 1:
+            raise ConfigError(f"{name}: holds runs of {', '.join(by_algo)}; runs of one group have one algorithm")
+        folder = paths[0] if len(paths) == 1 else paths[0].parent
+        for algo, runs in by_algo.items():
+            more = f"/{algo}" if len(by_algo) > 1 else ""
+            own = (algo, f"{folder.resolve().name}{more}", f"{folder}{more}")
+            piles.append(((name, name, name) if name is not None else own, runs))
+    _refuse_repeated_runs([run for _, runs in piles for run in runs])
+    for level in range(3):
+        names = [choices[level] for choices, _ in piles]
+        if len(set(names)) == len(names):
+            return [(name, run) for name, (_, runs) in zip(names, piles, strict=True) for run in runs]
+    raise ConfigError(f"two groups are called {max(names, key=names.count)!r}; give each its own name: NAME=PATH")
+
+
+def _refuse_repeated_runs(runs: Sequence[LoggedRun]) -> None:
+    seen: set[Path] = set()
+    for run in runs:
+        if (place := run.path.resolve()) in seen:
+            raise ConfigError(f"{run.path}: is named twice; a run is evidence for one group, and once")
+        seen.add(place)
+
+
+def _scored(group: str, run: LoggedRun, choice: Choice) -> Iterator[ScoredRun]:
+    """The members of a run with their scores: one group, or one for each combination of its sweep."""
+    if choice.metric not in run.history and run.record["status"] == "running":
+        raise ConfigError(f"{run.path}: has no {choice.metric} yet, and has not finished; wait for its first evaluation")
+    if choice.metric in run.history and not _is_measured(run, choice.metric):
+        raise ConfigError(f"--metric {choice.metric}: is no measured number; there are {', '.join(run.metrics())}")
+    curve = run.curve(choice.metric)
+    values = curve.last() if choice.by == "last" else curve.best(lower=choice.lower_is_better)
+    members = list(run.seeds)
+    for knobs in combinations(run.config.sweep):
+        own = [place for place, member in enumerate(members) if run.config.member_knobs[member] == knobs]
+        name = " ".join([group, *(f"{knob}={value:g}" for knob, value in knobs.items())])
+        steps, count = int(curve.positions[-1]), len(curve.positions)
+        yield ScoredRun(name, run, [members[place] for place in own], values[own], steps, count)
+
+
+def _is_measured(run: LoggedRun, metric: str) -> bool:
+    """Whether a column is a number that was measured, not a counter nor text."""
+    return metric in run.metrics() and run.history[metric].dtype.kind != "U"
+
+
+def _tasks(runs: Sequence[ScoredRun]) -> list[str]:
+    """The task of each run: its environment, and its data too where a group has runs on several datasets in it."""
+    kinds: dict[tuple[str, str], set[str | None]] = defaultdict(set)
+    for part in runs:
+        kinds[part.group, part.env].add(part.fingerprint)
+    split = {env for (_, env), found in kinds.items() if len(found) > 1}
+    labels: dict[str, set[str | None]] = defaultdict(set)
+    for part in runs:
+        labels[part.data].add(part.fingerprint)
+
+    def task(part: ScoredRun) -> str:
+        if part.env not in split:
+            return part.env
+        unclear = len(labels[part.data]) > 1 and part.fingerprint
+        return " ".join(filter(None, (part.env, part.data, f"({str(part.fingerprint)[:6]})" if unclear else "")))
+
+    return [task(part) for part in runs]
+
+
+def _refuse_repeated_seeds(runs: Sequence[ScoredRun], tasks: Sequence[str]) -> None:
+    """Seeds are pooled to one sample, so each may be there once: a repeated run is no evidence, another setting no seed."""
+    for task, part, other in _pooled(runs, tasks):
+        seeds = [{one.run.seeds[member] for member in one.members} for one in (part, other)]
+        if both := sorted(seeds[0] & seeds[1]):
+            where, keys = f"{part.run.path} and {other.run.path}", _different(part, other)
+            how = f"with other settings ({', '.join(keys[:5])}); give each its own NAME=" if keys else "alike; leave one out"
+            raise ConfigError(f"{part.group}: seed {both[0]} on {task} is both in {where}, {how}")
+
+
+def _different(part: ScoredRun, other: ScoredRun) -> list[str]:
+    """The settings in which two runs differ though they should not."""
+    keys = {*part.settings, *other.settings}
+    return sorted(key for key in keys if part.settings.get(key) != other.settings.get(key))
+
+
+def _pooled(runs: Sequence[ScoredRun], tasks: Sequence[str]) -> Iterator[tuple[str, ScoredRun, ScoredRun]]:
+    """Each run of a group and task with every later one."""
+    for number, part in enumerate(runs):
+        for later in range(number + 1, len(runs)):
+            if (runs[later].group, tasks[later]) == (part.group, tasks[number]):
+                yield tasks[number], part, runs[later]
+
+
+def _own_warnings(runs: Sequence[ScoredRun], choice: Choice) -> Iterator[str]:
+    """What is to be known of single runs."""
+    if choice.by == "best":
+        yield "the best evaluation of each run is compared, which is optimistic: it was chosen by the returns that it reports"
+    states = {"running": "has not finished", "DivergedError": "diverged in every member", "StoppedBySignal": "was stopped"}
+    for part in runs:
+        run, status = part.run, part.run.record["status"]
+        if status != "finished":
+            yield f"{run.path}: {states.get(status, f'failed ({status})')}; its scores are those after {part.steps:,} steps"
+        missing = int(np.isnan(part.values).sum())
+        if missing:
+            yield f"{part.group}: {missing} of {len(part.members)} members of {run.path} have no score, which may flatter it"
+        for event, why in (("diverged", "diverged"), ("stopped", "stopped early")):
+            if count := len(_members_with(run, event).intersection(part.members)):
+                who = f"{count} of {len(part.members)} members of {run.path}"
+                yield f"{part.group}: {who} {why}; their {choice.by} evaluation counts"
+
+
+def _members_with(run: LoggedRun, event: str) -> set[int]:
+    events = run.history.get("event")
+    return set() if events is None else set(run.history["member"][events == event].tolist())
+
+
+def _unequal(runs: Sequence[ScoredRun], tasks: Sequence[str], choice: Choice) -> Iterator[str]:
+    """In what the runs of a task differ that ought to be equal."""
+    for task in dict.fromkeys(tasks):
+        here = [part for part, own in zip(runs, tasks, strict=True) if own == task]
+        yield from _differing(task, "trained for unequal numbers of steps", {part: f"{part.steps:,}" for part in here})
+        episodes = {part: str(part.run.config.eval_episodes) for part in here}
+        yield from _differing(task, "evaluated in unequal numbers of episodes", episodes)
+        yield from _differing(task, "environments are made differently", {part: part.making for part in here})
+        if choice.by == "best":
+            how = "the best of unequal numbers of evaluations, and the best of more is higher"
+            yield from _differing(task, how, {part: str(part.evaluations) for part in here})
+        if len({part.fingerprint for part in here}) > 1:
+            data = {part: f"{part.data} {(part.fingerprint or '')[:6]}".strip() or "none" for part in here}
+            yield from _differing(task, "trained on different data", data)
+    told: set[tuple[str, str]] = set()
+    for task, part, other in _pooled(runs, tasks):
+        if (keys := _different(part, other)) and (part.group, task) not in told:
+            told.add((part.group, task))
+            yield f"{part.group}: runs on {task} are pooled though they differ in {', '.join(keys[:5])}"
+
+
+def _differing(task: str, how: str, values: Mapping[ScoredRun, str]) -> Iterator[str]:
+    """One line if not all runs of a task have the same value, with those of each group."""
+    if len(set(values.values())) > 1:
+        by_group: dict[str, dict[str, None]] = defaultdict(dict)
+        for part, value in values.items():
+            by_group[part.group][value] = None
+        shown = "; ".join(f"{group} {' and '.join(found)}" for group, found in by_group.items())
+        yield f"{task}: {how}: {shown}"
+
+
+def _label(part: Any) -> str:
+    """A source of data in a word: the name of its file, the run or the recipe."""
+    paths = [part.path] if isinstance(part.path, str) else part.path or ()
+    return "+".join(Path(path).stem for path in paths) or (Path(part.run).name if part.run else str(part.kind))
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Every setting by its dotted name."""
+    for key, value in values.items():
+        if isinstance(value, dict) and value:
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value

@@ -1,0 +1,117 @@
+"""Sentences: what may be concluded from a comparison, and what not."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from rl_training.analysis.bootstrap import Interval
+from rl_training.analysis.groups import TASK, Scored
+
+if TYPE_CHECKING:
+    from rl_training.analysis.comparison import Pair
+
+FEW = 5  # seeds: with fewer, one lucky run decides
+MOST_SEEDS = 1000  # beyond this a number of seeds only says that there is no difference to be seen
+
+
+def verdict(difference: Interval | None, improvement: Interval, *, lower_is_better: bool = False) -> str:
+    """Return `better` or `worse` only if every interval says so: that of the difference, and that of the probability."""
+    sides = [_side(improvement, 0.5)]
+    if difference is not None:
+        sides.append(_side(difference, 0.0) * (-1 if lower_is_better else 1))
+    return "better" if min(sides) > 0 else "worse" if max(sides) < 0 else "unclear"
+
+
+def _side(found: Interval, null: float) -> int:
+    """Whether an interval lies above (1) or below (-1) a value, or not clearly on one side (0)."""
+    return (1 if found.low > null else -1) if found.excludes(null) else 0
+
+
+def conclusion(pairs: Sequence["Pair"], by_task: Mapping[str, Sequence["Pair"]], scores: Scored, *, confidence: float) -> str:
+    """Return one sentence for each pair, what holds on single tasks, and one on the correction where there are several."""
+    sentences = []
+    for number, pair in enumerate(pairs):
+        sentences.append(_sentence(pair, scores))
+        if len(by_task) > 1 and pair.improvement.known:
+            sentences.append(_task_by_task({task: found[number].verdict for task, found in by_task.items()}))
+    if len(pairs) * len(by_task) > 1:
+        overall = f"{len(pairs)} comparison{'s' if len(pairs) > 1 else ''}"
+        counts = f"{overall} overall, {len(pairs) * len(by_task)} by task" if len(by_task) > 1 else overall
+        sentences.append(f"Intervals are widened (Bonferroni: {counts}), so that all hold together at {100 * confidence:g}%.")
+    if min(len(found) for group in scores.values() for found in group.values()) < FEW:
+        sentences.append(f"Fewer than {FEW} seeds are too few to rely on: train {FEW} or more, better 10.")
+    return " ".join(sentences)
+
+
+def _sentence(pair: "Pair", scores: Scored) -> str:
+    tasks = list(scores[pair.first])
+    where = "" if tasks == [TASK] else f" on {tasks[0]}" if len(tasks) == 1 else f" over {len(tasks)} tasks"
+    both = f"{pair.first} and {pair.second}{where}"
+    runs = _runs({name: [len(found) for found in scores[name].values()] for name in (pair.first, pair.second)})
+    if not pair.improvement.known:
+        why = "a single run says nothing about the spread over seeds, so there is no interval"
+        return f"Nothing can be concluded about {both}: {runs}, and {why}."
+    if pair.verdict != "unclear":
+        return f"{pair.first} is {pair.verdict} than {pair.second}{where}: {_numbers(pair)}; {runs}."
+    return f"Nothing can be concluded about {both}: {_reason(pair)} ({_numbers(pair)}; {runs}).{_advice(pair)}"
+
+
+def _task_by_task(verdicts: Mapping[str, str]) -> str:
+    """On which single tasks a group is better or worse."""
+    parts = [
+        f"{kind} on {', '.join(task for task, found in verdicts.items() if found == kind)}"
+        for kind in ("better", "worse", "unclear")
+        if kind in verdicts.values()
+    ]
+    return f"By task: {'; '.join(parts)}."
+
+
+def _numbers(pair: "Pair") -> str:
+    chance = f"probability of improvement {shown(pair.improvement, 2)}"
+    return chance if pair.difference is None else f"{chance}, difference of IQM {shown(pair.difference)}"
+
+
+def _reason(pair: "Pair") -> str:
+    difference, chance = pair.difference, pair.improvement
+    if difference is not None and not difference.excludes(0.0):
+        return f"the interval of the difference {bounds(difference)} contains 0"
+    clear = "" if difference is None else "the IQM differs, but "
+    if not chance.excludes(0.5):
+        return f"{clear}the interval of the probability of improvement {bounds(chance, 2)} contains 0.5"
+    return f"{clear}the probability of improvement points in the opposite direction"
+
+
+def _advice(pair: "Pair") -> str:
+    """How many seeds would probably suffice, if that can be said."""
+    if pair.seeds_needed is None:
+        return ""
+    if pair.seeds_needed > MOST_SEEDS:
+        return f" A difference as small as this one would need more than {MOST_SEEDS:,} seeds each to be seen."
+    enough = f"about {pair.seeds_needed:,} seeds each would show it in four of five experiments"
+    return f" If the difference is as large as it looks, {enough}."
+
+
+def _runs(counts: Mapping[str, Sequence[int]]) -> str:
+    spans = {name: (min(found), max(found)) for name, found in counts.items()}
+    texts = {name: str(low) if low == high else f"{low} to {high}" for name, (low, high) in spans.items()}
+    if len(set(texts.values())) == 1:
+        text = next(iter(texts.values()))
+        return f"with {text} seed{'' if text == '1' else 's'} each"
+    return "with " + " and ".join(f"{text} seed{'' if text == '1' else 's'} of {name}" for name, text in texts.items())
+
+
+def shown(found: Interval, places: int | None = None) -> str:
+    """Return an estimate with its interval, such as `35 [12, 60]`; without one, the estimate alone."""
+    places = digits(found) if places is None else places
+    return f"{found.estimate:,.{places}f} {bounds(found, places)}".strip()
+
+
+def bounds(found: Interval, places: int | None = None) -> str:
+    """Return the interval, such as `[12, 60]`; nothing if there is none."""
+    places = digits(found) if places is None else places
+    return f"[{found.low:,.{places}f}, {found.high:,.{places}f}]" if found.known else ""
+
+
+def digits(found: Interval) -> int:
+    """Return how many decimals an interval justifies: its width has two digits with them, or more before the point."""
+    width = found.high - found.low if found.known and found.high > found.low else abs(found.estimate)
+    return next((places for places in range(5) if width * 10**places >= 20), 5) if width else 1

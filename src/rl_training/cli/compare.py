@@ -1,0 +1,126 @@
+"""`rl-training compare`: whether one group of runs is better than another, and how sure that is."""
+
+import json
+import math
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rl_training.cli.options import DebugOption, JsonOption, block_marks
+
+if TYPE_CHECKING:
+    from rl_training.analysis.comparison import Cell, Comparison
+
+SCALES = {"reference": "0 is the reference minimum, 100 its maximum", "min-max": "0 is the lowest score, 1 the highest"}
+GroupsArgument = Annotated[
+    list[str],
+    typer.Argument(
+        help="A run, a folder or 'glob' of runs, runs that belong together (NAME=PATH,PATH), or a .json or .csv of scores.",
+        metavar="GROUP...",
+    ),
+]
+
+
+def compare(
+    groups: GroupsArgument,
+    by: Annotated[str, typer.Option(help="The `last` evaluation of each run, or its `best`, which is optimistic.")] = "last",
+    metric: Annotated[str | None, typer.Option(help="Another metric of the runs; by default eval/return_mean.")] = None,
+    lower_is_better: Annotated[bool, typer.Option("--lower-is-better", help="For a metric such as a loss.")] = False,
+    confidence: Annotated[float, typer.Option(help="Of the intervals.")] = 0.95,
+    normalize: Annotated[
+        str, typer.Option(help="How tasks are put on one scale: auto, reference, min-max or none.")
+    ] = "auto",
+    against: Annotated[
+        str | None,
+        typer.Option(help="The group that others are compared with, or `all` for every pair; by default the first."),
+    ] = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Say which group of runs is better, with intervals over seeds, and what cannot be concluded."""
+    del debug
+    from rl_training.analysis import comparison
+    from rl_training.analysis.logged_run import RETURN
+
+    found = comparison.compare(
+        groups,
+        metric=metric or RETURN,
+        by=by,  # type: ignore[arg-type]  # checked there
+        lower_is_better=lower_is_better,
+        confidence=confidence,
+        normalize=normalize,  # type: ignore[arg-type]
+        against=against,
+    )
+    if as_json:
+        print(json.dumps(found.as_dict()))
+        return
+    for warning in found.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    _print(found)
+
+
+def _print(found: "Comparison") -> None:
+    what = "scores as given" if found.metric is None else f"{found.by} {found.metric} of each run"
+    print(what + (", lower is better" if found.lower_is_better else "") + f"; {100 * found.confidence:g}% intervals")
+    _print_table(found)
+    _print_profiles(found)
+    _print_coverage(found.coverage)
+    print(found.conclusion)
+
+
+def _print_table(found: "Comparison") -> None:
+    """Rows of groups under each task, and under all tasks together."""
+    sections = {task: {name: cells[task] for name, cells in found.cells.items()} for task in found.tasks}
+    if len(found.tasks) > 1 or found.normalization:
+        note = f" ({SCALES[found.normalization]})" if found.normalization else ""
+        title = f"all {len(found.tasks)} tasks" if len(found.tasks) > 1 else "normalised"
+        sections[f"{title}{note}"] = found.overall
+    rows: list[tuple[str, ...]] = [("", "runs", "IQM", "", "mean", "median")]
+    for title, cells in sections.items():
+        rows += [(title,), *_rows(cells)]
+    widths = [max(len(row[place]) for row in rows if len(row) > 1) for place in range(6)]
+    for row in rows:
+        padded = [row[0].ljust(widths[0]), *(text.rjust(width) for text, width in zip(row[1:], widths[1:], strict=False))]
+        print("  ".join(padded).rstrip())
+    for name, gap in found.optimality_gap.items():
+        print(f"optimality gap of {name}: {gap:.1f} below 100 on average")
+
+
+def _rows(cells: "Mapping[str, Cell]") -> list[tuple[str, ...]]:
+    from rl_training.analysis.verdict import bounds, digits
+
+    places = max(digits(cell.iqm) for cell in cells.values())
+    return [
+        (
+            f"  {name}",
+            str(cell.runs),
+            f"{cell.iqm.estimate:,.{places}f}",
+            bounds(cell.iqm, places),
+            *(f"{value:,.{places}f}" for value in (cell.mean, cell.median)),
+        )
+        for name, cell in cells.items()
+    ]
+
+
+def _print_profiles(found: "Comparison") -> None:
+    """The share of runs that are better than each threshold: a bar as high as that share, from the lowest score on."""
+    marks = block_marks()
+    width = max(map(len, found.profiles))
+    direction = "below" if found.lower_is_better else "above"
+    print(f"share of runs {direction} a score, from {found.thresholds[0]:,.4g} to {found.thresholds[-1]:,.4g}")
+    for name, shares in found.profiles.items():
+        bars = "".join(marks[math.ceil(share * (len(marks) - 1))] for share in shares)
+        print(f"  {name.ljust(width)}  |{bars}|")
+
+
+def _print_coverage(table: "Mapping[str, Any]") -> None:
+    """How often intervals of these kinds cover the truth: the mean over shapes of scores, the lowest and the highest."""
+    kinds = {"iqm": "IQM", "difference": "difference of IQM", "improvement": "probability of improvement"}
+    print(f"how often 95% intervals hold in {table['experiments']:,} simulated experiments, over shapes of scores")
+    print(" " * 29 + "".join(f"{runs + ' runs':<17}" for runs in table["coverage"]["iqm"]).rstrip())
+    for kind, label in kinds.items():
+        shares = [list(shapes.values()) for shapes in table["coverage"][kind].values()]
+        shown = [f"{sum(row) / len(row):.0%} ({min(row):.0%} to {max(row):.0%})" for row in shares]
+        print(f"  {label:<27}" + "".join(f"{text:<17}" for text in shown).rstrip())

@@ -1,0 +1,259 @@
+"""From scores to a verdict: what is concluded, what is not, and how tasks are put on one scale."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import rl_training
+from rl_training.analysis.bootstrap import Interval, difference_interval, improvement_interval, interval
+from rl_training.analysis.comparison import compare
+from rl_training.analysis.verdict import bounds, digits, shown, verdict
+from rl_training.errors import ConfigError, DatasetError
+from tests.analysis.scores import FIRST, SECOND
+from tests.helpers import environment
+from tests.test_docs import code_block
+
+GOOD = [60.0, 62.0, 58.0, 61.0, 63.0, 59.0, 64.0, 60.5, 61.5, 62.5]
+BAD = [value - 20.0 for value in GOOD]
+
+
+def test_a_clear_difference():
+    found = rl_training.compare({"iql": GOOD, "bc": BAD})
+    (pair,) = found.pairs
+    assert (pair.first, pair.second, pair.verdict, pair.seeds_needed) == ("iql", "bc", "better", None)
+    assert pair.difference == difference_interval(GOOD, BAD)
+    assert pair.improvement == improvement_interval(GOOD, BAD)
+    assert found.overall["iql"].iqm == found.cells["iql"]["scores"].iqm == interval(GOOD)
+    assert (found.overall["iql"].mean, found.overall["iql"].median) == (pytest.approx(61.15), 61.25)
+    assert str(found) == (
+        f"iql is better than bc: probability of improvement {shown(pair.improvement, 2)}, "
+        f"difference of IQM {shown(pair.difference)}; with 10 seeds each."
+    )
+    assert shown(pair.difference).startswith("20.0 [")
+    assert compare({"bc": BAD, "iql": GOOD}).pairs[0].verdict == "worse"
+
+
+def test_lower_is_better_turns_the_verdict_and_keeps_the_numbers():
+    found = compare({"iql": GOOD, "bc": BAD}, lower_is_better=True)
+    assert found.pairs[0].verdict == "worse"
+    assert found.pairs[0].difference.estimate == pytest.approx(20.0)
+    assert found.pairs[0].improvement.estimate == 0.0
+    assert found.profiles["bc"][-1] == 1.0  # all runs are below the highest score of all
+    assert found.profiles["iql"][0] == 0.0
+    plain = compare({"iql": GOOD, "bc": BAD})
+    assert (plain.thresholds[0], plain.thresholds[-1]) == (38.0, 64.0)
+    assert (plain.profiles["iql"][0], plain.profiles["bc"][0], plain.profiles["iql"][-1]) == (1.0, 0.9, 0.0)
+
+
+def test_the_example_of_the_guide(capsys):
+    exec(code_block("guide.md", "rl_training.compare("), {})  # noqa: S102 - the documentation is our own
+    assert capsys.readouterr().out == code_block("guide.md", "iql is better than td3_bc", "text")
+
+
+def test_no_difference():
+    found = compare({"a": GOOD, "b": [value + 0.5 for value in GOOD]})
+    (pair,) = found.pairs
+    assert pair.verdict == "unclear"
+    assert 10 < pair.seeds_needed < 1000
+    assert found.conclusion.startswith("Nothing can be concluded about a and b: the interval of the difference [")
+    assert f"about {pair.seeds_needed} seeds each would show it in four of five experiments." in found.conclusion
+    tiny = compare({"a": GOOD, "b": [value + 1e-3 for value in GOOD]})
+    assert tiny.conclusion.endswith("A difference as small as this one would need more than 1,000 seeds each to be seen.")
+    same = compare({"a": GOOD, "b": GOOD})
+    assert same.pairs[0].seeds_needed is None
+
+
+def test_the_advised_number_of_seeds_shows_the_difference_in_four_of_five_experiments():
+    regular = stats.norm.ppf((np.arange(16) + 0.5) / 16)
+    needed = compare({"a": regular + 0.6, "b": regular}).pairs[0].seeds_needed
+    draw, shown_in = np.random.default_rng(0), 0
+    for _ in range(300):
+        runs = {"a": draw.normal(0.6, 1.0, needed), "b": draw.normal(0.0, 1.0, needed)}
+        shown_in += compare(runs, resamples=500).pairs[0].verdict == "better"
+    assert shown_in / 300 == pytest.approx(0.8, abs=0.08)
+
+
+def test_too_few_seeds_are_said_out_loud():
+    found = compare({"a": [100.0, 101.0, 102.0], "b": [1.0, 2.0, 3.0]})
+    assert found.pairs[0].verdict == "better"
+    assert found.conclusion.endswith("Fewer than 5 seeds are too few to rely on: train 5 or more, better 10.")
+    assert "too few" in compare({"a": [1.0, 2.0], "b": [1.5, 2.0]}).conclusion
+    assert "too few" not in compare({"a": GOOD, "b": BAD}).conclusion
+
+
+def test_a_single_seed_has_no_interval_and_no_verdict():
+    found = compare({"a": [5.0], "b": GOOD})
+    assert not found.overall["a"].iqm.known
+    assert found.pairs[0].verdict == "unclear"
+    assert found.conclusion.startswith(
+        "Nothing can be concluded about a and b: with 1 seed of a and 10 seeds of b, and a single run says nothing about the "
+        "spread over seeds, so there is no interval."
+    )
+    plain = json.loads(json.dumps(found.as_dict(), allow_nan=False))
+    assert plain["overall"]["a"]["iqm"] == {"estimate": 5.0, "low": None, "high": None}
+    assert plain["pairs"][0]["difference"]["low"] is None
+
+
+def test_several_groups_are_compared_with_the_first_and_intervals_are_corrected():
+    groups = {"a": GOOD, "b": BAD, "c": [value + 0.5 for value in GOOD]}
+    found = compare(groups)
+    assert [(pair.first, pair.second) for pair in found.pairs] == [("a", "b"), ("a", "c")]
+    assert found.pair_confidence == pytest.approx(0.975)
+    assert found.pairs[0].improvement == improvement_interval(GOOD, BAD, confidence=0.975)
+    assert found.conclusion.endswith("(Bonferroni: 2 comparisons), so that all hold together at 95%.")
+    every = compare(groups, against="all")
+    assert [(pair.first, pair.second) for pair in every.pairs] == [("a", "b"), ("a", "c"), ("b", "c")]
+    chosen = compare(groups, against="b")
+    assert [(pair.first, pair.second, pair.verdict) for pair in chosen.pairs] == [("a", "b", "better"), ("c", "b", "better")]
+    with pytest.raises(ConfigError, match="--against d: is no group. There are a, b, c, and `all`"):
+        compare(groups, against="d")
+
+
+def test_tasks_of_given_scores_are_taken_as_they_are():
+    tasks = ("x", "y", "z")
+    found = compare({"a": dict(zip(tasks, FIRST, strict=True)), "b": dict(zip(tasks, SECOND, strict=True))})
+    assert (found.metric, found.by, found.normalization, found.warnings) == (None, None, None, [])
+    assert found.overall["a"].iqm == interval(FIRST)
+    assert (found.overall["a"].runs, found.overall["b"].runs) == (7, 5)
+    assert [pair.improvement for pairs in found.pairs_by_task.values() for pair in pairs] == [
+        improvement_interval(first, second, confidence=1 - 0.05 / 3) for first, second in zip(FIRST, SECOND, strict=True)
+    ]
+    assert "(Bonferroni: 1 comparison overall, 3 by task)" in found.conclusion
+    assert "By task: unclear on x, y, z." in found.conclusion
+    mixed = compare({"a": {"x": GOOD, "y": BAD, "z": GOOD}, "b": {"x": BAD, "y": GOOD, "z": GOOD}})
+    assert mixed.pairs[0].verdict == "unclear"
+    assert "By task: better on x; worse on y; unclear on z." in mixed.conclusion
+
+
+def test_tasks_of_different_scale_are_warned_of_and_can_be_normalised():
+    groups = {"a": {"small": [1.0, 1.2, 1.1], "large": [500.0, 700.0, 600.0]}}
+    groups["b"] = {"small": [0.0, 0.2, 0.1], "large": [400.0, 300.0, 500.0]}
+    assert "large and small differ in scale" in compare(groups).warnings[0]
+    found = compare(groups, normalize="min-max")
+    assert found.normalization == "min-max"
+    assert found.overall["a"].mean == pytest.approx((1.1 / 1.2 + 0.75) / 2)
+    assert found.cells["a"]["large"].mean == 600.0  # single tasks keep their unit
+    assert found.pairs[0].difference is None  # it would mean nothing outside of this comparison
+    assert "relative to the lowest and the highest score" in found.warnings[0]
+    with pytest.raises(ConfigError, match="--normalize reference: needs reference returns, and there are none for small"):
+        compare(groups, normalize="reference")
+    with pytest.raises(ConfigError, match="--normalize 'rank': must be one of auto, reference, min-max, none"):
+        compare(groups, normalize="rank")
+
+
+def test_reference_returns():
+    groups = {name: {"hopper-medium-v2": [-20.272305, 3234.3], "Walker2d-v5": [1.629008] * 2} for name in "ab"}
+    found = compare(groups, normalize="reference")
+    assert found.overall["a"].mean == pytest.approx(25.0)
+    assert found.optimality_gap == {"a": pytest.approx(75.0), "b": pytest.approx(75.0)}
+
+
+def test_only_common_tasks_are_compared():
+    found = compare({"a": {"x": GOOD, "y": GOOD}, "b": {"x": BAD}})
+    assert found.tasks == ["x"]
+    assert found.warnings == ["y: only some groups have it, so it is left out (here of a)"]
+    with pytest.raises(ConfigError, match=r"no task in common \(a: x; b: y\)"):
+        compare({"a": {"x": GOOD}, "b": {"y": BAD}})
+
+
+@pytest.mark.parametrize(
+    ("groups", "words"),
+    [
+        ({}, "only one group (none)"),
+        ({"a": GOOD}, "only one group (a)"),
+        ({"a": GOOD, "b": []}, "b, scores: every task needs at least one score"),
+        ({"a": GOOD, "b": {}}, "b has no task"),
+        ({"a": GOOD, "b": [1.0, float("nan")]}, "b, scores: scores must be finite"),
+        ({"a": GOOD, "b": [[1.0], [2.0]]}, "b, scores: must be a list of numbers"),
+        ({"a": GOOD, "b": {"scores": ["high"]}}, "b, scores: scores must be numbers"),
+        ({"a": GOOD, "b": 3.0}, "b, scores: scores must be numbers"),
+        ([GOOD, BAD], "groups must be a mapping from names to scores or runs, or a list of paths"),
+        (None, "groups must be a mapping"),
+    ],
+)
+def test_wrong_groups(groups, words):
+    with pytest.raises(ConfigError) as error:
+        compare(groups)
+    assert words in str(error.value)
+
+
+def test_options_of_runs_do_not_fit_given_scores():
+    for options in ({"metric": "train/loss"}, {"by": "best"}):
+        with pytest.raises(ConfigError, match="these are scores already"):
+            compare({"a": GOOD, "b": BAD}, **options)
+    with pytest.raises(ConfigError, match="--by 'worst': must be `last` or `best`"):
+        compare({"a": GOOD, "b": BAD}, by="worst")
+
+
+def test_files_of_scores(tmp_path):
+    values = {"a": {"x": GOOD, "y": GOOD}, "b": {"x": BAD, "y": BAD}}
+    (tmp_path / "s.json").write_text(json.dumps(values))
+    rows = [f"{name},{task},{score}" for name, tasks in values.items() for task, scores in tasks.items() for score in scores]
+    (tmp_path / "s.csv").write_text("\n".join(["Algo,env,score", *rows]))
+    expected = compare(values).as_dict()
+    assert compare([tmp_path / "s.json"]).as_dict() == expected
+    assert compare(tmp_path / "s.csv").as_dict() == expected
+    (tmp_path / "short.csv").write_text("group,seed,score\na,0,1.5\na,1,2.5\nb,0,3\nb,1,4\n")
+    assert compare([str(tmp_path / "short.csv")]).overall["a"].mean == 2.0
+    (tmp_path / "more.json").write_text(json.dumps({"c": {"x": BAD}}))
+    assert list(compare([tmp_path / "s.json", tmp_path / "more.json"]).overall) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("a.json", "{", "is not valid JSON"),
+        ("a.json", "[1, 2]", "is not a JSON object"),
+        ("a.json", '{"a": {"x": [1, "two"]}}', "a, x: scores must be numbers"),
+        ("a.json", '{"a": [1, NaN]}', "is not valid JSON"),
+        ("a.json", '{"a": [1], "a": [2]}', "is not valid JSON"),
+        ("a.csv", "", "needs the columns group and score"),
+        ("a.csv", "name,return\na,1\n", "needs the columns group and score"),
+        ("a.csv", "group,score\n", "has no rows"),
+        ("a.csv", "group,score\na,1\na\n", "line 3 has an empty field"),
+        ("a.csv", "group,score\na,high\n", "a, scores: scores must be numbers"),
+        ("a.csv", b"group,score\n\xff\xfe,1\n", "is not text"),
+        ("missing.csv", None, "is missing"),
+    ],
+)
+def test_damaged_files_of_scores(tmp_path, name, text, words):
+    if text is not None:
+        (tmp_path / name).write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(DatasetError) as error:
+        compare([tmp_path / name])
+    assert words in str(error.value)
+    assert name in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("difference", "improvement", "expected"),
+    [
+        ((5, 1, 9), (0.9, 0.7, 1.0), "better"),
+        ((-5, -9, -1), (0.1, 0.0, 0.3), "worse"),
+        ((5, -1, 9), (0.9, 0.7, 1.0), "unclear"),
+        ((5, 1, 9), (0.6, 0.4, 0.8), "unclear"),
+        ((5, 1, 9), (0.3, 0.2, 0.4), "unclear"),  # they contradict each other
+        (None, (0.9, 0.7, 1.0), "better"),
+        (None, (0.6, 0.4, 0.8), "unclear"),
+    ],
+)
+def test_a_verdict_needs_every_interval(difference, improvement, expected):
+    assert verdict(difference and Interval(*difference), Interval(*improvement)) == expected
+
+
+def test_numbers_have_as_many_digits_as_their_interval_justifies():
+    assert shown(Interval(1234.567, 1200.1, 1260.9)) == "1,235 [1,200, 1,261]"
+    assert shown(Interval(0.12345, 0.1, 0.15)) == "0.123 [0.100, 0.150]"
+    assert bounds(Interval(3.0, float("nan"), float("nan"))) == ""
+    assert shown(Interval(30.0, float("nan"), float("nan"))) == "30"
+    assert digits(Interval(0.0, 0.0, 0.0)) == 1
+
+
+def test_a_comparison_needs_no_torch():
+    code = "import sys, rl_training as r; r.compare({'a': [1, 2], 'b': [3, 4]}); print({'torch', 'scipy'} & {*sys.modules})"
+    done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"

@@ -1,0 +1,204 @@
+"""The scores of runs: which runs form a group and a task, and what makes a comparison unfair."""
+
+import json
+
+import pytest
+
+from rl_training.analysis.bootstrap import interval
+from rl_training.analysis.comparison import compare
+from rl_training.errors import CheckpointError, ConfigError
+from tests.analysis.runs import write_run
+
+LAST = [-10.0, -12.0, -11.0, -14.0, -9.0]
+EARLIER = [-5.0, -30.0, -30.0, -30.0, -30.0]
+WORSE = [value - 50.0 for value in LAST]
+
+
+@pytest.fixture
+def runs(tmp_path):
+    """Two populations on one task."""
+    write_run(tmp_path / "one", [EARLIER, LAST])
+    write_run(tmp_path / "two", [EARLIER, WORSE], "td3_bc")
+    return tmp_path
+
+
+def test_each_member_scores_with_its_last_evaluation(runs):
+    found = compare([runs / "one", runs / "two"])
+    assert {name: list(group["Pendulum-v1"]) for name, group in found.scores.items()} == {"iql": LAST, "td3_bc": WORSE}
+    assert (found.metric, found.by, found.warnings) == ("eval/return_mean", "last", [])
+    assert found.cells["iql"]["Pendulum-v1"].iqm == interval(LAST)
+    assert found.conclusion.startswith("iql is better than td3_bc on Pendulum-v1: ")
+
+
+def test_the_best_evaluation_is_optimistic_and_said_to_be(runs):
+    found = compare([runs / "one", runs / "two"], by="best")
+    assert list(found.scores["iql"]["Pendulum-v1"]) == [-5.0, *LAST[1:]]
+    assert "optimistic" in found.warnings[0]
+    write_run(runs / "two", [WORSE], "td3_bc")
+    assert any("unequal numbers of evaluations" in warning for warning in compare([runs], by="best").warnings)
+
+
+def test_another_metric_of_which_low_values_are_good(runs):
+    found = compare([runs / "one", runs / "two"], metric="train/loss", lower_is_better=True, by="best")
+    assert list(found.scores["iql"]["Pendulum-v1"]) == [1.0, 2.0, 3.0, 4.0, 5.0]
+    with pytest.raises(ConfigError, match="has no train/los: no such metric was written. Did you mean `train/loss`"):
+        compare([runs], metric="train/los")
+    for metric in ("seed", "step"):
+        with pytest.raises(ConfigError, match=f"--metric {metric}: is no measured number; there are train/loss, eval/"):
+            compare([runs], metric=metric)
+
+
+def test_folders_globs_and_names_all_mean_runs(runs, monkeypatch):
+    expected = compare([runs / "one", runs / "two"]).as_dict()
+    assert compare([runs]).as_dict() == expected
+    assert compare(runs).as_dict() == expected
+    monkeypatch.chdir(runs)
+    assert compare(["one", "t*"]).as_dict() == expected
+    assert compare({"iql": "one", "td3_bc": ["two"]}).as_dict() == expected
+    assert list(compare(["mine=one", "theirs=tw[o]"]).scores) == ["mine", "theirs"]
+    mixed = compare({"mine": "one", "theirs": {"Pendulum-v1": WORSE}})
+    assert (mixed.metric, list(mixed.scores)) == ("eval/return_mean", ["mine", "theirs"])
+
+
+def test_groups_of_one_algorithm_are_called_by_their_directories(runs):
+    write_run(runs / "two", [WORSE])
+    assert list(compare([runs / "one", runs / "two"]).scores) == ["one", "two"]
+    write_run(runs / "deep" / "one", [WORSE])
+    names = list(compare([runs / "one", runs / "deep" / "one"]).scores)
+    assert names == [str(runs / "one"), str(runs / "deep" / "one")]
+
+
+def test_more_seeds_of_a_task_are_pooled_and_other_tasks_are_tasks(tmp_path):
+    for algo, shift in (("iql", 0.0), ("bc", -5.0)):
+        write_run(tmp_path / f"{algo}-a", [[1.0 + shift, 2.0 + shift]], algo)
+        write_run(tmp_path / f"{algo}-b", [[3.0 + shift]], algo, seeds=[7])
+        write_run(tmp_path / f"{algo}-c", [[800.0 + shift, 900.0]], algo, env_id="Hopper-v5")
+    found = compare([f"iql={tmp_path}/iql-*", f"bc={tmp_path}/bc-a,{tmp_path}/bc-b,{tmp_path}/bc-c"])
+    assert found.tasks == ["Pendulum-v1", "Hopper-v5"]
+    assert list(found.scores["iql"]["Pendulum-v1"]) == [1.0, 2.0, 3.0]
+    assert found.normalization == "min-max"  # Pendulum has no reference returns
+    assert (found.overall["iql"].runs, found.pairs[0].difference) == (2, None)
+
+
+def test_tasks_with_reference_returns_are_normalised_by_them(tmp_path):
+    for algo in ("iql", "bc"):
+        for env in ("Hopper-v5", "Walker2d-v5"):
+            write_run(tmp_path / f"{algo}-{env}", [[1000.0, 1100.0]], algo, env_id=env)
+    found = compare(tmp_path)
+    assert found.normalization == "reference"
+    assert found.cells["iql"]["Hopper-v5"].mean == 1050.0
+    assert found.overall["iql"].mean == pytest.approx((100 * 1070.272305 / 3254.572305 + 100 * 1048.370992 / 4590.670992) / 2)
+
+
+def test_datasets_of_one_environment_are_tasks_where_a_group_has_several(tmp_path):
+    for algo in ("iql", "bc"):
+        for name in ("medium", "expert"):
+            data = {"dataset": f"data/{name}.npz"}
+            write_run(tmp_path / f"{algo}-{name}", [[1.0, 2.0]], algo, env_id="Hopper-v5", data=name, algo_kwargs=data)
+    found = compare(tmp_path)
+    assert sorted(found.tasks) == ["Hopper-v5 expert", "Hopper-v5 medium"]
+    assert found.normalization == "reference"
+    single = compare([tmp_path / "iql-medium", tmp_path / "bc-expert"])
+    assert single.tasks == ["Hopper-v5"]
+    assert single.warnings == ["Hopper-v5: trained on different data: iql medium medium; bc expert expert"]
+    moved = {"dataset": "elsewhere/hopper.npz"}
+    write_run(tmp_path / "bc-expert", [[1.0, 2.0]], "bc", env_id="Hopper-v5", data="medium", algo_kwargs=moved)
+    assert compare([tmp_path / "iql-medium", tmp_path / "bc-expert"]).warnings == []  # the same data under another name
+
+
+def test_every_combination_of_a_sweep_is_a_group(tmp_path):
+    write_run(tmp_path / "a", [[1.0, 2.0, 11.0, 12.0]], seeds=[0, 1], sweep={"expectile": [0.7, 0.9]})
+    found = compare([tmp_path / "a"])
+    assert {name: list(group["Pendulum-v1"]) for name, group in found.scores.items()} == {
+        "iql expectile=0.7": [1.0, 2.0],
+        "iql expectile=0.9": [11.0, 12.0],
+    }
+
+
+def test_unequal_budgets_episodes_and_states_are_warned_of(runs):
+    events = [("diverged", 1), ("stopped", 2)]
+    write_run(runs / "two", [WORSE], "td3_bc", steps=50, eval_episodes=3, status="running", events=events)
+    found = compare([runs / "one", runs / "two"])
+    two = runs / "two"
+    assert found.warnings == [
+        f"{two}: has not finished; its scores are those after 50 steps",
+        f"td3_bc: 1 of 5 members of {two} diverged; their last evaluation counts",
+        f"td3_bc: 1 of 5 members of {two} stopped early; their last evaluation counts",
+        "Pendulum-v1: trained for unequal numbers of steps: iql 100; td3_bc 50",
+        "Pendulum-v1: evaluated in unequal numbers of episodes: iql 10; td3_bc 3",
+    ]
+
+
+def test_environments_that_are_made_differently_are_warned_of(runs):
+    write_run(runs / "two", [WORSE], "td3_bc", env_kwargs={"g": 5.0}, max_episode_steps=50)
+    assert compare([runs]).warnings == [
+        "Pendulum-v1: environments are made differently: iql as registered; td3_bc {'g': 5.0}, 50"
+    ]
+
+
+def test_names_with_any_character_in_python(runs):
+    assert list(compare({"lr=0.1, a": runs / "one", "b": [str(runs / "two")]}).scores) == ["lr=0.1, a", "b"]
+
+
+def test_a_member_without_an_evaluation_is_left_out_and_told(runs):
+    write_run(runs / "two", [[-1.0, None, -2.0]], "td3_bc")
+    found = compare([runs / "one", runs / "two"])
+    assert list(found.scores["td3_bc"]["Pendulum-v1"]) == [-1.0, -2.0]
+    assert found.warnings == [f"td3_bc: 1 of 3 members of {runs / 'two'} have no score, which may flatter it"]
+
+
+def test_pooled_runs_with_other_settings_are_warned_of(runs):
+    write_run(runs / "more", [LAST], seeds=[5, 6, 7, 8, 9], algo_kwargs={"dataset": "random", "beta": 7.0})
+    found = compare([f"iql={runs}/one,{runs}/more", runs / "two"])
+    assert found.warnings == ["iql: runs on Pendulum-v1 are pooled though they differ in algo_kwargs.beta"]
+
+
+def test_repeated_runs_and_seeds_are_refused(runs):
+    with pytest.raises(ConfigError, match="one: is named twice"):
+        compare([runs / "one", runs / "one"])
+    write_run(runs / "again", [LAST])
+    with pytest.raises(ConfigError, match=r"iql: seed 0 on Pendulum-v1 is both in .*one and .*again, alike; leave one out"):
+        compare([f"iql={runs}/one,{runs}/again", runs / "two"])
+    write_run(runs / "again", [LAST], algo_kwargs={"dataset": "random", "beta": 7.0})
+    with pytest.raises(ConfigError, match=r"with other settings \(algo_kwargs\.beta\); give each its own NAME="):
+        compare([f"iql={runs}/one,{runs}/again", runs / "two"])
+
+
+def test_what_cannot_be_compared_is_told(runs, tmp_path):
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    scores = tmp_path / "scores.json"
+    scores.write_text("{}")
+    unfinished = write_run(tmp_path / "new", [], "bc", status="running")
+    blind = write_run(tmp_path / "blind", [], "awac")
+    checkpoint = runs / "one" / "checkpoints" / "step-1"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "manifest.json").write_text("{}")
+    cases = [
+        ([checkpoint, runs / "two"], ConfigError, "is a checkpoint or a dataset; whole runs are compared"),
+        ([runs / "one", empty], ConfigError, "is neither a run directory nor a folder of runs"),
+        ([runs / "one", tmp_path / "nowhere"], CheckpointError, "there is no run or checkpoint here"),
+        ([runs / "one", f"{tmp_path}/none-*"], ConfigError, "matches no directory"),
+        ([f"a={runs}/one,{runs}/two", runs / "one"], ConfigError, "a: holds runs of iql, td3_bc"),
+        ([f"a={runs}/one", f"a={runs}/two"], ConfigError, "two groups are called 'a'"),
+        ([runs / "one", f"={runs}/two"], ConfigError, "must be a run directory, or NAME=PATH"),
+        ([runs / "one", "b="], ConfigError, "must be a run directory, or NAME=PATH"),
+        ([runs / "one", f"b={scores}"], ConfigError, "is a file of scores, which names its groups itself"),
+        ([runs / "one"], ConfigError, "there is only one group (iql)"),
+        ([runs / "one", unfinished], ConfigError, "has no eval/return_mean yet, and has not finished"),
+        ([runs / "one", blind], ConfigError, "has no eval/return_mean: it was not evaluated in an environment"),
+    ]
+    for arguments, kind, words in cases:
+        with pytest.raises(kind) as error:
+            compare(arguments)
+        assert words in str(error.value)
+
+
+def test_runs_beside_scores_of_a_file(runs):
+    path = runs / "peers.json"
+    path.write_text(json.dumps({"corl": {"Pendulum-v1": WORSE, "Hopper-v5": [1.0]}}))
+    found = compare([runs / "one", path])
+    assert (list(found.scores), found.pairs[0].verdict) == (["iql", "corl"], "better")
+    path.write_text(json.dumps({"iql": {"Pendulum-v1": WORSE}}))
+    with pytest.raises(ConfigError, match="two groups are called 'iql'"):
+        compare([runs / "one", path])

@@ -1,0 +1,117 @@
+"""`rl-training compare`: what is printed, and what is refused."""
+
+import json
+
+import pytest
+
+from tests.analysis.runs import write_run
+from tests.helpers import call_cli, run_cli
+
+GOOD = [-150.0, -160.0, -155.0, -170.0, -145.0, -158.0]
+BAD = [value - 200.0 for value in GOOD]
+
+
+@pytest.fixture
+def runs(tmp_path):
+    write_run(tmp_path / "one", [GOOD])
+    write_run(tmp_path / "two", [BAD], "td3_bc", steps=50)
+    return tmp_path
+
+
+def test_what_is_printed(runs):
+    done = run_cli("compare", runs / "one", runs / "two", PYTHONIOENCODING="utf-8")
+    lines = done.stdout.splitlines()
+    assert lines[0] == "last eval/return_mean of each run; 95% intervals"
+    assert lines[1].split() == ["runs", "IQM", "mean", "median"]
+    assert lines[2] == "Pendulum-v1"
+    assert lines[3].split()[:3] == ["iql", "6", "-156"]
+    assert lines[4].split()[:3] == ["td3_bc", "6", "-356"]
+    assert lines[5] == "share of runs above a score, from -370 to -145"
+    assert lines[6].startswith("  iql     |█████")
+    assert lines[7].startswith("  td3_bc  |")
+    assert [line.split()[:3] for line in lines[8:13]] == [
+        ["how", "often", "95%"],
+        ["3", "runs", "5"],
+        ["IQM", "93%", "(80%"],
+        ["difference", "of", "IQM"],
+        ["probability", "of", "improvement"],
+    ]
+    assert lines[13].startswith("iql is better than td3_bc on Pendulum-v1: probability of improvement 1.00 [")
+    assert len(lines) == 14
+    assert done.stderr == "warning: Pendulum-v1: trained for unequal numbers of steps: iql 100; td3_bc 50\n"
+
+
+def test_a_terminal_without_blocks_gets_ascii(runs):
+    done = run_cli("compare", runs / "one", runs / "two", PYTHONIOENCODING="ascii")
+    assert done.stdout.isascii()
+    assert "|@@@@@" in done.stdout
+
+
+def test_json_is_the_whole_comparison_and_nothing_else(runs):
+    done = run_cli("compare", runs / "one", runs / "two", "--json", "--confidence", 0.9)
+    found = json.loads(done.stdout)
+    assert done.stderr == ""
+    assert (found["confidence"], found["pairs"][0]["verdict"], found["tasks"]) == (0.9, "better", ["Pendulum-v1"])
+    assert found["scores"]["iql"] == {"Pendulum-v1": GOOD}
+    assert len(found["profiles"]["iql"]) == len(found["thresholds"])
+    assert found["warnings"] == ["Pendulum-v1: trained for unequal numbers of steps: iql 100; td3_bc 50"]
+    assert set(found["coverage"]["coverage"]["iqm"]) == {"3", "5", "10", "30"}
+
+
+def test_scores_of_other_libraries(tmp_path, capsys):
+    path = tmp_path / "scores.json"
+    ours, theirs = [60, 61, 62], [10, 11, 12]
+    groups = {"ours": {"hopper": ours, "walker2d": ours}, "theirs": {"hopper": theirs, "walker2d": theirs}}
+    path.write_text(json.dumps(groups))
+    lines = call_cli(capsys, "compare", path).stdout.splitlines()
+    assert lines[0] == "scores as given; 95% intervals"
+    assert [line for line in lines if not line.startswith(" ")][1:4] == ["hopper", "walker2d", "all 2 tasks"]
+    assert lines[-1].startswith("ours is better than theirs over 2 tasks: ")
+    assert lines[-1].endswith("Fewer than 5 seeds are too few to rely on: train 5 or more, better 10.")
+    normal = call_cli(capsys, "compare", path, "--normalize", "reference").stdout
+    assert "all 2 tasks (0 is the reference minimum, 100 its maximum)" in normal
+    assert "optimality gap of ours: 98." in normal
+
+
+def test_a_run_that_was_trained(finished, tmp_path, capsys):
+    run_dir = finished("iql", [4, 5, 6]).run_dir
+    path = tmp_path / "peer.csv"
+    path.write_text("group,task,score\n" + "".join(f"peer,Pendulum-v1,{-900 - k}\n" for k in range(6)))
+    found = json.loads(call_cli(capsys, "compare", run_dir, path, "--json").stdout)
+    assert found["cells"]["iql"]["Pendulum-v1"]["runs"] == 3
+    rows = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    last = [row["eval/return_mean"] for row in rows if "eval/return_mean" in row][-3:]
+    assert found["scores"]["iql"]["Pendulum-v1"] == last
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        ([], 2, "Missing argument"),
+        (["one"], 2, "there is only one group (iql); name two or more to compare"),
+        (["one", "one"], 2, "one: is named twice"),
+        (["one", "nowhere"], 4, "nowhere: there is no run or checkpoint here"),
+        (["one", "none-*"], 2, "none-*: matches no directory"),
+        (["one", "x="], 2, "'x=': must be a run directory, or NAME=PATH[,PATH...]"),
+        (["one", "missing.json"], 3, "missing.json: is missing"),
+        (["one", "two", "--by", "worst"], 2, "--by 'worst': must be `last` or `best`"),
+        (["one", "two", "--metric", "eval/retrun_mean"], 2, "Did you mean `eval/return_mean`?"),
+        (["one", "two", "--confidence", "95"], 2, "the confidence must be between 0 and 1, such as 0.95; got 95.0"),
+        (["one", "two", "--confidence", "high"], 2, "--confidence"),
+        (["one", "two", "--normalize", "rank"], 2, "must be one of auto, reference, min-max, none"),
+        (["one", "two", "--normalize", "reference"], 2, "there are none for Pendulum-v1"),
+        (["one", "two", "--against", "td3"], 2, "--against td3: is no group. Did you mean `td3_bc`?"),
+    ],
+)
+def test_what_is_refused(runs, monkeypatch, capsys, arguments, code, words):
+    monkeypatch.chdir(runs)
+    done = call_cli(capsys, "compare", *arguments, code=code)
+    assert words in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert done.stdout == ""
+
+
+def test_help_names_every_option():
+    done = run_cli("compare", "--help")
+    for option in ("--by", "--metric", "--lower-is-better", "--confidence", "--normalize", "--against", "--json"):
+        assert option in done.stdout
