@@ -20,7 +20,13 @@ class Browser:
     def __init__(self):
         self.folder = tempfile.mkdtemp(prefix="report-test-")
         (from_us, self._out), (self._in, to_us) = os.pipe(), os.pipe()
-        switches = ["--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--host-resolver-rules=MAP * ~NOTFOUND"]
+        switches = [
+            "--headless=new",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--no-first-run",
+            "--host-resolver-rules=MAP * ~NOTFOUND",
+        ]
         command = [PROGRAM, *switches, "--remote-debugging-pipe", f"--user-data-dir={self.folder}", "about:blank"]
 
         def pipes_as_three_and_four():
@@ -29,9 +35,8 @@ class Browser:
             for target, fd in zip((3, 4), spare, strict=True):
                 os.dup2(fd, target)
 
-        self._process = subprocess.Popen(
-            command, close_fds=False, preexec_fn=pipes_as_three_and_four, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )  # noqa: PLW1509
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        self._process = subprocess.Popen(command, close_fds=False, preexec_fn=pipes_as_three_and_four, **quiet)  # noqa: PLW1509
         os.close(from_us)
         os.close(to_us)
         self._buffer, self._number, self.problems, self._events = b"", 0, [], []
@@ -111,7 +116,9 @@ class Browser:
         self.mouse("mouseMoved", *start)
         self.mouse("mousePressed", *start, **left)
         for step in (1, 2, 3):
-            self.mouse("mouseMoved", *(a + (b - a) * step / 3 for a, b in zip(start, end, strict=True)), button="left", buttons=1)
+            self.mouse(
+                "mouseMoved", *(a + (b - a) * step / 3 for a, b in zip(start, end, strict=True)), button="left", buttons=1
+            )
         self.mouse("mouseReleased", *end, **{**left, "buttons": 0})
         self.settle()
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rl_training.analysis.logged_run import Curve, LoggedRun
+from rl_training.analysis.logged_run import RETURN, Curve, LoggedRun
 from rl_training.config.sweep import knob_text
 
 MANY = 5  # members from which on the middle half says more than mean and extremes
@@ -14,7 +14,7 @@ MANY = 5  # members from which on the middle half says more than mean and extrem
 Numbers = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Group:
     """Members that differ by nothing but their seed: those of a run, or of one combination of a sweep."""
 
@@ -64,7 +64,7 @@ def band(curve: Curve, columns: Sequence[int]) -> Band:
 
 
 def summarize(values: Numbers) -> tuple[float, float, float]:
-    """Return middle, low and high of some values, NaN left out: mean and extremes, of many the middle half's mean and ends."""
+    """Return middle, low and high of values that are not NaN: mean and extremes, or of many the same of the middle half."""
     found = np.sort(values[~np.isnan(values)])
     if not len(found):
         return (np.nan, np.nan, np.nan)
@@ -87,6 +87,20 @@ def groups_of(runs: Sequence[LoggedRun]) -> list[Group]:
             label = own if own and len(runs) == 1 else f"{name}: {own}" if own else name
             found.append(Group(run, label, tuple(members), dict(knobs)))
     return found
+
+
+def best_groups(groups: Sequence[Group], most: int) -> list[Group]:
+    """Return at most so many groups, in their order: those with the highest final return."""
+    if len(groups) <= most:
+        return list(groups)
+    curves = {group.run.path: group.run.curve() if RETURN in group.run.history else None for group in groups}
+
+    def final(index: int) -> float:
+        curve = curves[groups[index].run.path]
+        middle = np.nan if curve is None else summarize(curve.last()[list(groups[index].members)])[0]
+        return -np.inf if np.isnan(middle) else middle
+
+    return [groups[index] for index in sorted(sorted(range(len(groups)), key=final, reverse=True)[:most])]
 
 
 def member_knobs(run: LoggedRun, member: int) -> dict[str, float]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rl_training.report.bands import Group, distinct_names, member_knobs
+from rl_training.report.bands import Group
 from rl_training.report.charts import Chart, Line
 from rl_training.report.facts import Timing
 
@@ -19,7 +19,9 @@ _LEAST = 12  # points: with fewer, the curves of members say nothing and are lef
 _DIGITS, _MEMBER_DIGITS = 5, 4
 
 
-def page_data(groups: Sequence[Group], main: Sequence[Chart], small: Sequence[Chart], timings: Sequence[Timing]) -> dict[str, Any]:
+def page_data(
+    groups: Sequence[Group], main: Sequence[Chart], small: Sequence[Chart], timings: Sequence[Timing]
+) -> dict[str, Any]:
     """Return what the script of a page draws: groups, and charts with positions that are stored once."""
     axes = _Axes()
     charts = [*_thinned(main, axes, MAIN_POINTS, groups), *_thinned(small, axes, SMALL_POINTS, groups)]

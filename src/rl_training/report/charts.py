@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from rl_training.analysis.logged_run import RETURN
+from rl_training.analysis.logged_run import RETURN, LoggedRun
 from rl_training.report.bands import Band, Group, band
 from rl_training.report.facts import number
 from rl_training.report.values import value_curves
@@ -96,19 +96,18 @@ def held_out_charts(groups: Sequence[Group]) -> list[Chart]:
     return [chart for chart in charts if chart.lines]
 
 
-def value_chart(groups: Sequence[Group]) -> Chart | str:
-    """Return the values of the critics beside what was achieved, or why there is nothing to compare."""
-    found = [value_curves(group) for group in groups]
-    lines, reasons = [], []
-    for index, (group, curves) in enumerate(zip(groups, found, strict=True)):
+def value_chart(groups: Sequence[Group]) -> tuple[list[Chart], list[str]]:
+    """Return a chart of what the critics expect beside what was achieved, and why groups are not on it; both may be empty."""
+    lines: list[Line] = []
+    reasons = []
+    for index, group in enumerate(groups):
+        curves = value_curves(group)
         if isinstance(curves, str):
-            reasons.append(curves)
-            continue
-        lines += [
-            Line(index, band(curves.expected, group.members), "expected by the critics"),
-            Line(index, band(curves.achieved, group.members), "achieved"),
-        ]
-    return Chart("Value expected and achieved", lines) if lines else (reasons or ["no runs"])[0]
+            reasons.append(f"{group.label}: {curves}")
+        elif curves is not None:
+            lines.append(Line(index, band(curves.expected, group.members), "expected by the critics"))
+            lines.append(Line(index, band(curves.achieved, group.members), "achieved"))
+    return ([Chart("Value expected and achieved", lines)] if lines else []), reasons
 
 
 def training_charts(groups: Sequence[Group]) -> list[Chart]:
@@ -132,15 +131,20 @@ def _title(name: str) -> str:
     return words[:1].upper() + words[1:]
 
 
+def _runs(groups: Sequence[Group]) -> list[LoggedRun]:
+    return list({group.run.path: group.run for group in groups}.values())
+
+
 def _metrics(groups: Sequence[Group], prefix: str) -> list[str]:
-    return list(dict.fromkeys(name for group in groups for name in group.run.metrics(prefix)))
+    return list(dict.fromkeys(name for run in _runs(groups) for name in run.metrics(prefix)))
 
 
 def _lines(groups: Sequence[Group], metric: str, name: str = "") -> list[Line]:
+    curves = {run.path: run.curve(metric) for run in _runs(groups) if metric in run.history}
     found = [
-        Line(index, band(group.run.curve(metric), group.members), name)
+        Line(index, band(curves[group.run.path], group.members), name)
         for index, group in enumerate(groups)
-        if metric in group.run.history
+        if group.run.path in curves
     ]
     return [line for line in found if len(line.band.positions)]
 
@@ -160,7 +164,7 @@ def _references(groups: Sequence[Group], names: dict[str, str]) -> dict[str, flo
 
 
 def _last_values(groups: Sequence[Group], metric: str) -> Iterator[float]:
-    for group in groups:
-        if metric in group.run.history:
-            last = group.run.curve(metric).last()
+    for run in _runs(groups):
+        if metric in run.history:
+            last = run.curve(metric).last()
             yield from last[~np.isnan(last)].tolist()

@@ -6,8 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from rl_training.analysis.logged_run import RETURN, LoggedRun
-from rl_training.report.bands import MANY, Group, Numbers, band, member_knobs, summarize
+from rl_training.analysis.logged_run import RETURN, Curve, LoggedRun
+from rl_training.report.bands import Group, Numbers, band, member_knobs, summarize
+
+DISTANCE = "validation/action_distance"
+NOTHING = "\N{EN DASH}"  # for a number that is not known
 
 
 @dataclass(frozen=True)
@@ -21,6 +24,7 @@ class MemberFacts:
     final: float | None
     best: float | None
     best_at: int | None  # position
+    distance: float | None  # to the logged actions of held-out rows, as a share of the range
 
     @property
     def diverged(self) -> bool:
@@ -45,28 +49,36 @@ class Dip:
 
 def member_facts(run: LoggedRun) -> list[MemberFacts]:
     """Return how each member ended, or where it is."""
-    values = run.curve().values if RETURN in run.history else np.full((0, len(run.seeds)), np.nan)
-    positions = run.curve().positions if len(values) else np.zeros(0, dtype=np.int64)
-    facts = []
+    curve = run.curve() if RETURN in run.history else None
+    distances = run.curve(DISTANCE).last().tolist() if DISTANCE in run.history else [None] * len(run.seeds)
+    ended, facts = ended_early(run), []
     for column, (member, seed) in enumerate(run.seeds.items()):
-        own = np.flatnonzero(~np.isnan(values[:, column]))
-        returns: list[Any] = [None, None, None]
-        if len(own):
-            best = own[np.argmax(values[own, column])]
-            returns = [float(values[own[-1], column]), float(values[best, column]), int(positions[best])]
-        facts.append(MemberFacts(member, seed, member_knobs(run, member), member_status(run, member), *returns))
+        final, best, best_at = (None, None, None) if curve is None else _final_and_best(curve, column)
+        own = member_knobs(run, member), ended.get(member, status_of(run))
+        facts.append(MemberFacts(member, seed, *own, final, best, best_at, distances[column]))
     return facts
 
 
-def member_status(run: LoggedRun, member: int) -> str:
-    """Return the status of a run, or where a member of it diverged or stopped before the others."""
-    if "event" in run.history:
-        own = run.history["member"] == member
-        events = np.flatnonzero(own & (run.history["event"] != ""))
-        last = run.positions[own].max(initial=0)
-        if len(events) and (run.positions[events[-1]] == last or run.history["event"][events[-1]] == "diverged"):
-            return f"{run.history['event'][events[-1]]} at step {run.positions[events[-1]]:,}"
-    return status_of(run)
+def _final_and_best(curve: Curve, column: int) -> tuple[float | None, float | None, int | None]:
+    values = curve.values[:, column]
+    known = np.flatnonzero(~np.isnan(values))
+    if not len(known):
+        return None, None, None
+    best = known[np.argmax(values[known])]
+    return float(values[known[-1]]), float(values[best]), int(curve.positions[best])
+
+
+def ended_early(run: LoggedRun) -> dict[int, str]:
+    """Return the members that diverged, or that stopped and were not trained on, with where that was."""
+    if "event" not in run.history:
+        return {}
+    members, events = run.history["member"], run.history["event"]
+    found = {}
+    for row in np.flatnonzero(events != ""):
+        member, position = int(members[row]), int(run.positions[row])
+        if events[row] == "diverged" or position == run.positions[members == member].max():
+            found[member] = f"{events[row]} at step {position:,}"
+    return found
 
 
 def status_of(run: LoggedRun) -> str:
@@ -95,7 +107,7 @@ def spread_text(values: Numbers) -> str:
 def number(value: float | None) -> str:
     """Return a number for people: four digits, thousands separated; a dash for none."""
     if value is None or np.isnan(value):
-        return "–"
+        return NOTHING
     size = abs(value)
     if size >= 1e7 or 0.0 < size < 1e-3:
         return f"{value:.3e}"
@@ -105,7 +117,7 @@ def number(value: float | None) -> str:
 def dip_of(group: Group, runs: Sequence[LoggedRun]) -> Dip | None:
     """Return the dip at the switch; None without a switch, or where the return before it or after it is unknown.
 
-    A finetune in a directory of its own has no evaluation from before: it is found in the offline run, if that is among `runs`.
+    A finetune in a directory of its own has no evaluation from before; it is that of the offline run, if that is in `runs`.
     """
     switch = group.run.switch
     if switch is None or RETURN not in group.run.history:
@@ -125,6 +137,23 @@ def dip_of(group: Group, runs: Sequence[LoggedRun]) -> Dip | None:
     recovered = np.flatnonzero((np.arange(len(means)) >= lowest) & (means >= before))
     found = int(curve.positions[recovered[0]]) if len(recovered) else None
     return Dip(before, float(means[lowest]), int(curve.positions[lowest]), found)
+
+
+DIP_HEADINGS = ("run", "at step", "return before", "lowest after", "dip", "recovered after")
+DIP_NOTE = (
+    "Mean over members; the lowest evaluation in the first half of the online phase so far; environment steps after it."
+)
+
+
+def dip_cells(group: Group, runs: Sequence[LoggedRun]) -> list[str]:
+    """Return the row of a group that went online, under `DIP_HEADINGS`."""
+    dip, switch = dip_of(group, runs), group.run.switch or 0
+    if dip is None:
+        return [group.label, f"{switch:,}", "not evaluated", NOTHING, NOTHING, NOTHING]
+    lowest = f"{number(dip.lowest)} at {dip.lowest_at - switch:,}"
+    back = "not yet" if dip.recovered_at is None else f"{dip.recovered_at - switch:,}"
+    fell = [number(dip.depth), back] if dip.depth else ["none", NOTHING]
+    return [group.label, f"{switch:,}", number(dip.before), lowest, *fell]
 
 
 def _offline_return(run: LoggedRun, group: Group, switch: int) -> float | None:
@@ -189,7 +218,7 @@ def _sum(first: Mapping[str, float], second: Mapping[str, float]) -> dict[str, f
 def duration(seconds: float) -> str:
     """Return a time for people, such as `2 h 05 min`."""
     if seconds < 60:
-        return f"{seconds:.1f} s"
+        return f"{seconds:.{1 if seconds >= 1 else 2}f} s"
     minutes, hours = round(seconds / 60), round(seconds) // 3600
     return f"{minutes} min" if seconds < 3600 else f"{hours} h {minutes - 60 * hours:02d} min"
 

@@ -3,11 +3,13 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from typing import TypeAlias
 
 from rl_training.report.charts import Chart
 
 _DASHES = ("", "7 4")  # as in the script of the page
 _REFERENCE_DASHES = ("2 4", "10 3 2 3")
+_NUMBER = ' class="number"'
 _TABLE_ROWS = 12  # of the numbers behind a chart
 
 
@@ -27,41 +29,51 @@ class Cell:
     number: bool = False
 
 
+Row: TypeAlias = Sequence[str | Markup | Cell]
+
+
 def text(value: str | Markup) -> str:
     """Return escaped HTML of a text; markup as it is."""
     return value.text if isinstance(value, Markup) else escape(value)
 
 
 def table(
-    headings: Sequence[str], rows: Sequence[Sequence[str | Markup | Cell]], caption: str, *, sortable: bool = False, tall: bool = False
+    headings: Sequence[str | Markup],
+    rows: Sequence[Row],
+    caption: str,
+    *,
+    sortable: bool = False,
+    tall: bool = False,
 ) -> str:
-    """Return a table that scrolls inside its box; its first column is the heading of each row."""
-    head = "".join(f'<th scope="col">{_sorting(name) if sortable and name else escape(name)}</th>' for name in headings)
+    """Return a table that scrolls inside its box; its first column is the heading of each row. Markup does not sort."""
+    numeric = [isinstance(cell, Cell) and cell.number for cell in rows[0]] if rows else [False] * len(headings)
+    head = ""
+    for name, right in zip(headings, numeric, strict=True):
+        shown = f'<button type="button">{escape(name)}</button>' if sortable and isinstance(name, str) else text(name)
+        head += f'<th scope="col"{_NUMBER if right else ""}>{shown}</th>'
+    return _box(f"<thead><tr>{head}</tr></thead>", rows, caption, tall=tall)
+
+
+def pairs(facts: Mapping[str, str], caption: str) -> str:
+    """Return a table of names and values."""
+    return _box("", list(facts.items()), caption, tall=False)
+
+
+def _box(head: str, rows: Sequence[Row], caption: str, *, tall: bool) -> str:
     body = "".join(f"<tr>{''.join(_cell(cell, first=not i) for i, cell in enumerate(row))}</tr>" for row in rows)
     named = f'tabindex="0" role="region" aria-label="{escape(caption)}"'
     return (
         f'<div class="scroll{" tall" if tall else ""}" {named}><table><caption class="hidden">{escape(caption)}</caption>'
-        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+        f"{head}<tbody>{body}</tbody></table></div>"
     )
-
-
-def _sorting(name: str) -> str:
-    return f'<button type="button">{escape(name)}</button>'
 
 
 def _cell(cell: str | Markup | Cell, *, first: bool) -> str:
     cell = cell if isinstance(cell, Cell) else Cell(cell)
     tag, scope = ("th", ' scope="row"') if first else ("td", "")
-    kind = ' class="number"' if cell.number else ""
+    kind = _NUMBER if cell.number else ""
     value = "" if cell.value is None else f' data-value="{escape(str(cell.value))}"'
     return f"<{tag}{scope}{kind}{value}>{text(cell.text)}</{tag}>"
-
-
-def pairs(facts: Mapping[str, str], caption: str) -> str:
-    """Return a table of names and values."""
-    return table(("", ""), [(name, value) for name, value in facts.items()], caption).replace(
-        "<thead><tr><th scope=\"col\"></th><th scope=\"col\"></th></tr></thead>", ""
-    )
 
 
 def card(name: str, value: str | Markup, more: str = "") -> str:
@@ -92,7 +104,8 @@ def figure(chart: Chart, index: int, labels: Sequence[str], *, large: bool = Fal
         f'<figure class="chart{" large" if large else ""}"><figcaption><h3>{escape(chart.title)}{metric}</h3>{note}{listed}'
         f'</figcaption><div class="plot" data-chart="{index}" tabindex="0" role="group" '
         f'aria-label="{escape(chart.title)}: chart; arrow keys read it step by step, plus and minus zoom, 0 resets">'
-        f'<svg role="img" aria-label="{escape(name)}"></svg><div class="tip" role="status" hidden></div></div>{numbers}</figure>'
+        f'<svg role="img" aria-label="{escape(name)}"></svg><div class="tip" role="status" hidden></div></div>{numbers}'
+        "</figure>"
     )
 
 

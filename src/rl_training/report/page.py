@@ -10,14 +10,15 @@ from html import escape
 from importlib.resources import files
 
 from rl_training.analysis.logged_run import LoggedRun
-from rl_training.report import sections
-from rl_training.report.bands import distinct_names, groups_of
+from rl_training.report import appendix, overview, sections
+from rl_training.report.bands import best_groups, distinct_names, groups_of
 from rl_training.report.chart_data import as_json, page_data
 from rl_training.report.charts import held_out_charts, return_charts, training_charts, value_chart
 from rl_training.report.facts import timing_of
 
 MARK = "<!-- made by rl-training report -->"
 REFRESH_SECONDS = 5.0  # after which a live page loads itself again
+_MOST_GROUPS = 40  # curves with bands on a chart
 _MOST_DRAWN = 12  # members whose curves are shown without being asked for
 
 
@@ -41,31 +42,31 @@ def render_page(
 ) -> str:
     """Return the page of some runs, finished or under way; all texts in it are escaped, and it can load nothing.
 
-    `members` says whether curves of single members are drawn at first; by default those of few. A live page loads itself again
-    every few seconds, and keeps what the reader has chosen.
+    `members` says whether curves of single members are drawn at first; by default those of few. A live page loads itself
+    again every few seconds, and keeps what the reader has chosen.
     """
-    groups, names = groups_of(runs), distinct_names(runs)
+    every, names = groups_of(runs), distinct_names(runs)
+    groups = best_groups(every, _MOST_GROUPS)
     labels = [group.label for group in groups]
     returns, held_out, training = return_charts(groups), held_out_charts(groups), training_charts(groups)
-    values = value_chart(groups)
-    large = [*returns, *([] if isinstance(values, str) else [values])]
+    values, reasons = value_chart(groups)
     timings = {run.path: timing_of(run) for run in runs}
-    data = page_data(groups, large, [*held_out, *training], [timings[group.run.path] for group in groups])
+    data = page_data(groups, [*returns, *values], [*held_out, *training], [timings[group.run.path] for group in groups])
     data["members"] = sum(len(group.members) for group in groups) <= _MOST_DRAWN if members is None else members
     data["live"] = REFRESH_SECONDS if live else 0
     shown = title or ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
     figures = sections.Figures(labels)
     body = [
-        sections.overview(runs, names, timings),
-        sections.curves(groups, runs, figures, returns, data),
+        overview.overview(runs, names, timings),
+        sections.curves(groups, len(every), runs, figures, returns, data),
         sections.pictures(pictures),
-        sections.values(figures, values),
+        sections.values(figures, values, reasons),
         sections.held_out(figures, held_out),
         sections.training(figures, training),
-        sections.members(groups),
-        sections.datasets(runs, names),
-        sections.settings(runs, names),
-        sections.times(runs, names, timings),
+        appendix.members(every, groups),
+        appendix.datasets(runs, names),
+        appendix.settings(runs, names),
+        appendix.times(runs, names, timings),
     ]
     return _document(shown, "".join(body), as_json(data), live=live)
 

@@ -22,16 +22,16 @@ class ValueCurves:
     achieved: Curve
 
 
-def value_curves(group: Group) -> ValueCurves | str:
-    """Return both curves of a group, or why they cannot be compared.
+def value_curves(group: Group) -> ValueCurves | str | None:
+    """Return both curves of a group, or why they cannot be compared; None without critics or without evaluations.
 
     An evaluation reports undiscounted returns, so the achieved value is that of even rewards: the mean reward of a step times
-    the discounted number of steps, without end where the data has no true ends. It tells a critic that is off by much from one
-    that is not; it is not the exact discounted return.
+    the discounted number of steps, without end where the data has no true ends. It is not the exact discounted return, but
+    tells a critic that is off by much.
     """
     run = group.run
     if not {Q, RETURN, LENGTH} <= set(run.history):
-        return "needs the values of critics and evaluations in an environment"
+        return None
     scale, shift, clipped = reward_transform(run)
     if scale is None:
         return "the scale of the rewards was fitted on the data, and no checkpoint tells it"

@@ -33,7 +33,7 @@
   const exponential = (value) => value.toExponential(2).replace(/\.?0+e/, "e").replace("e+", "e");
   const shown = (value, percent) => {
     if (value === null || value === undefined) return "–";
-    if (percent) return `${plain(100 * value, 1)} %`;
+    if (percent) return `${plain(100 * value, 1)}%`;
     const size = Math.abs(value);
     if (size >= 1e7 || (size > 0 && size < 1e-3)) return exponential(value);
     return plain(value, size >= 1e4 ? 0 : size >= 100 ? 1 : size >= 10 ? 2 : size >= 1 ? 3 : 4);
@@ -55,7 +55,7 @@
   const ticksOf = (low, high, most, whole) => {
     const step = whole ? Math.max(1, Math.ceil(niceStep(high - low, most))) : niceStep(high - low, most);
     const ticks = [];
-    for (let i = Math.ceil(low / step - 1e-9); i * step <= high + step * 1e-9; i++) ticks.push(i * step);
+    for (let i = Math.ceil(low / step - 1e-9); i * step <= high + step * 1e-9; i++) ticks.push(i * step || 0); // never -0
     return { ticks, step };
   };
   const logTicks = (low, high) => {
@@ -78,7 +78,7 @@
     const scaled = percent ? 100 * value : value;
     const size = percent ? 100 * step : step;
     if (!percent && (size < 1e-4 || Math.abs(scaled) >= 1e7)) return scaled === 0 ? "0" : exponential(scaled);
-    return plain(scaled, decimals(size)) + (percent ? " %" : "");
+    return plain(scaled, decimals(size)) + (percent ? "%" : "");
   };
   const timeTicks = (low, high, most) => {
     const unit = high > 5400 ? 3600 : high > 90 ? 60 : 1;
@@ -158,6 +158,7 @@
         high = Math.max(high, xs[xs.length - 1]);
       }
     if (low === Infinity) return [0, 1];
+    if (low > 0 && low < 0.2 * high) low = 0; // a run from its beginning
     return low === high ? [low - 1, high + 1] : [low, high];
   };
 
@@ -170,7 +171,7 @@
     if (low === Infinity) return null;
     const span = high - low || Math.abs(high) || 1;
     for (const [, value] of refs)
-      if (value !== null && value > low - 2 * span && value < high + 2 * span) {
+      if (value !== null && value > low - 4 * span && value < high + 4 * span) {
         low = Math.min(low, value);
         high = Math.max(high, value);
       }
@@ -232,13 +233,13 @@
     const py = (v) => box.bottom - ((scaleY(y.log ? Math.max(v, y.low / 10) : v) - y0) / (y1 - y0)) * (box.bottom - box.top);
     const clip = `clip${plot.dataset.chart}`;
     const frame = make("clipPath", { id: clip });
-    frame.append(make("rect", { x: box.left, y: box.top - 4, width: Math.max(0, box.right - box.left), height: box.bottom - box.top + 8 }));
+    frame.append(make("rect", { x: box.left - 3, y: box.top - 4, width: Math.max(0, box.right - box.left + 6), height: box.bottom - box.top + 8 }));
     svg.append(frame);
     ticks.forEach((tick, i) => {
       svg.append(make("line", { x1: box.left, x2: box.right, y1: py(tick), y2: py(tick), class: "grid" }));
       svg.append(make("text", { x: box.left - 7, y: py(tick) + 4, class: "tick end" }, labels[i]));
     });
-    const most = (box.right - box.left) / 84;
+    const most = (box.right - box.left) / 68;
     const across = state.time ? timeTicks(range[0], range[1], most) : { ...ticksOf(range[0], range[1], most, true), text: counted };
     for (const tick of across.ticks) {
       const x = px(tick);
