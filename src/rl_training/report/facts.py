@@ -231,6 +231,17 @@ def steps_text(run: LoggedRun) -> str:
     return ", ".join(texts)
 
 
+OVERVIEW = ("run", "status", "algorithm", "learned on", "members", "steps", "time", "final return", "best return")
+
+
+def overview_cells(run: LoggedRun, name: str, timing: Timing) -> list[str]:
+    """Return the row of a run under `OVERVIEW`."""
+    found = member_facts(run)
+    returns = [spread_text(returns_of(found, which)) for which in ("final", "best")]
+    where = [run.config.algo, source_of(run), str(len(found)), steps_text(run), duration(timing.seconds)]
+    return [name, status_of(run), *where, *returns]
+
+
 def flat_config(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Return a config as `section.key -> value`."""
     found: dict[str, Any] = {}

@@ -18,24 +18,16 @@ def overview(runs: Sequence[LoggedRun], names: Sequence[str], timings: Mapping[P
         return f'<section aria-label="Overview"><dl class="cards">{cards}</dl>{_message(runs[0])}</section>'
     rows: list[Row] = []
     for run, name in zip(runs, names, strict=True):
-        found = facts.member_facts(run)
-        final, best = (facts.returns_of(found, which) for which in ("final", "best"))
-        timing = timings[run.path]
-        rows.append(
-            [
-                name,
-                _status(run),
-                run.config.algo,
-                facts.source_of(run),
-                Cell(str(len(found)), number=True),
-                facts.steps_text(run),
-                Cell(facts.duration(timing.seconds), timing.seconds, number=True),
-                Cell(facts.spread_text(final), _sorted_by(final), number=True),
-                Cell(facts.spread_text(best), _sorted_by(best), number=True),
-            ]
-        )
-    headings = ["run", "status", "algorithm", "learned on", "members", "steps", "time", "final return", "best return"]
-    return f"<section><h2>Runs</h2>{table(headings, rows, 'Runs', sortable=True)}{''.join(map(_message, runs))}</section>"
+        found, timing = facts.member_facts(run), timings[run.path]
+        own, _, algo, where, count, steps, time, final, best = facts.overview_cells(run, name, timing)
+        returns = [
+            Cell(shown, _sorted_by(facts.returns_of(found, which)), number=True)
+            for shown, which in ((final, "final"), (best, "best"))
+        ]
+        spent = Cell(time, timing.seconds, number=True)
+        rows.append([own, _status(run), algo, where, Cell(count, number=True), steps, spent, *returns])
+    listed = table(facts.OVERVIEW, rows, "Runs", sortable=True)
+    return f"<section><h2>Runs</h2>{listed}{''.join(map(_message, runs))}</section>"
 
 
 def _sorted_by(values: Numbers) -> float | str:
