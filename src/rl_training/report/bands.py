@@ -59,20 +59,27 @@ def band(curve: Curve, columns: Sequence[int]) -> Band:
     values = curve.values[:, list(columns)]
     present = ~np.isnan(values).all(axis=1)
     values = values[present]
-    middles = np.array([summarize(row) for row in values]).reshape(-1, 3)
-    return Band(curve.positions[present], values, middles[:, 0], middles[:, 1], middles[:, 2])
+    middle, low, high = _summaries(values).T
+    return Band(curve.positions[present], values, middle, low, high)
 
 
 def summarize(values: Numbers) -> tuple[float, float, float]:
     """Return middle, low and high of values that are not NaN: mean and extremes, or of many the same of the middle half."""
-    found = np.sort(values[~np.isnan(values)])
-    if not len(found):
-        return (np.nan, np.nan, np.nan)
-    if len(found) < MANY:
-        return float(found.mean()), float(found[0]), float(found[-1])
-    cut = len(found) // 4
-    low, high = np.quantile(found, (0.25, 0.75))
-    return float(found[cut : len(found) - cut].mean()), float(low), float(high)
+    middle, low, high = _summaries(values[None])[0].tolist()
+    return middle, low, high
+
+
+def _summaries(values: Numbers) -> Numbers:
+    """Middle, low and high of each row."""
+    ordered, counts = np.sort(values, axis=1), (~np.isnan(values)).sum(axis=1)  # NaN is sorted last
+    found = np.full((len(values), 3), np.nan)
+    for count in np.unique(counts[counts > 0]):
+        rows, cut = counts == count, count // 4 if count >= MANY else 0
+        known = ordered[rows, :count]
+        ends = (0.25, 0.75) if count >= MANY else (0.0, 1.0)
+        middle = known[:, cut : count - cut].mean(axis=1)
+        found[rows] = np.column_stack((middle, *np.quantile(known, ends, axis=1)))
+    return found
 
 
 def groups_of(runs: Sequence[LoggedRun]) -> list[Group]:

@@ -13,8 +13,8 @@ from rl_training.report.charts import Chart, Line
 from rl_training.report.facts import Timing
 
 MAIN_POINTS, SMALL_POINTS = 400, 200  # most points of a curve with its band: on a large chart, on a small one
-_MEMBER_NUMBERS = 60_000  # most numbers for curves of single members: on all large charts, and on all small ones
-_BAND_NUMBERS = 60_000  # most numbers for curves with bands on small charts
+_MEMBER_NUMBERS = 45_000  # most numbers for curves of single members: on all large charts, and on all small ones
+_BAND_NUMBERS = 45_000  # the same for curves with bands
 _LEAST = 12  # points: with fewer, the curves of members say nothing and are left out
 _DIGITS, _MEMBER_DIGITS = 5, 4
 
@@ -37,7 +37,7 @@ def page_data(
                 "time": [[timing.positions[i] for i in steps], [_rounded(timing.elapsed[i], 4) for i in steps]],
             }
         )
-    return {"groups": listed, "charts": charts, "axes": axes.arrays}
+    return {"groups": listed, "charts": charts, "axes": axes.arrays, "thinned": axes.thinned}
 
 
 def member_label(group: Group, column: int) -> str:
@@ -50,6 +50,7 @@ class _Axes:
 
     def __init__(self) -> None:
         self.arrays: list[list[int]] = []
+        self.thinned = False  # whether a curve has fewer points here than in its run
         self._known: dict[bytes, int] = {}
 
     def index(self, positions: NDArray[np.int64]) -> int:
@@ -79,6 +80,7 @@ def _thinned(charts: Sequence[Chart], axes: _Axes, most: int, groups: Sequence[G
 
 def _line(line: Line, axes: _Axes, points: int, single: int) -> dict[str, Any]:
     thin = line.band.thinned(points)
+    axes.thinned |= len(thin.positions) < len(line.band.positions)
     found: dict[str, Any] = {
         "group": line.group,
         "name": line.name,

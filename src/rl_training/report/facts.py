@@ -141,7 +141,7 @@ def dip_of(group: Group, runs: Sequence[LoggedRun]) -> Dip | None:
 
 DIP_HEADINGS = ("run", "at step", "return before", "lowest after", "dip", "recovered after")
 DIP_NOTE = (
-    "Mean over members; the lowest evaluation in the first half of the online phase so far; environment steps after it."
+    "Mean over members; the lowest evaluation in the first half of the online phase so far. Times in environment steps."
 )
 
 

@@ -18,6 +18,7 @@ SOFTWARE = "rl-training report"  # written into the file, by which it is recogni
 _COLOURS = ("#0072b2", "#c75000", "#00795a", "#a8427f", "#946300", "#5a4fb0", "#3a6f1c", "#5c5c5c")
 _STYLES = ("-", "--")
 _COLUMNS, _MOST_CHARTS, _MOST_GROUPS = 3, 15, 16
+_FEW_LINES = 4  # on a small chart: more do not fit into a legend
 
 
 def png(runs: Sequence[LoggedRun], title: str | None = None, *, members: bool = False) -> bytes:
@@ -49,6 +50,8 @@ def png(runs: Sequence[LoggedRun], title: str | None = None, *, members: bool = 
 
 def _draw(axes: "Axes", chart: Chart, groups: Sequence[Group], *, members: bool, legend: bool = False) -> None:
     """Draw one chart: curves with their bands, references, and where runs went online."""
+    from matplotlib.ticker import PercentFormatter
+
     names = list(dict.fromkeys(line.name for line in chart.lines))
     for line in chart.lines:
         group, band = groups[line.group], line.band
@@ -71,5 +74,7 @@ def _draw(axes: "Axes", chart: Chart, groups: Sequence[Group], *, members: bool,
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(labelsize=9 if legend else 7)
     axes.set_xlabel("steps" if legend else "", fontsize=9)
-    if legend and chart.lines:
-        axes.legend(fontsize=8, frameon=False)
+    if chart.percent:
+        axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+    if chart.lines and (legend or (len(chart.lines) <= _FEW_LINES and (len(names) > 1 or chart.references))):
+        axes.legend(fontsize=8 if legend else 6, frameon=False)

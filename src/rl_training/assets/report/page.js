@@ -169,7 +169,9 @@
       for (const { ys } of line.each) [low, high] = extent(line.mxs, ys, range, low, high);
     }
     if (low === Infinity) return null;
-    const span = high - low || Math.abs(high) || 1;
+    const size = Math.max(Math.abs(low), Math.abs(high));
+    const flat = high - low <= 1e-9 * size; // rounding alone
+    const span = flat ? size || 1 : high - low;
     for (const [, value] of refs)
       if (value !== null && value > low - 4 * span && value < high + 4 * span) {
         low = Math.min(low, value);
@@ -177,7 +179,7 @@
       }
     const log = state.log && low > 0;
     if (log) return { low: low / 1.08, high: high * 1.08, log };
-    const pad = 0.05 * (high - low || Math.abs(high) || 1);
+    const pad = 0.05 * Math.max(high - low, flat ? span : 0);
     return { low: low >= 0 && low - pad < 0 ? 0 : low - pad, high: high + pad, log };
   };
 
