@@ -91,9 +91,14 @@ class Browser:
         self._call("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]})
         self._events = []
         self._call("Page.navigate", {"url": path.resolve().as_uri()})
+        self.wait_for_load()
+        self.settle()
+
+    def wait_for_load(self):
+        """Wait until a page is loaded that was not before."""
         while "Page.loadEventFired" not in self._events:
             self._read()
-        self.settle()
+        self._events = []
 
     def settle(self):
         """Wait until what was asked for is drawn."""

@@ -5,6 +5,7 @@ import io
 import pytest
 
 from rl_training.analysis.logged_run import LoggedRun
+from rl_training.report import page
 from rl_training.report.page import Picture, render_page
 from tests.report.browser import PROGRAM, Browser
 from tests.report.run_files import finetune, population, without_environment
@@ -202,6 +203,16 @@ def test_what_the_reader_chose_outlives_a_reload(browser, pages):
     assert ticks(browser) == zoomed
     assert not browser.evaluate("document.querySelector(\"[data-group='0']\").checked")
     browser.evaluate("sessionStorage.clear()")
+
+
+def test_a_live_page_loads_itself_again(browser, pages, tmp_path, monkeypatch):
+    monkeypatch.setattr(page, "REFRESH_SECONDS", 1.0)
+    path = tmp_path / "page.html"
+    path.write_text(render_page([LoggedRun.load(population(tmp_path / "run", status="running"))], live=True))
+    browser.open(path)
+    path.write_text(pages["population"].read_text())  # which is not live
+    browser.wait_for_load()
+    assert browser.evaluate("document.querySelector('h1').textContent") == "population"
 
 
 def test_tables_are_sorted_by_their_headings(browser, pages):
