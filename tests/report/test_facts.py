@@ -42,6 +42,19 @@ def test_a_run_without_an_environment_has_no_returns_but_a_distance(tmp_path):
     assert facts.source_of(run) == "plant.csv"
 
 
+def test_combinations_of_a_sweep_are_ranked_without_diverged_members(tmp_path):
+    results = [(1.0, 0, 5.0), (1.0, 1, 7.0), (3.0, 0, 9.0), (3.0, 1, -100.0)]
+    rows = [{"step": 10, "member": m, "seed": s, "knob/beta": b, RETURN: v} for m, (b, s, v) in enumerate(results)]
+    rows.append({"step": 10, "member": 3, "seed": 1, "knob/beta": 3.0, "event": "diverged"})
+    (run,) = loaded(write_run(tmp_path / "run", rows, sweep={"beta": [1.0, 3.0]}))
+    found = [facts.combination_cells(*pair) for pair in facts.combinations(groups_of([run]))]
+    assert found == [
+        ["beta=3", "2", "1", "9.000", "9.000"],
+        ["beta=1", "2", "0", "6.000 (5.000 to 7.000)", "6.000 (5.000 to 7.000)"],
+    ]
+    assert facts.combinations(groups_of(loaded(population(tmp_path / "plain")))) == []
+
+
 def test_the_dip_at_the_switch(tmp_path):
     """-20 before; -50 after 20 steps is the lowest of the first half; -20 again after 40."""
     (run,) = runs = loaded(finetune(tmp_path / "run"))

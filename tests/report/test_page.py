@@ -130,6 +130,7 @@ def test_members_of_a_sweep_are_labelled_by_their_knobs(tmp_path):
     page = page_of(write_run(tmp_path / "run", rows, sweep={"beta": [1.0, 3.0]}))
     assert [group["label"] for group in data_of(page)["groups"]] == ["beta=1", "beta=3"]
     assert "<td>beta=3</td>" in page
+    assert re.search(r"best combination</dt><dd>beta=3</dd>.*its final return</dt><dd>3\.000</dd>", page)
 
 
 def test_settings_of_several_runs_are_compared(tmp_path):

@@ -17,8 +17,8 @@ def test_markdown_has_the_results_of_every_run(tmp_path):
     assert lines[:2] == [MARK, "# first, second"]
     (row,) = [line for line in lines if line.startswith("| first | finished")]
     assert row == (
-        "| first | finished | iql | Pendulum-v1 | 3 | 120 gradient steps | 20.0 s | -34.00 (-45.00 to -23.00) | "
-        "-34.00 (-45.00 to -23.00) |"
+        "| first | finished | -34.00 (-45.00 to -23.00) | -34.00 (-45.00 to -23.00) | iql | Pendulum-v1 | 3 | "
+        "120 gradient steps | 20.0 s |"
     )
     assert "| second | 60 | -20.00 | -50.00 at 20 | 30.00 | 40 |" in lines
     assert "| first | 2 | 2 | -23.00 | -23.00 | 120 | finished |" in lines

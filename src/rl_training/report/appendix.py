@@ -54,6 +54,17 @@ def members(groups: Sequence[Group], drawn: Sequence[Group]) -> str:
     return f"<section><h2>Members</h2>{note}{listed}</section>"
 
 
+def combinations(groups: Sequence[Group]) -> str:
+    """Return the results of each combination of a sweep over its seeds, the best first; nothing without a sweep."""
+    rows: list[Row] = []
+    for group, own in facts.combinations(groups)[:_MOST_ROWS]:
+        label, *cells = facts.combination_cells(group, own)
+        rows.append([label, *(Cell(cell, number=True) for cell in cells)])
+    if not rows:
+        return ""
+    return f"<section><h2>Combinations</h2>{table(facts.COMBINATIONS, rows, 'Combinations', tall=len(rows) > 14)}</section>"
+
+
 def _known(value: float | None) -> float | str:
     """By what a cell is sorted: an empty text where nothing is known."""
     return "" if value is None else value
@@ -67,15 +78,15 @@ def datasets(runs: Sequence[LoggedRun], names: Sequence[str]) -> str:
     """Return what the runs learned from, the same data once."""
     by_data: dict[tuple[tuple[str, str], ...], list[str]] = {}
     for run, name in zip(runs, names, strict=True):
-        found = facts.dataset_facts(run)
-        if found:
-            by_data.setdefault(tuple(found.items()), []).append(name)
+        known = facts.dataset_facts(run)
+        if known:
+            by_data.setdefault(tuple(known.items()), []).append(name)
     if not by_data:
         return ""
-    tables = [
-        f"<div><h3>{escape(', '.join(whose)) if len(runs) > 1 else 'Data'}</h3>{pairs(dict(found), 'Dataset')}</div>"
-        for found, whose in by_data.items()
-    ]
+    tables = []
+    for found, whose in by_data.items():
+        title = f"<h3>{escape(', '.join(whose))}</h3>" if len(runs) > 1 else ""
+        tables.append(f"<div>{title}{pairs(dict(found), 'Dataset')}</div>")
     return f'<section><h2>Dataset</h2><div class="columns">{"".join(tables)}</div></section>'
 
 

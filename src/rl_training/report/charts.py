@@ -97,17 +97,17 @@ def held_out_charts(groups: Sequence[Group]) -> list[Chart]:
 
 
 def value_chart(groups: Sequence[Group]) -> tuple[list[Chart], list[str]]:
-    """Return a chart of what the critics expect beside what was achieved, and why groups are not on it; both may be empty."""
+    """Return a chart of what the critics expect beside what was achieved, and why runs are not on it; both may be empty."""
     lines: list[Line] = []
-    reasons = []
+    reasons: dict[str, None] = {}
     for index, group in enumerate(groups):
         curves = value_curves(group)
         if isinstance(curves, str):
-            reasons.append(f"{group.label}: {curves}")
+            reasons[f"{group.run.name}: {curves}"] = None
         elif curves is not None:
             lines.append(Line(index, band(curves.expected, group.members), "expected by the critics"))
             lines.append(Line(index, band(curves.achieved, group.members), "achieved"))
-    return ([Chart("Value expected and achieved", lines)] if lines else []), reasons
+    return ([Chart("Value expected and achieved", lines)] if lines else []), list(reasons)
 
 
 def training_charts(groups: Sequence[Group]) -> list[Chart]:

@@ -94,6 +94,23 @@ def returns_of(facts: Sequence[MemberFacts], which: str) -> Numbers:
     return np.array([value for one in counted if (value := getattr(one, which)) is not None], dtype=np.float64)
 
 
+COMBINATIONS = ("combination", "members", "diverged", "final return", "best return")
+
+
+def combinations(groups: Sequence[Group]) -> list[tuple[Group, list[MemberFacts]]]:
+    """Return the combinations of sweeps with their members, the highest final return first."""
+    swept = [group for group in groups if group.knobs]
+    known = {group.run.path: member_facts(group.run) for group in swept}
+    found = [(group, [known[group.run.path][column] for column in group.members]) for group in swept]
+    return sorted(found, key=lambda pair: -np.nan_to_num(summarize(returns_of(pair[1], "final"))[0], nan=-np.inf))
+
+
+def combination_cells(group: Group, found: Sequence[MemberFacts]) -> list[str]:
+    """Return the row of a combination under `COMBINATIONS`."""
+    returns = [spread_text(returns_of(found, which)) for which in ("final", "best")]
+    return [group.label, str(len(found)), str(sum(one.diverged for one in found)), *returns]
+
+
 def spread_text(values: Numbers) -> str:
     """Return the middle of some values with their range, such as `-210.8 (-335.1 to -156.1)`."""
     if not len(values):
@@ -231,7 +248,7 @@ def steps_text(run: LoggedRun) -> str:
     return ", ".join(texts)
 
 
-OVERVIEW = ("run", "status", "algorithm", "learned on", "members", "steps", "time", "final return", "best return")
+OVERVIEW = ("run", "status", "final return", "best return", "algorithm", "learned on", "members", "steps", "time")
 
 
 def overview_cells(run: LoggedRun, name: str, timing: Timing) -> list[str]:
@@ -239,7 +256,7 @@ def overview_cells(run: LoggedRun, name: str, timing: Timing) -> list[str]:
     found = member_facts(run)
     returns = [spread_text(returns_of(found, which)) for which in ("final", "best")]
     where = [run.config.algo, source_of(run), str(len(found)), steps_text(run), duration(timing.seconds)]
-    return [name, status_of(run), *where, *returns]
+    return [name, status_of(run), *returns, *where]
 
 
 def flat_config(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

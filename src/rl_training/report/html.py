@@ -10,6 +10,7 @@ from rl_training.report.charts import Chart
 _DASHES = ("", "7 4")  # as in the script of the page
 _REFERENCE_DASHES = ("2 4", "10 3 2 3")
 _NUMBER = ' class="number"'
+_LONG = 32  # characters of a cell whose text may be broken into lines
 _TABLE_ROWS = 12  # of the numbers behind a chart
 
 
@@ -71,7 +72,8 @@ def _box(head: str, rows: Sequence[Row], caption: str, *, tall: bool) -> str:
 def _cell(cell: str | Markup | Cell, *, first: bool) -> str:
     cell = cell if isinstance(cell, Cell) else Cell(cell)
     tag, scope = ("th", ' scope="row"') if first else ("td", "")
-    kind = _NUMBER if cell.number else ""
+    long = isinstance(cell.text, str) and len(cell.text) > _LONG
+    kind = _NUMBER if cell.number else ' class="long"' if long else ""
     value = "" if cell.value is None else f' data-value="{escape(str(cell.value))}"'
     return f"<{tag}{scope}{kind}{value}>{text(cell.text)}</{tag}>"
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rl_training.analysis.logged_run import LoggedRun
 from rl_training.report import facts
-from rl_training.report.bands import MANY, Numbers, summarize
+from rl_training.report.bands import MANY, Numbers, groups_of, summarize
 from rl_training.report.facts import Timing, number
 from rl_training.report.html import Cell, Markup, Row, card, table
 
@@ -19,13 +19,13 @@ def overview(runs: Sequence[LoggedRun], names: Sequence[str], timings: Mapping[P
     rows: list[Row] = []
     for run, name in zip(runs, names, strict=True):
         found, timing = facts.member_facts(run), timings[run.path]
-        own, _, algo, where, count, steps, time, final, best = facts.overview_cells(run, name, timing)
+        own, _, final, best, algo, where, count, steps, time = facts.overview_cells(run, name, timing)
         returns = [
             Cell(shown, _sorted_by(facts.returns_of(found, which)), number=True)
             for shown, which in ((final, "final"), (best, "best"))
         ]
         spent = Cell(time, timing.seconds, number=True)
-        rows.append([own, _status(run), algo, where, Cell(count, number=True), steps, spent, *returns])
+        rows.append([own, _status(run), *returns, algo, where, Cell(count, number=True), steps, spent])
     listed = table(facts.OVERVIEW, rows, "Runs", sortable=True)
     return f"<section><h2>Runs</h2>{listed}{''.join(map(_message, runs))}</section>"
 
@@ -47,8 +47,16 @@ def _cards(run: LoggedRun, timing: Timing) -> str:
         card("steps", *_two_lines(facts.steps_text(run))),
         card("time", facts.duration(timing.seconds), speed),
     ]
-    if len(final):
-        cards += [card("final return", number(summarize(final)[0]), _spread(final, "last evaluation"))]
+    best_of = facts.combinations(groups_of([run]))
+    if best_of and len(final):
+        group, own = best_of[0]
+        value = facts.returns_of(own, "final")
+        cards += [
+            card("best combination", group.label),
+            card("its final return", number(summarize(value)[0]), _spread(value)),
+        ]
+    elif len(final):
+        cards += [card("final return", number(summarize(final)[0]), _spread(final))]
         cards += [card("best return", number(summarize(best)[0]), _spread(best, "each member's best"))]
     elif run.config.final_env_id:
         cards += [card("final return", "none yet", "not evaluated so far")]
@@ -76,7 +84,7 @@ def _seeds(run: LoggedRun) -> str:
     return f"seed{'s' if len(seeds) > 1 else ''} {shown}"
 
 
-def _spread(values: Numbers, what: str) -> str:
+def _spread(values: Numbers, what: str = "last evaluation") -> str:
     if len(values) == 1:
         return what
     middle = "mean" if len(values) < MANY else "interquartile mean"

@@ -63,6 +63,7 @@ def render_page(
         sections.values(figures, values, reasons),
         sections.held_out(figures, held_out),
         sections.training(figures, training),
+        appendix.combinations(every),
         appendix.members(every, groups),
         appendix.datasets(runs, names),
         appendix.settings(runs, names),

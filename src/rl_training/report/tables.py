@@ -26,6 +26,9 @@ def markdown(runs: Sequence[LoggedRun], mark: str, title: str | None = None) -> 
     online = [facts.dip_cells(group, runs) for group in groups if group.run.switch is not None]
     if online:
         parts += [f"## The switch to online\n\n{facts.DIP_NOTE}", _table(facts.DIP_HEADINGS, online)]
+    swept = [facts.combination_cells(*pair) for pair in facts.combinations(groups)]
+    if swept:
+        parts += ["## Combinations", _table(facts.COMBINATIONS, swept)]
     parts += ["## Members", _members(runs, names)]
     data = {name: facts.dataset_facts(run) for run, name in zip(runs, names, strict=True)}
     if any(data.values()):

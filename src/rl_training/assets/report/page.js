@@ -43,9 +43,9 @@
     if (seconds < 5400) return `${plain(seconds / 60, 1)} min`;
     return `${plain(seconds / 3600, 2)} h`;
   };
-  const counted = (value) => {
-    if (value >= 1e6) return `${+(value / 1e6).toFixed(3)}M`;
-    return value >= 1e4 ? `${+(value / 1e3).toFixed(2)}k` : plain(value, 0);
+  const counted = (largest) => (value) => {
+    if (value === 0 || largest < 1e4) return plain(value, 0);
+    return largest >= 2e6 ? `${+(value / 1e6).toFixed(4)}M` : `${+(value / 1e3).toFixed(3)}k`;
   };
   const niceStep = (span, most) => {
     const rough = span / Math.max(1, most);
@@ -242,7 +242,7 @@
       svg.append(make("text", { x: box.left - 7, y: py(tick) + 4, class: "tick end" }, labels[i]));
     });
     const most = (box.right - box.left) / 68;
-    const across = state.time ? timeTicks(range[0], range[1], most) : { ...ticksOf(range[0], range[1], most, true), text: counted };
+    const across = state.time ? timeTicks(range[0], range[1], most) : { ...ticksOf(range[0], range[1], most, true), text: counted(range[1]) };
     for (const tick of across.ticks) {
       const x = px(tick);
       svg.append(make("line", { x1: x, x2: x, y1: box.bottom, y2: box.bottom + 4, class: "axis" }));
@@ -296,5 +296,5 @@
     });
   };
 
-  window.reportPage = { data, state, keep, redraw, views, rangeOfX, shown, counted, duration, make, MOST_ROWS, root };
+  window.reportPage = { data, state, keep, redraw, views, rangeOfX, shown, duration, make, MOST_ROWS, root };
 })();
