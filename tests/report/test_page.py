@@ -147,6 +147,16 @@ def test_a_live_page_loads_itself_again(tmp_path):
     assert data_of(page_of(folder))["live"] == 0
 
 
+@pytest.mark.parametrize(("algo", "switch", "compared"), [("sac", None, True), ("rlpd", 30, True), ("bc", None, False)])
+def test_pages_of_real_runs(finished, algo, switch, compared):
+    """Online from the beginning, after pretraining, and without critics."""
+    run = LoggedRun.load(finished(algo).run_dir)
+    page = render_page([run])
+    assert [group["switch"] for group in data_of(page)["groups"]] == [switch]
+    assert ("Value expected and achieved" in page) == compared
+    assert "Return in evaluations" in page
+
+
 def test_a_page_never_touches_its_runs(tmp_path):
     folder = finetune(tmp_path / "run")
     before = contents(folder)

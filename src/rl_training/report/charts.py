@@ -80,8 +80,8 @@ def held_out_charts(groups: Sequence[Group]) -> list[Chart]:
     ]  # fmt: skip
     notes = {
         "action_distance": "Mean distance as a share of the action range; lower is closer to the data.",
-        "at_bound": "Far more than in the data: the policy follows values that the data does not support.",
-        "spread": "Far less than in the data: the policy hardly reacts to what it observes.",
+        "at_bound": "If far above the data, the policy follows values that the data does not support.",
+        "spread": "If far below the data, the policy hardly reacts to what it observes.",
         "q_policy": "Discounted return of real rewards that the critics expect, beside what logged episodes reached.",
     }
     charts = [

@@ -67,9 +67,10 @@ def _cards(run: LoggedRun, timing: Timing) -> str:
 
 def _held_out_card(run: LoggedRun) -> list[str]:
     """Without an environment the distance to logged actions is the first thing to know of a policy."""
-    if facts.DISTANCE not in run.history:
+    metrics = (facts.DISTANCE, "validation/constant_distance")
+    if not {*metrics} <= set(run.history):
         return []
-    own, best = (summarize(run.curve(name).last())[0] for name in (facts.DISTANCE, "validation/constant_distance"))
+    own, best = (summarize(run.curve(name).last())[0] for name in metrics)
     return [card("from the logged actions", f"{own:.1%}", f"of the range; best constant action {best:.1%}")]
 
 
