@@ -101,8 +101,8 @@ def stand_in(env: OldEnv, rows: dict[str, Any]) -> None:
 def loaded(path: Path) -> Any:
     """Return a file of CORL as a module."""
     spec = importlib.util.spec_from_file_location(f"corl_{path.stem}", path)
-    assert spec is not None
-    assert spec.loader is not None
+    if spec is None or spec.loader is None:
+        raise FileNotFoundError(path)
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)

@@ -2,6 +2,7 @@
 from rl_training.analysis.comparison import compare as compare
 from rl_training.api.algorithms import *  # noqa: F403
 from rl_training.api.policy import Policy as Policy
+from rl_training.api.reporting import write_report as write_report
 from rl_training.data.dataset_loaders import load_dataset as load_dataset
 from rl_training.data.offline_dataset import TransitionDataset as TransitionDataset
 from rl_training.data.offline_mixers import mix_datasets as mix_datasets

@@ -22,6 +22,7 @@ _TABLE: dict[str, dict[str, str]] = {
     "rl_training": {
         "api.algorithms": _MANAGED,
         "api.policy": "Policy",
+        "api.reporting": "write_report",
         "data.offline_dataset": "TransitionDataset",
         "data.replay_buffer": "ReplayBuffer",
         "data.dataset_loaders": "load_dataset",
@@ -36,6 +37,7 @@ _TABLE: dict[str, dict[str, str]] = {
         "api.collecting": "collect_dataset",
         "api.managed": "ManagedAlgorithm",
         "api.policy": "Policy",
+        "api.reporting": "write_report",
     },
     "rl_training.algorithms": {**_LEARNERS, **_ALIASES, "algorithms.learner": "Learner UpdateResult"},
     "rl_training.models": _MODELS,

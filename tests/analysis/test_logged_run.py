@@ -46,6 +46,23 @@ def test_a_curve_counts_gradient_steps_and_then_environment_steps(run_dir):
     assert curve.last().tolist() == [-1.0, -6.0]
 
 
+def test_the_switch_is_where_the_run_went_online_wherever_it_was_started(run_dir):
+    """The record says at which step a process started the phase: 0 where the config had the finetune from the beginning."""
+    record = json.loads((run_dir / "run.json").read_text())
+    (run_dir / "run.json").write_text(json.dumps({**record, "phases": [{"name": "finetune", "from_step": 0}]}))
+    assert LoggedRun.load(run_dir).switch == 100
+    rows = (run_dir / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (run_dir / "metrics.jsonl").write_text("".join(rows[:4]))
+    assert LoggedRun.load(run_dir).switch is None
+
+
+def test_events_and_knobs_are_no_metrics(run_dir):
+    with (run_dir / "metrics.jsonl").open("w") as stream:
+        row = {"step": 50, "member": 0, "seed": 7, "knob/beta": 3.0}
+        stream.writelines(json.dumps({**row, **more}) + "\n" for more in ({"train/loss": 1.0}, {"event": "diverged"}))
+    assert LoggedRun.load(run_dir).metrics() == ["train/loss"]
+
+
 def test_a_run_before_its_first_row_has_its_seeds_and_no_metrics(run_dir):
     (run_dir / "metrics.jsonl").unlink()
     run = LoggedRun.load(run_dir)

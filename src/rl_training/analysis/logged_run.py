@@ -73,11 +73,15 @@ class LoggedRun:
         pairs = zip(self.history["member"].tolist(), self.history["seed"].tolist(), strict=True)
         return dict(sorted(set(pairs)))
 
-    @property
+    @cached_property
     def switch(self) -> int | None:
-        """The position at which a finetune went online; None for a run without one."""
-        begun = [phase["from_step"] for phase in self.record.get("phases", ()) if phase["name"] == "finetune"]
-        return int(begun[0]) if begun else None
+        """The position at which the run went online after gradient steps on data; None where it did not, or not yet."""
+        if "env_step" not in self.history:
+            return None
+        offline = np.isnan(self.history["env_step"].astype(np.float64))
+        if offline.any():
+            return int(self.history["step"][offline].max())
+        return self.config.finetune.from_step if self.config.finetune else None  # its offline phase is in another directory
 
     @cached_property
     def positions(self) -> NDArray[np.int64]:
@@ -90,8 +94,8 @@ class LoggedRun:
 
     def metrics(self, prefix: str = "") -> list[str]:
         """Return the names of the metrics that were written, those that begin with `prefix`, in their order."""
-        counters = ("step", "env_step", "member", "seed")
-        return [name for name in self.history if name.startswith(prefix) and name not in counters]
+        others = ("step", "env_step", "member", "seed", "event", "knob")
+        return [name for name in self.history if name.startswith(prefix) and name.split("/")[0] not in others]
 
     def curve(self, metric: str = RETURN) -> Curve:
         """Return one metric over the run; a ConfigError if it was never written."""

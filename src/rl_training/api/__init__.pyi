@@ -3,5 +3,6 @@ from rl_training.api.algorithms import *  # noqa: F403
 from rl_training.api.collecting import collect_dataset as collect_dataset
 from rl_training.api.managed import ManagedAlgorithm as ManagedAlgorithm
 from rl_training.api.policy import Policy as Policy
+from rl_training.api.reporting import write_report as write_report
 
 __all__: list[str]

@@ -30,7 +30,8 @@ def parse_sweep(texts: Sequence[str]) -> dict[str, list[Any]]:
 
 def combination_table(found: "Sequence[Combination]") -> list[str]:
     """Return a table with one line per combination of a sweep, and the best one; empty if no member was evaluated."""
-    from rl_training.runtime.population import best_combination, knob_text
+    from rl_training.config.sweep import knob_text
+    from rl_training.runtime.population import best_combination
 
     best = best_combination(found)
     if best is None:

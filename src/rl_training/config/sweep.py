@@ -50,6 +50,11 @@ def combinations(sweep: Mapping[str, tuple[float, ...]] | None) -> list[dict[str
     return [dict(zip(sweep, values, strict=True)) for values in itertools.product(*sweep.values())]
 
 
+def knob_text(knobs: Mapping[str, float]) -> str:
+    """Return `expectile=0.7, beta=3` for a member's own knobs."""
+    return ", ".join(f"{name}={value:g}" for name, value in knobs.items())
+
+
 def check_sweep(sweep: Mapping[str, tuple[float, ...]], kwargs: AlgorithmKwargs, num_seeds: int) -> None:
     """Raise a ValueError for the first fault: a value that is not legal or does nothing, or too many members."""
     knobs, fitted = part_of(type(kwargs), LearnerKnobs), kwargs.fitted(lambda: EVEN_VARIANCE)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from rl_training.algorithms.learner import Learner, Metrics
+from rl_training.config.sweep import knob_text
 
 
 @dataclass
@@ -39,11 +40,6 @@ class MemberRecord:
     def columns(self) -> dict[str, Any]:
         """What identifies the member in a metric row."""
         return {"seed": self.seed, **{f"knob/{name}": value for name, value in self.knobs.items()}}
-
-
-def knob_text(knobs: Mapping[str, float]) -> str:
-    """Return `expectile=0.7, beta=3` for a member's own knobs."""
-    return ", ".join(f"{name}={value:g}" for name, value in knobs.items())
 
 
 def restored_records(learner: Learner[Any, Any], saved: Sequence[Mapping[str, Any]]) -> list[MemberRecord]:

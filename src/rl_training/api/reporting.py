@@ -1,0 +1,124 @@
+"""Reports of runs: read, drawn, and written to a file; with a picture of the policy where its environment draws."""
+
+import io
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from rl_training.analysis.logged_run import LoggedRun
+from rl_training.errors import ConfigError
+from rl_training.report.bands import distinct_names
+from rl_training.report.page import MARK, Picture, render_page
+from rl_training.report.pictures import png
+from rl_training.report.tables import comma_separated, markdown
+from rl_training.report.target import Format, check_target, format_of
+from rl_training.storage import replace_file
+
+_MOST_PICTURES = 4  # runs whose policies are drawn
+_PICTURE_BYTES = 360_000  # of all animations together
+_SIZES = ((320, 200), (240, 150), (160, 100), (120, 60))  # width and steps of an animation: the first that is small enough
+
+Warn = Callable[[str], None]
+
+
+def load_runs(paths: Sequence[str | Path]) -> list[LoggedRun]:
+    """Return the runs at some paths, finished or under way; one that is named twice is refused."""
+    runs = [LoggedRun.load(path) for path in paths]
+    if not runs:
+        raise ConfigError("name at least one run directory")
+    places = [run.path.resolve() for run in runs]
+    twice = next((run.path for run, place in zip(runs, places, strict=True) if places.count(place) > 1), None)
+    if twice is not None:
+        raise ConfigError(f"{twice}: is named twice; name each run once")
+    return runs
+
+
+def make_report(
+    runs: Sequence[LoggedRun],
+    kind: Format = "html",
+    *,
+    title: str | None = None,
+    members: bool | None = None,
+    picture: bool = True,
+    warn: Warn | None = None,
+) -> bytes:
+    """Return a report as the bytes of a file: a page (`html`), tables (`md`), all logged numbers (`csv`) or curves (`png`).
+
+    `members` draws the curves of single members too; `picture` has a page show the policies at work, where their
+    environments draw. Why one cannot be shown is told through `warn` and on the page.
+    """
+    if kind == "md":
+        return markdown(runs, MARK, title).encode()
+    if kind == "csv":
+        return comma_separated(runs).encode()
+    if kind == "png":
+        return png(runs, title, members=bool(members))
+    pictures = policy_pictures(runs, warn or _to_stderr) if picture else []
+    return render_page(runs, title=title, members=members, pictures=pictures).encode()
+
+
+def write_report(
+    runs: Sequence[str | Path],
+    out: str | Path,
+    *,
+    kind: Format | None = None,
+    title: str | None = None,
+    members: bool | None = None,
+    picture: bool = True,
+    warn: Warn | None = None,
+) -> Path:
+    """Write a report of some run directories, completely or not at all; return its path. The runs are never changed.
+
+    Its `kind` follows from the name: .html, .md, .csv or .png. A file that is not an earlier report is not replaced.
+    """
+    found, path = load_runs(runs), Path(out)
+    kind = format_of(path, kind)
+    check_target(path, kind, found)
+    replace_file(path, make_report(found, kind, title=title, members=members, picture=picture, warn=warn))
+    return path
+
+
+def policy_pictures(runs: Sequence[LoggedRun], warn: Warn) -> list[Picture]:
+    """Return an animation of the policy of each run that has an environment, or why there is none; never raises."""
+    chosen = [(run, name) for run, name in zip(runs, distinct_names(runs), strict=True) if run.config.final_env_id]
+    limit = _PICTURE_BYTES // max(1, min(len(chosen), _MOST_PICTURES))
+    found = []
+    if chosen:
+        from rl_training.envs.environments import one_line
+    for run, name in chosen[:_MOST_PICTURES]:
+        try:
+            found.append(_picture(run, name, limit))
+        except Exception as error:  # environments are third-party code, and a report is worth having without a picture
+            found.append(Picture(name, one_line(error)))
+            warn(f"{name}: no picture of the policy: {one_line(error)}")
+    return found
+
+
+def _picture(run: LoggedRun, name: str, limit: int) -> Picture:
+    from PIL import Image
+
+    from rl_training.api.policy import Policy
+
+    policy = Policy.load(run.path, device="cpu")
+    member = policy.best_member()
+    with tempfile.TemporaryDirectory(prefix="rl-training-") as folder:
+        target = Path(folder) / "policy.gif"
+        for width, steps in _SIZES:
+            drawn = policy.render(target, members=member, width=width, max_steps=steps, overwrite=True)
+            moving = target.read_bytes()
+            if len(moving) <= limit:
+                break
+        else:
+            raise ConfigError(f"the smallest animation has {len(moving):,} bytes, more than the {limit:,} that fit")
+    still = io.BytesIO()
+    with Image.open(io.BytesIO(moving)) as frames:
+        frames.convert("RGB").save(still, "PNG", optimize=True)
+    length, value = int(drawn.evaluation.lengths[0, 0]), float(drawn.evaluation.returns[0, 0])
+    seen = f"the first {length:,} steps of an episode" if drawn.cut else f"an episode of {length:,} steps"
+    caption = f"seed {policy.members[member].label}, {seen}, return {value:,.1f}"
+    return Picture(name, caption, moving, still.getvalue())
+
+
+def _to_stderr(text: str) -> None:
+    print(f"warning: {text}", file=sys.stderr)

@@ -1,0 +1,42 @@
+"""`rl-training report`: parsing and printing only."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from rl_training.cli.options import DebugOption, ImportOption
+
+
+def report(
+    runs: Annotated[list[str], typer.Argument(help="Run directories, finished or under way.", metavar="RUN...")],
+    out: Annotated[
+        str | None,
+        typer.Option(
+            help="The file to write: .html, .md, .csv or .png. By default report.html or .png; md and csv are printed."
+        ),
+    ] = None,
+    kind: Annotated[
+        str | None, typer.Option("--format", help="html, md, csv or png; by default as the name of --out ends, or html.")
+    ] = None,
+    title: Annotated[str | None, typer.Option(help="Heading; by default the names of the runs.")] = None,
+    members: Annotated[
+        bool | None,
+        typer.Option("--members/--no-members", help="Draw the curve of every member at first; by default those of few."),
+    ] = None,
+    no_picture: Annotated[bool, typer.Option("--no-picture", help="Do not run the policies to show them at work.")] = False,
+    imports: ImportOption = None,
+    debug: DebugOption = False,
+) -> None:
+    """Show runs on one page: learning curves, members, losses, settings, time; the page opens from disk, without network."""
+    del imports, debug
+    from rl_training.api.reporting import load_runs, make_report, write_report
+    from rl_training.report.target import format_of
+
+    chosen = format_of(out, kind)
+    if out is None and chosen in ("md", "csv"):
+        sys.stdout.write(make_report(load_runs(runs), chosen, title=title).decode())
+        return
+    target = out or f"report.{chosen}"
+    path = write_report(runs, target, kind=chosen, title=title, members=members, picture=not no_picture)
+    print(f"{path}: {len(runs)} run{'s' if len(runs) > 1 else ''}, {path.stat().st_size / 1e3:,.0f} kB")

@@ -1,0 +1,139 @@
+"""The tables at the end of a page: members, data, settings, time, versions."""
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rl_training.analysis.logged_run import LoggedRun
+from rl_training.config.sweep import knob_text
+from rl_training.report import facts
+from rl_training.report.bands import Group
+from rl_training.report.facts import NOTHING, Timing, number
+from rl_training.report.html import Cell, Markup, Row, bar, pairs, table
+
+_MOST_ROWS = 500  # of the table of members
+
+
+def members(groups: Sequence[Group], drawn: Sequence[Group]) -> str:
+    """Return how each member ended: final and best, sortable, and whether it is drawn; of very many the best."""
+    known = {group.run.path: {one.member: one for one in facts.member_facts(group.run)} for group in groups}
+    found = [one for own in known.values() for one in own.values()]
+    several, swept = len(known) > 1, any(one.knobs for one in found)
+    measured = any(one.distance is not None for one in found)
+    shown = {id(one) for one in sorted(found, key=lambda one: -np.inf if one.final is None else one.final)[-_MOST_ROWS:]}
+    rows: list[Row] = []
+    for group in groups:
+        numbers = list(group.run.seeds)
+        for place, column in enumerate(group.members):
+            one = known[group.run.path][numbers[column]]
+            if id(one) not in shown:
+                continue
+            key = f"{drawn.index(group)}:{place}" if group in drawn else ""
+            box = f'<input type="checkbox" data-member="{key}" checked aria-label="draw member {one.member}">' if key else ""
+            rows.append(
+                [
+                    Cell(f"{group.run.name} {one.member}" if several else str(one.member)),
+                    Cell(str(one.seed), one.seed, number=True),
+                    *([knob_text(one.knobs)] if swept else []),
+                    Cell(number(one.final), _known(one.final), number=True),
+                    Cell(number(one.best), _known(one.best), number=True),
+                    Cell(NOTHING if one.best_at is None else f"{one.best_at:,}", _known(one.best_at), number=True),
+                    *([_share(one.distance)] if measured else []),
+                    Markup(f'<span class="bad">{escape(one.status)}</span>') if one.diverged else one.status,
+                    Markup(box),
+                ]
+            )
+    headings = ["member", "seed", *["knobs"] * swept, "final return", "best return", "best at step"]
+    headings += [*["from logged actions"] * measured, "status"]
+    left_out = f'<p class="note">The best {_MOST_ROWS} of {len(found):,}; `--format csv` has all.</p>'
+    note = left_out if len(found) > len(rows) else ""
+    listed = table([*headings, Markup("drawn")], rows, "Members", sortable=True, tall=len(rows) > 14)
+    return f"<section><h2>Members</h2>{note}{listed}</section>"
+
+
+def combinations(groups: Sequence[Group]) -> str:
+    """Return the results of each combination of a sweep over its seeds, the best first; nothing without a sweep."""
+    rows: list[Row] = []
+    for group, own in facts.combinations(groups)[:_MOST_ROWS]:
+        label, *cells = facts.combination_cells(group, own)
+        rows.append([label, *(Cell(cell, number=True) for cell in cells)])
+    if not rows:
+        return ""
+    return f"<section><h2>Combinations</h2>{table(facts.COMBINATIONS, rows, 'Combinations', tall=len(rows) > 14)}</section>"
+
+
+def _known(value: float | None) -> float | str:
+    """By what a cell is sorted: an empty text where nothing is known."""
+    return "" if value is None else value
+
+
+def _share(value: float | None) -> Cell:
+    return Cell(NOTHING if value is None else f"{value:.1%}", _known(value), number=True)
+
+
+def datasets(runs: Sequence[LoggedRun], names: Sequence[str]) -> str:
+    """Return what the runs learned from, the same data once."""
+    by_data: dict[tuple[tuple[str, str], ...], list[str]] = {}
+    for run, name in zip(runs, names, strict=True):
+        known = facts.dataset_facts(run)
+        if known:
+            by_data.setdefault(tuple(known.items()), []).append(name)
+    if not by_data:
+        return ""
+    tables = []
+    for found, whose in by_data.items():
+        title = f"<h3>{escape(', '.join(whose))}</h3>" if len(runs) > 1 else ""
+        tables.append(f"<div>{title}{pairs(dict(found), 'Dataset')}</div>")
+    return f'<section><h2>Dataset</h2><div class="columns">{"".join(tables)}</div></section>'
+
+
+def settings(runs: Sequence[LoggedRun], names: Sequence[str]) -> str:
+    """Return the settings: the differences between runs first, and every setting of each."""
+    shown = ""
+    if len(runs) > 1:
+        found = facts.differences(runs)
+        rows: list[Row] = [
+            [Markup(f"<code>{escape(key)}</code>"), *(_setting(value) for value in row)] for key, row in found.items()
+        ]
+        same = '<p class="note">All settings are the same.</p>'
+        shown = table(["setting", *names], rows, "Differences between the runs") if rows else same
+    full = "".join(
+        f"<details><summary>All settings{f' of {escape(name)}' if len(runs) > 1 else ''}</summary>"
+        f"<pre tabindex=0>{escape(run.config.to_yaml())}</pre></details>"
+        for run, name in zip(runs, names, strict=True)
+    )
+    return f"<section><h2>Settings</h2>{shown}{full}</section>"
+
+
+def _setting(value: Any) -> str:
+    return NOTHING if value is None else str(value)
+
+
+def times(runs: Sequence[LoggedRun], names: Sequence[str], timings: Mapping[Path, Timing]) -> str:
+    """Return where the time went, and what the runs were run on."""
+    tables = []
+    for run, name in zip(runs, names, strict=True):
+        timing = timings[run.path]
+        if timing.activities and timing.seconds:
+            speed = f", {timing.speed:,.0f} steps per second" if timing.speed else ""
+            title = f"{name}: " if len(runs) > 1 else ""
+            tables.append(f"<div><h3>{escape(title)}{facts.duration(timing.seconds)}{speed}</h3>{_activities(timing)}</div>")
+    setups: dict[tuple[tuple[str, str], ...], list[str]] = {}
+    for run, name in zip(runs, names, strict=True):
+        setups.setdefault(tuple(facts.setup_of(run).items()), []).append(name)
+    for found, whose in setups.items():
+        title = "Versions and hardware" + (f": {', '.join(whose)}" if len(setups) > 1 else "")
+        tables.append(f"<div><h3>{escape(title)}</h3>{pairs(dict(found), 'Versions and hardware')}</div>")
+    return f'<section><h2>Time and versions</h2><div class="columns">{"".join(tables)}</div></section>'
+
+
+def _activities(timing: Timing) -> str:
+    rows: list[Row] = []
+    for activity, seconds in sorted(timing.activities.items(), key=lambda item: -item[1]):
+        share = seconds / timing.seconds
+        if seconds > 0:
+            rows.append([activity.replace("_", " "), Cell(facts.duration(seconds), number=True), bar(share, f"{share:.0%}")])
+    return table(["activity", "time", "share"], rows, "Time by activity")

@@ -1,0 +1,127 @@
+"""Curves of groups of members: a middle line with a band around it, thinned to what a page can hold."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rl_training.analysis.logged_run import RETURN, Curve, LoggedRun
+from rl_training.config.sweep import knob_text
+
+MANY = 5  # members from which on the middle half says more than mean and extremes
+
+Numbers = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Members that differ by nothing but their seed: those of a run, or of one combination of a sweep."""
+
+    run: LoggedRun
+    label: str
+    members: tuple[int, ...]  # columns of the run's curves
+    knobs: dict[str, float]
+
+    @property
+    def band_text(self) -> str:
+        """What line and band of a curve are."""
+        count = len(self.members)
+        if count == 1:
+            return "one member"
+        if count < MANY:
+            return f"mean of {count} members, band from the lowest to the highest"
+        return f"interquartile mean of {count} members, band over the middle half"
+
+
+@dataclass(frozen=True, eq=False)
+class Band:
+    """One metric of a group: at each position the members, a middle value, and the ends of a band."""
+
+    positions: NDArray[np.int64]
+    members: Numbers  # (positions, members), NaN for one that had stopped
+    middle: Numbers
+    low: Numbers
+    high: Numbers
+
+    def thinned(self, most: int) -> "Band":
+        """Return at most so many of the points, the first and the last among them; the band covers those left out."""
+        count = len(self.positions)
+        if count <= most:
+            return self
+        kept = np.unique(np.linspace(0, count - 1, most).round().astype(np.int64))
+        low, high = np.minimum.reduceat(self.low, kept), np.maximum.reduceat(self.high, kept)
+        return Band(self.positions[kept], self.members[kept], self.middle[kept], low, high)
+
+
+def band(curve: Curve, columns: Sequence[int]) -> Band:
+    """Return the band of some members of a curve, where at least one of them has a value."""
+    values = curve.values[:, list(columns)]
+    present = ~np.isnan(values).all(axis=1)
+    values = values[present]
+    middle, low, high = _summaries(values).T
+    return Band(curve.positions[present], values, middle, low, high)
+
+
+def summarize(values: Numbers) -> tuple[float, float, float]:
+    """Return middle, low and high of values that are not NaN: mean and extremes, or of many the same of the middle half."""
+    middle, low, high = _summaries(values[None])[0].tolist()
+    return middle, low, high
+
+
+def _summaries(values: Numbers) -> Numbers:
+    """Middle, low and high of each row."""
+    ordered, counts = np.sort(values, axis=1), (~np.isnan(values)).sum(axis=1)  # NaN is sorted last
+    found = np.full((len(values), 3), np.nan)
+    for count in np.unique(counts[counts > 0]):
+        rows, cut = counts == count, count // 4 if count >= MANY else 0
+        known = ordered[rows, :count]
+        ends = (0.25, 0.75) if count >= MANY else (0.0, 1.0)
+        middle = known[:, cut : count - cut].mean(axis=1)
+        found[rows] = np.column_stack((middle, *np.quantile(known, ends, axis=1)))
+    return found
+
+
+def groups_of(runs: Sequence[LoggedRun]) -> list[Group]:
+    """Return the groups of some runs, labelled so that no two are alike."""
+    found = []
+    for run, name in zip(runs, distinct_names(runs), strict=True):
+        by_knobs: dict[tuple[tuple[str, float], ...], list[int]] = {}
+        for column, member in enumerate(run.seeds):
+            by_knobs.setdefault(tuple(member_knobs(run, member).items()), []).append(column)
+        for knobs, members in by_knobs.items():
+            own = knob_text(dict(knobs))
+            label = own if own and len(runs) == 1 else f"{name}: {own}" if own else name
+            found.append(Group(run, label, tuple(members), dict(knobs)))
+    return found
+
+
+def best_groups(groups: Sequence[Group], most: int) -> list[Group]:
+    """Return at most so many groups, in their order: those with the highest final return."""
+    if len(groups) <= most:
+        return list(groups)
+    curves = {group.run.path: group.run.curve() if RETURN in group.run.history else None for group in groups}
+
+    def final(index: int) -> float:
+        curve = curves[groups[index].run.path]
+        middle = np.nan if curve is None else summarize(curve.last()[list(groups[index].members)])[0]
+        return -np.inf if np.isnan(middle) else middle
+
+    return [groups[index] for index in sorted(sorted(range(len(groups)), key=final, reverse=True)[:most])]
+
+
+def member_knobs(run: LoggedRun, member: int) -> dict[str, float]:
+    """Return the knobs of a sweep that a member was trained with; empty without a sweep."""
+    knobs = run.config.member_knobs
+    return knobs[member] if member < len(knobs) else {}
+
+
+def distinct_names(runs: Sequence[LoggedRun]) -> list[str]:
+    """Return the name of each run, with as much of its path before it as tells it from the others."""
+    parts = [run.path.resolve().parts for run in runs]
+    names = [run.name for run in runs]
+    for count in range(2, max(map(len, parts), default=0) + 1):
+        if len(set(names)) == len(names):
+            break
+        names = ["/".join(one[-count:]) if names.count(name) > 1 else name for one, name in zip(parts, names, strict=True)]
+    return names

@@ -1,0 +1,118 @@
+"""Charts as the data of a page: thinned and rounded, so that the page stays small for any number of members."""
+
+import json
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rl_training.report.bands import Group
+from rl_training.report.charts import Chart, Line
+from rl_training.report.facts import Timing
+
+MAIN_POINTS, SMALL_POINTS = 400, 200  # most points of a curve with its band: on a large chart, on a small one
+_MEMBER_NUMBERS = 45_000  # most numbers for curves of single members: on all large charts, and on all small ones
+_BAND_NUMBERS = 45_000  # the same for curves with bands
+_LEAST = 12  # points: with fewer, the curves of members say nothing and are left out
+_DIGITS, _MEMBER_DIGITS = 5, 4
+
+
+def page_data(
+    groups: Sequence[Group], main: Sequence[Chart], small: Sequence[Chart], timings: Sequence[Timing]
+) -> dict[str, Any]:
+    """Return what the script of a page draws: groups, and charts with positions that are stored once."""
+    axes = _Axes()
+    charts = [*_thinned(main, axes, MAIN_POINTS, groups), *_thinned(small, axes, SMALL_POINTS, groups)]
+    listed = []
+    for group, timing in zip(groups, timings, strict=True):
+        steps = _spread(len(timing.positions), 200)
+        listed.append(
+            {
+                "label": group.label,
+                "members": [member_label(group, column) for column in group.members],
+                "band": group.band_text,
+                "switch": group.run.switch,
+                "time": [[timing.positions[i] for i in steps], [_rounded(timing.elapsed[i], 4) for i in steps]],
+            }
+        )
+    return {"groups": listed, "charts": charts, "axes": axes.arrays, "thinned": axes.thinned}
+
+
+def member_label(group: Group, column: int) -> str:
+    """Return what a member is called: its seed."""
+    return f"seed {list(group.run.seeds.values())[column]}"
+
+
+class _Axes:
+    """Positions of curves, each stored once."""
+
+    def __init__(self) -> None:
+        self.arrays: list[list[int]] = []
+        self.thinned = False  # whether a curve has fewer points here than in its run
+        self._known: dict[bytes, int] = {}
+
+    def index(self, positions: NDArray[np.int64]) -> int:
+        """Return the number under which these positions are stored."""
+        key = positions.tobytes()
+        if key not in self._known:
+            self._known[key] = len(self.arrays)
+            self.arrays.append(positions.tolist())
+        return self._known[key]
+
+
+def _thinned(charts: Sequence[Chart], axes: _Axes, most: int, groups: Sequence[Group]) -> list[dict[str, Any]]:
+    """Charts as plain values, each curve with as many points as all of them together may have."""
+    lines = [line for chart in charts for line in chart.lines]
+    columns = sum(len(groups[line.group].members) for line in lines if len(groups[line.group].members) > 1)
+    points = max(_LEAST, min(most, _BAND_NUMBERS // max(1, 3 * len(lines))))
+    single = min(most, _MEMBER_NUMBERS // max(1, columns))
+    return [
+        {
+            "lines": [_line(line, axes, points, single) for line in chart.lines],
+            "refs": [[name, _rounded(value, _DIGITS)] for name, value in chart.references.items()],
+            "percent": chart.percent,
+        }
+        for chart in charts
+    ]
+
+
+def _line(line: Line, axes: _Axes, points: int, single: int) -> dict[str, Any]:
+    thin = line.band.thinned(points)
+    axes.thinned |= len(thin.positions) < len(line.band.positions)
+    found: dict[str, Any] = {
+        "group": line.group,
+        "name": line.name,
+        "x": axes.index(thin.positions),
+        "mid": _column(thin.middle, _DIGITS),
+    }
+    if line.band.members.shape[1] > 1:
+        found |= {"low": _column(thin.low, _MEMBER_DIGITS), "high": _column(thin.high, _MEMBER_DIGITS)}
+        if single >= _LEAST:
+            few = line.band.thinned(single)
+            found["mx"] = axes.index(few.positions)
+            found["each"] = [_column(column, _MEMBER_DIGITS) for column in few.members.T]
+    return found
+
+
+def _column(values: NDArray[np.float64], digits: int) -> list[float | int | None]:
+    return [_rounded(value, digits) for value in values.tolist()]
+
+
+def _rounded(value: float, digits: int) -> float | int | None:
+    """A number with few digits, in few characters; None for NaN and inf."""
+    if not math.isfinite(value):
+        return None
+    short = float(f"{value:.{digits}g}")
+    return int(short) if short.is_integer() and abs(short) < 1e15 else short
+
+
+def _spread(count: int, most: int) -> list[int]:
+    return np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(int)).tolist() if count else []
+
+
+def as_json(value: Any) -> str:
+    """Return JSON that may stand inside a script element: nothing in it can end the element or open another."""
+    text = json.dumps(value, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026").replace("\u2028", "\\u2028")

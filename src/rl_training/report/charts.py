@@ -1,0 +1,170 @@
+"""Which charts tell of some runs, and what is on each."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from rl_training.analysis.logged_run import RETURN, LoggedRun
+from rl_training.report.bands import Band, Group, band
+from rl_training.report.facts import number
+from rl_training.report.values import value_curves
+
+HELD_OUT = "validation/"
+_COPIES = ("learning_rate_factor", "q_mean")  # metrics of training that need no held-out twin beside them
+
+
+@dataclass(frozen=True, eq=False)
+class Line:
+    """A curve of a group on a chart; `name` tells it from others of the same group."""
+
+    group: int
+    band: Band
+    name: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Chart:
+    """Curves on common axes, with values to compare them with."""
+
+    title: str
+    lines: Sequence[Line]
+    metric: str = ""  # under which the numbers are logged
+    note: str = ""
+    references: dict[str, float] = field(default_factory=dict)
+    percent: bool = False
+
+    def summary(self, labels: Sequence[str]) -> str:
+        """Return in a sentence per curve what a reader sees: where it begins and ends, and its extremes."""
+        texts = []
+        for line in self.lines:
+            middle, positions = line.band.middle, line.band.positions
+            whose = f"{labels[line.group]}{f', {line.name}' if line.name else ''}"
+            start = f"{self.shown(middle[0])} at step {positions[0]:,}"
+            if len(middle) == 1:
+                texts.append(f"{whose}: {start}.")
+                continue
+            extremes = f"lowest {self.shown(middle.min())}, highest {self.shown(middle.max())}"
+            texts.append(f"{whose}: from {start} to {self.shown(middle[-1])} at step {positions[-1]:,}, {extremes}.")
+        texts += [f"{name}: {self.shown(value)}." for name, value in self.references.items()]
+        return " ".join(texts)
+
+    def shown(self, value: float) -> str:
+        """Return a value as the axis shows it."""
+        return f"{value:.1%}" if self.percent else number(value)
+
+
+def return_charts(groups: Sequence[Group]) -> list[Chart]:
+    """Return the charts of returns: of evaluations, and of the episodes that were learned from."""
+    shown = [
+        Chart("Return in evaluations", _lines(groups, RETURN), RETURN, references=_data_returns(groups)),
+        Chart(
+            "Return while exploring",
+            _lines(groups, "data/episode_return"),
+            "data/episode_return",
+            "The last episode that was collected online, with exploration noise.",
+        ),
+    ]
+    return [chart for chart in shown if chart.lines]
+
+
+def held_out_charts(groups: Sequence[Group]) -> list[Chart]:
+    """Return what policies do on rows that they were not trained on: all that is known where there is no environment."""
+    asked = [
+        ("Distance to the logged actions", "action_distance", {"best constant action": "constant_distance",
+                                                               "plain cloning": "cloning_distance"}, True),
+        ("Actions at a bound", "at_bound", {"logged actions": "at_bound_data"}, True),
+        ("Spread of the actions over states", "spread", {"logged actions": "spread_data"}, True),
+        ("Value of the policy's actions", "q_policy", {"lowest logged episode": "reached_lowest",
+                                                       "highest logged episode": "reached_highest"}, False),
+    ]  # fmt: skip
+    notes = {
+        "action_distance": "Mean distance as a share of the action range; lower is closer to the data.",
+        "at_bound": "If far above the data, the policy follows values that the data does not support.",
+        "spread": "If far below the data, the policy hardly reacts to what it observes.",
+        "q_policy": "Discounted return of real rewards that the critics expect, beside what logged episodes reached.",
+    }
+    charts = [
+        Chart(title, _lines(groups, HELD_OUT + name), HELD_OUT + name, notes[name], _references(groups, refs), share)
+        for title, name, refs, share in asked
+    ]
+    for metric in _metrics(groups, f"{HELD_OUT}action_distance/"):
+        column = metric.removeprefix(f"{HELD_OUT}action_distance/")
+        refs = {"best constant action": f"constant_distance/{column}", "plain cloning": f"cloning_distance/{column}"}
+        title = f"Distance of action {column}"
+        charts.append(Chart(title, _lines(groups, metric), metric, "In its own unit.", _references(groups, refs)))
+    return [chart for chart in charts if chart.lines]
+
+
+def value_chart(groups: Sequence[Group]) -> tuple[list[Chart], list[str]]:
+    """Return a chart of what the critics expect beside what was achieved, and why runs are not on it; both may be empty."""
+    lines: list[Line] = []
+    reasons: dict[str, None] = {}
+    for index, group in enumerate(groups):
+        curves = value_curves(group)
+        if isinstance(curves, str):
+            reasons[f"{group.run.name}: {curves}"] = None
+        elif curves is not None:
+            lines.append(Line(index, band(curves.expected, group.members), "expected by the critics"))
+            lines.append(Line(index, band(curves.achieved, group.members), "achieved"))
+    return ([Chart("Value expected and achieved", lines)] if lines else []), list(reasons)
+
+
+def training_charts(groups: Sequence[Group]) -> list[Chart]:
+    """Return a chart for each other metric: losses first, those of held-out rows on the same axes, then the rest."""
+    metrics = _metrics(groups, "train/")
+    metrics.sort(key=lambda name: (not name.endswith("_loss"), "learning_rate_factor" in name))
+    charts = []
+    for metric in metrics:
+        lines, name = _lines(groups, metric), metric.removeprefix("train/")
+        if not any(copy in name for copy in _COPIES):
+            lines += _lines(groups, HELD_OUT + name, "held out")
+        charts.append(Chart(_title(name), lines, metric))
+    others = [name for name in ("eval/length_mean", "eval/return_std", "data/episode_length") if _metrics(groups, name)]
+    titles = ("Episode length in evaluations", "Deviation of the returns of a member", "Episode length while exploring")
+    named = dict(zip(("eval/length_mean", "eval/return_std", "data/episode_length"), titles, strict=True))
+    return [*charts, *(Chart(named[metric], _lines(groups, metric), metric) for metric in others)]
+
+
+def _title(name: str) -> str:
+    words = name.replace("learning_rate_factor/", "learning rate factor, ").replace("_", " ")
+    return words[:1].upper() + words[1:]
+
+
+def _runs(groups: Sequence[Group]) -> list[LoggedRun]:
+    return list({group.run.path: group.run for group in groups}.values())
+
+
+def _metrics(groups: Sequence[Group], prefix: str) -> list[str]:
+    return list(dict.fromkeys(name for run in _runs(groups) for name in run.metrics(prefix)))
+
+
+def _lines(groups: Sequence[Group], metric: str, name: str = "") -> list[Line]:
+    curves = {run.path: run.curve(metric) for run in _runs(groups) if metric in run.history}
+    found = [
+        Line(index, band(curves[group.run.path], group.members), name)
+        for index, group in enumerate(groups)
+        if group.run.path in curves
+    ]
+    return [line for line in found if len(line.band.positions)]
+
+
+def _data_returns(groups: Sequence[Group]) -> dict[str, float]:
+    """The returns in the data, where all groups learned from the same."""
+    found = [group.run.record.get("dataset") or {} for group in groups]
+    if len({one.get("fingerprint") for one in found}) != 1 or "return_mean" not in found[0]:
+        return {}
+    return {"mean in the data": float(found[0]["return_mean"]), "best in the data": float(found[0]["return_max"])}
+
+
+def _references(groups: Sequence[Group], names: dict[str, str]) -> dict[str, float]:
+    """Held-out figures that need no policy, where they are the same for all groups."""
+    found = {text: list(_last_values(groups, HELD_OUT + name)) for text, name in names.items()}
+    return {text: values[0] for text, values in found.items() if values and np.allclose(values, values[0])}
+
+
+def _last_values(groups: Sequence[Group], metric: str) -> Iterator[float]:
+    for run in _runs(groups):
+        if metric in run.history:
+            last = run.curve(metric).last()
+            yield from last[~np.isnan(last)].tolist()

@@ -1,0 +1,309 @@
+"""What a report says of a run in numbers: members, the switch to online, time, dataset, settings."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rl_training.analysis.logged_run import RETURN, Curve, LoggedRun
+from rl_training.report.bands import Group, Numbers, band, member_knobs, summarize
+
+DISTANCE = "validation/action_distance"
+NOTHING = "\N{EN DASH}"  # for a number that is not known
+
+
+@dataclass(frozen=True)
+class MemberFacts:
+    """How one member ended; its returns are None where it was never evaluated."""
+
+    member: int
+    seed: int
+    knobs: dict[str, float]
+    status: str
+    final: float | None
+    best: float | None
+    best_at: int | None  # position
+    distance: float | None  # to the logged actions of held-out rows, as a share of the range
+
+    @property
+    def diverged(self) -> bool:
+        """Whether its training ended in NaN or inf, so that averages leave it out."""
+        return self.status.startswith("diverged")
+
+
+@dataclass(frozen=True)
+class Dip:
+    """What the switch to online did to the mean return of a group's members."""
+
+    before: float
+    lowest: float  # in the first half of the online phase so far
+    lowest_at: int  # position
+    recovered_at: int | None  # the first position after that with the return from before
+
+    @property
+    def depth(self) -> float:
+        """How far the return fell."""
+        return max(0.0, self.before - self.lowest)
+
+
+def member_facts(run: LoggedRun) -> list[MemberFacts]:
+    """Return how each member ended, or where it is."""
+    curve = run.curve() if RETURN in run.history else None
+    distances = run.curve(DISTANCE).last().tolist() if DISTANCE in run.history else [None] * len(run.seeds)
+    ended, facts = ended_early(run), []
+    for column, (member, seed) in enumerate(run.seeds.items()):
+        final, best, best_at = (None, None, None) if curve is None else _final_and_best(curve, column)
+        own = member_knobs(run, member), ended.get(member, status_of(run))
+        facts.append(MemberFacts(member, seed, *own, final, best, best_at, distances[column]))
+    return facts
+
+
+def _final_and_best(curve: Curve, column: int) -> tuple[float | None, float | None, int | None]:
+    values = curve.values[:, column]
+    known = np.flatnonzero(~np.isnan(values))
+    if not len(known):
+        return None, None, None
+    best = known[np.argmax(values[known])]
+    return float(values[known[-1]]), float(values[best]), int(curve.positions[best])
+
+
+def ended_early(run: LoggedRun) -> dict[int, str]:
+    """Return the members that diverged, or that stopped and were not trained on, with where that was."""
+    if "event" not in run.history:
+        return {}
+    members, events = run.history["member"], run.history["event"]
+    found = {}
+    for row in np.flatnonzero(events != ""):
+        member, position = int(members[row]), int(run.positions[row])
+        if events[row] == "diverged" or position == run.positions[members == member].max():
+            found[member] = f"{events[row]} at step {position:,}"
+    return found
+
+
+def status_of(run: LoggedRun) -> str:
+    """Return the status of a run in words; an error is named by its kind."""
+    status = str(run.record["status"])
+    known = {"StoppedBySignal": "stopped by a signal", "DivergedError": "diverged"}
+    return known.get(status, status if status.islower() else f"failed: {status}")
+
+
+def returns_of(facts: Sequence[MemberFacts], which: str) -> Numbers:
+    """Return `final` or `best` of the members that were evaluated and did not diverge; of all if all diverged."""
+    counted = [one for one in facts if not one.diverged] or facts
+    return np.array([value for one in counted if (value := getattr(one, which)) is not None], dtype=np.float64)
+
+
+COMBINATIONS = ("combination", "members", "diverged", "final return", "best return")
+
+
+def combinations(groups: Sequence[Group]) -> list[tuple[Group, list[MemberFacts]]]:
+    """Return the combinations of sweeps with their members, the highest final return first."""
+    swept = [group for group in groups if group.knobs]
+    known = {group.run.path: member_facts(group.run) for group in swept}
+    found = [(group, [known[group.run.path][column] for column in group.members]) for group in swept]
+    return sorted(found, key=lambda pair: -np.nan_to_num(summarize(returns_of(pair[1], "final"))[0], nan=-np.inf))
+
+
+def combination_cells(group: Group, found: Sequence[MemberFacts]) -> list[str]:
+    """Return the row of a combination under `COMBINATIONS`."""
+    returns = [spread_text(returns_of(found, which)) for which in ("final", "best")]
+    return [group.label, str(len(found)), str(sum(one.diverged for one in found)), *returns]
+
+
+def spread_text(values: Numbers) -> str:
+    """Return the middle of some values with their range, such as `-210.8 (-335.1 to -156.1)`."""
+    if not len(values):
+        return "none yet"
+    middle, text = summarize(values)[0], ""
+    if len(values) > 1:
+        text = f" ({number(values.min())} to {number(values.max())})"
+    return number(middle) + text
+
+
+def number(value: float | None) -> str:
+    """Return a number for people: four digits, thousands separated; a dash for none."""
+    if value is None or np.isnan(value):
+        return NOTHING
+    size = abs(value)
+    if size >= 1e7 or 0.0 < size < 1e-3:
+        return f"{value:.3e}"
+    return f"{value + 0.0:,.{0 if size >= 1e4 else 1 if size >= 100 else 2 if size >= 10 else 3 if size >= 1 else 4}f}"
+
+
+def dip_of(group: Group, runs: Sequence[LoggedRun]) -> Dip | None:
+    """Return the dip at the switch; None without a switch, or where the return before it or after it is unknown.
+
+    A finetune in a directory of its own has no evaluation from before; it is that of the offline run, if that is in `runs`.
+    """
+    switch = group.run.switch
+    if switch is None or RETURN not in group.run.history:
+        return None
+    curve = band(group.run.curve(), group.members)
+    after = curve.positions > switch
+    means = np.nanmean(curve.members, axis=1)
+    before = _return_at(curve.positions, means, switch)
+    if before is None:
+        before = next((value for run in runs if (value := _offline_return(run, group, switch)) is not None), None)
+    if before is None or not after.any():
+        return None
+    half = (switch + curve.positions[-1]) / 2
+    first = np.flatnonzero(after & (curve.positions <= half))
+    looked_at = first if len(first) else np.flatnonzero(after)
+    lowest = looked_at[np.argmin(means[looked_at])]
+    recovered = np.flatnonzero((np.arange(len(means)) >= lowest) & (means >= before))
+    found = int(curve.positions[recovered[0]]) if len(recovered) else None
+    return Dip(before, float(means[lowest]), int(curve.positions[lowest]), found)
+
+
+DIP_HEADINGS = ("run", "at step", "return before", "lowest after", "dip", "recovered after")
+DIP_NOTE = (
+    "Mean over members; the lowest evaluation in the first half of the online phase so far. Times in environment steps."
+)
+
+
+def dip_cells(group: Group, runs: Sequence[LoggedRun]) -> list[str]:
+    """Return the row of a group that went online, under `DIP_HEADINGS`."""
+    dip, switch = dip_of(group, runs), group.run.switch or 0
+    if dip is None:
+        return [group.label, f"{switch:,}", "not evaluated", NOTHING, NOTHING, NOTHING]
+    lowest = f"{number(dip.lowest)} at {dip.lowest_at - switch:,}"
+    back = "not yet" if dip.recovered_at is None else f"{dip.recovered_at - switch:,}"
+    fell = [number(dip.depth), back] if dip.depth else ["none", NOTHING]
+    return [group.label, f"{switch:,}", number(dip.before), lowest, *fell]
+
+
+def _offline_return(run: LoggedRun, group: Group, switch: int) -> float | None:
+    """The mean return at the switch of a run from which a finetune may have begun: same algorithm, data and seeds."""
+    same = run.config.algo == group.run.config.algo and run.seeds == group.run.seeds
+    if run is group.run or not same or RETURN not in run.history or _fingerprint(run) != _fingerprint(group.run):
+        return None
+    curve = band(run.curve(), group.members)
+    at = curve.positions == switch
+    return float(np.nanmean(curve.members[at])) if at.any() else None
+
+
+def _return_at(positions: Any, means: Numbers, switch: int) -> float | None:
+    earlier = np.flatnonzero(positions <= switch)
+    return float(means[earlier[-1]]) if len(earlier) else None
+
+
+def _fingerprint(run: LoggedRun) -> Any:
+    return (run.record.get("dataset") or {}).get("fingerprint")
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Where the time of a run went; a run that was resumed adds up its parts."""
+
+    seconds: float
+    activities: dict[str, float]
+    positions: list[int]
+    elapsed: list[float]  # seconds at these positions
+
+    @property
+    def speed(self) -> float | None:
+        """Steps per second over the whole run; None before two rows are known."""
+        if len(self.positions) < 2 or self.elapsed[-1] <= self.elapsed[0]:
+            return None
+        return (self.positions[-1] - self.positions[0]) / (self.elapsed[-1] - self.elapsed[0])
+
+
+def timing_of(run: LoggedRun) -> Timing:
+    """Return the time of a run, over all processes that worked on it."""
+    earlier = last = 0.0
+    spent: dict[str, float] = {}
+    process: dict[str, float] = {}
+    points: list[tuple[int, float]] = []
+    for row in run.timings:
+        seconds = float(row.get("seconds", 0.0))
+        position = int(row["env_step"] + (run.switch or 0)) if "env_step" in row else int(row["step"])
+        if seconds < last:  # another process went on, perhaps from an earlier position
+            earlier, spent = earlier + last, _sum(spent, process)
+            points = [point for point in points if point[0] < position]
+        last = seconds
+        process = {name.removeprefix("seconds/"): float(value) for name, value in row.items() if name.startswith("seconds/")}
+        points.append((position, earlier + seconds))
+    positions, elapsed = ([point[side] for point in points] for side in (0, 1))
+    return Timing(earlier + last, _sum(spent, process), positions, elapsed)  # type: ignore[arg-type]
+
+
+def _sum(first: Mapping[str, float], second: Mapping[str, float]) -> dict[str, float]:
+    return {name: first.get(name, 0.0) + second.get(name, 0.0) for name in {**first, **second}}
+
+
+def duration(seconds: float) -> str:
+    """Return a time for people, such as `2 h 05 min`."""
+    if seconds < 60:
+        return f"{seconds:.{1 if seconds >= 1 else 2}f} s"
+    minutes, hours = round(seconds / 60), round(seconds) // 3600
+    return f"{minutes} min" if seconds < 3600 else f"{hours} h {minutes - 60 * hours:02d} min"
+
+
+def steps_text(run: LoggedRun) -> str:
+    """Return how far a run is, such as `6,000 gradient steps, 3,000 environment steps`."""
+    steps, online = (run.history.get(name, np.zeros(0)) for name in ("step", "env_step"))
+    texts = [f"{int(steps.max()):,} gradient steps"] if len(steps) else ["no steps yet"]
+    texts += [f"{int(np.nanmax(online)):,} environment steps"] if len(online) and not np.isnan(online).all() else []
+    return ", ".join(texts)
+
+
+OVERVIEW = ("run", "status", "final return", "best return", "algorithm", "learned on", "members", "steps", "time")
+
+
+def overview_cells(run: LoggedRun, name: str, timing: Timing) -> list[str]:
+    """Return the row of a run under `OVERVIEW`."""
+    found = member_facts(run)
+    returns = [spread_text(returns_of(found, which)) for which in ("final", "best")]
+    where = [run.config.algo, source_of(run), str(len(found)), steps_text(run), duration(timing.seconds)]
+    return [name, status_of(run), *returns, *where]
+
+
+def flat_config(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return a config as `section.key -> value`."""
+    found: dict[str, Any] = {}
+    for key, value in config.items():
+        if isinstance(value, Mapping) and value:
+            found |= flat_config(value, f"{prefix}{key}.")
+        else:
+            found[f"{prefix}{key}"] = value
+    return found
+
+
+def differences(runs: Sequence[LoggedRun]) -> dict[str, list[Any]]:
+    """Return the settings in which runs differ, each with the value of every run; None where a run has no such setting."""
+    configs = [flat_config(run.config.record()) for run in runs]
+    keys = dict.fromkeys(key for config in configs for key in config)
+    rows = {key: [config.get(key) for config in configs] for key in keys}
+    return {key: values for key, values in rows.items() if any(value != values[0] for value in values)}
+
+
+def setup_of(run: LoggedRun) -> dict[str, str]:
+    """Return versions and hardware of a run, by name."""
+    found = {**run.record.get("versions", {}), **run.record.get("hardware", {})}
+    return {str(name): "none" if value is None else str(value) for name, value in found.items()}
+
+
+def dataset_facts(run: LoggedRun) -> dict[str, str]:
+    """Return what is known of a run's dataset, for people; empty without one."""
+    found = run.record.get("dataset") or {}
+    names = {
+        **{"rows": "transitions", "episodes": "episodes", "true_ends": "true ends", "length_mean": "mean length"},
+        **{"return_mean": "mean return", "return_std": "deviation of returns", "return_min": "lowest return"},
+        **{"return_max": "highest return", "reward_mean": "mean reward"},
+    }
+    facts = {text: _plain(found[name]) for name, text in names.items() if name in found}
+    return {**facts, **({"fingerprint": str(found["fingerprint"])[:16]} if "fingerprint" in found else {})}
+
+
+def _plain(value: Any) -> str:
+    return f"{value:,}" if isinstance(value, int) else number(value) if isinstance(value, float) else str(value)
+
+
+def source_of(run: LoggedRun) -> str:
+    """Return where a run learned: its environment, or the files of its data."""
+    if run.config.final_env_id is not None:
+        return run.config.final_env_id
+    parts = getattr(run.config.algo_kwargs, "dataset", None) or ()
+    files = [str(part.path) for part in parts if part.path is not None]
+    return ", ".join(file.rstrip("/").split("/")[-1] for file in files) or "data"

@@ -1,0 +1,103 @@
+"""The verdict on runs, at the top of a page."""
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from pathlib import Path
+
+from rl_training.analysis.logged_run import LoggedRun
+from rl_training.report import facts
+from rl_training.report.bands import MANY, Numbers, groups_of, summarize
+from rl_training.report.facts import Timing, number
+from rl_training.report.html import Cell, Markup, Row, card, table
+
+
+def overview(runs: Sequence[LoggedRun], names: Sequence[str], timings: Mapping[Path, Timing]) -> str:
+    """Return the verdict: cards for one run, a table for several."""
+    if len(runs) == 1:
+        cards = _cards(runs[0], timings[runs[0].path])
+        return f'<section aria-label="Overview"><dl class="cards">{cards}</dl>{_message(runs[0])}</section>'
+    rows: list[Row] = []
+    for run, name in zip(runs, names, strict=True):
+        found, timing = facts.member_facts(run), timings[run.path]
+        own, _, final, best, algo, where, count, steps, time = facts.overview_cells(run, name, timing)
+        returns = [
+            Cell(shown, _sorted_by(facts.returns_of(found, which)), number=True)
+            for shown, which in ((final, "final"), (best, "best"))
+        ]
+        spent = Cell(time, timing.seconds, number=True)
+        rows.append([own, _status(run), *returns, algo, where, Cell(count, number=True), steps, spent])
+    listed = table(facts.OVERVIEW, rows, "Runs", sortable=True)
+    return f"<section><h2>Runs</h2>{listed}{''.join(map(_message, runs))}</section>"
+
+
+def _sorted_by(values: Numbers) -> float | str:
+    return float(summarize(values)[0]) if len(values) else ""
+
+
+def _cards(run: LoggedRun, timing: Timing) -> str:
+    found = facts.member_facts(run)
+    diverged = sum(one.diverged for one in found)
+    speed = f"{timing.speed:,.0f} steps per second" if timing.speed else ""
+    final, best = (facts.returns_of(found, which) for which in ("final", "best"))
+    cards = [
+        card("status", _status(run)),
+        card("algorithm", run.config.algo),
+        card("environment" if run.config.final_env_id else "data", facts.source_of(run)),
+        card("members", str(len(found)), f"{diverged} diverged" if diverged else _seeds(run)),
+        card("steps", *_two_lines(facts.steps_text(run))),
+        card("time", facts.duration(timing.seconds), speed),
+    ]
+    best_of = facts.combinations(groups_of([run]))
+    if best_of and len(final):
+        group, own = best_of[0]
+        value = facts.returns_of(own, "final")
+        cards += [
+            card("best combination", group.label),
+            card("its final return", number(summarize(value)[0]), _spread(value)),
+        ]
+    elif len(final):
+        cards += [card("final return", number(summarize(final)[0]), _spread(final))]
+        cards += [card("best return", number(summarize(best)[0]), _spread(best, "each member's best"))]
+    elif run.config.final_env_id:
+        cards += [card("final return", "none yet", "not evaluated so far")]
+    else:
+        cards += _held_out_card(run)
+    return "".join(cards)
+
+
+def _held_out_card(run: LoggedRun) -> list[str]:
+    """Without an environment the distance to logged actions is the first thing to know of a policy."""
+    metrics = (facts.DISTANCE, "validation/constant_distance")
+    if not {*metrics} <= set(run.history):
+        return []
+    own, best = (summarize(run.curve(name).last())[0] for name in metrics)
+    return [card("from the logged actions", f"{own:.1%}", f"of the range; best constant action {best:.1%}")]
+
+
+def _two_lines(text: str) -> tuple[str, str]:
+    first, _, second = text.partition(" ")
+    return first, second
+
+
+def _seeds(run: LoggedRun) -> str:
+    seeds = list(dict.fromkeys(run.seeds.values()))
+    shown = ", ".join(map(str, seeds[:4])) + (" …" if len(seeds) > 4 else "")
+    return f"seed{'s' if len(seeds) > 1 else ''} {shown}"
+
+
+def _spread(values: Numbers, what: str = "last evaluation") -> str:
+    if len(values) == 1:
+        return what
+    middle = "mean" if len(values) < MANY else "interquartile mean"
+    return f"{middle}, {number(values.min())} to {number(values.max())}; {what}"
+
+
+def _status(run: LoggedRun) -> Markup:
+    status = facts.status_of(run)
+    kind = {"finished": "good", "running": "warn", "stopped by a signal": "warn"}.get(status, "bad")
+    return Markup(f'<span class="{kind}">{escape(status)}</span>')
+
+
+def _message(run: LoggedRun) -> str:
+    message = run.record.get("message")
+    return f'<p class="note">{escape(run.name)}: {escape(str(message))}</p>' if message else ""

@@ -1,0 +1,102 @@
+"""Runs as one HTML page: no network, no libraries; it opens from disk."""
+
+import hashlib
+from base64 import b64encode
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
+from html import escape
+from importlib.resources import files
+
+from rl_training.analysis.logged_run import LoggedRun
+from rl_training.report import appendix, overview, sections
+from rl_training.report.bands import best_groups, distinct_names, groups_of
+from rl_training.report.chart_data import as_json, page_data
+from rl_training.report.charts import held_out_charts, return_charts, training_charts, value_chart
+from rl_training.report.facts import timing_of
+
+MARK = "<!-- made by rl-training report -->"
+REFRESH_SECONDS = 5.0  # after which a live page loads itself again
+_MOST_GROUPS = 40  # curves with bands on a chart
+_MOST_DRAWN = 12  # members whose curves are shown without being asked for
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A policy at work: an animation and a still, or the reason why there is none."""
+
+    label: str
+    caption: str
+    moving: bytes = b""  # GIF
+    still: bytes = b""  # PNG
+
+
+def render_page(
+    runs: Sequence[LoggedRun],
+    *,
+    title: str | None = None,
+    members: bool | None = None,
+    pictures: Sequence[Picture] = (),
+    live: bool = False,
+) -> str:
+    """Return the page of some runs, finished or under way; all texts in it are escaped, and it can load nothing.
+
+    `members` says whether curves of single members are drawn at first; by default those of few. A live page loads itself
+    again every few seconds, and keeps what the reader has chosen.
+    """
+    every, names = groups_of(runs), distinct_names(runs)
+    groups = best_groups(every, _MOST_GROUPS)
+    labels = [group.label for group in groups]
+    returns, held_out, training = return_charts(groups), held_out_charts(groups), training_charts(groups)
+    values, reasons = value_chart(groups)
+    timings = {run.path: timing_of(run) for run in runs}
+    data = page_data(groups, [*returns, *values], [*held_out, *training], [timings[group.run.path] for group in groups])
+    data["members"] = sum(len(group.members) for group in groups) <= _MOST_DRAWN if members is None else members
+    data["live"] = REFRESH_SECONDS if live else 0
+    shown = title or ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    figures = sections.Figures(labels)
+    body = [
+        overview.overview(runs, names, timings),
+        sections.curves(groups, len(every), runs, figures, returns, data),
+        sections.pictures(pictures),
+        sections.values(figures, values, reasons),
+        sections.held_out(figures, held_out),
+        sections.training(figures, training),
+        appendix.combinations(every),
+        appendix.members(every, groups),
+        appendix.datasets(runs, names),
+        appendix.settings(runs, names),
+        appendix.times(runs, names, timings),
+    ]
+    return _document(shown, "".join(body), as_json(data), live=live)
+
+
+def _document(title: str, body: str, data: str, *, live: bool) -> str:
+    """The page around its sections."""
+    style, script = _asset("page.css"), _asset("page.js") + _asset("controls.js")
+    policy = (
+        f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    fresh = f"; loads itself again every {REFRESH_SECONDS:g} seconds" if live else ""
+    return (
+        f'<!doctype html>{MARK}<html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1"><meta name="color-scheme" content="light dark">'
+        f"<title>{escape(title)}</title><style>{style}</style></head><body>"
+        f'<header><div><h1>{escape(title)}</h1><p class="soft">Training report, {now}{fresh}</p></div>'
+        '<button type="button" id="theme">Dark colours</button></header>'
+        f"<main>{body}<noscript><p>The curves need JavaScript; the tables hold the results without it.</p></noscript></main>"
+        f'<script type="application/json" id="report-data">{data}</script><script>{script}</script></body></html>\n'
+    )
+
+
+@cache
+def _asset(name: str) -> str:
+    return (files("rl_training") / "assets" / "report" / name).read_text()
+
+
+def _hash(text: str) -> str:
+    return f"sha256-{b64encode(hashlib.sha256(text.encode()).digest()).decode()}"

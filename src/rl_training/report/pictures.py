@@ -1,0 +1,80 @@
+"""The curves of runs as a PNG, for slides and papers."""
+
+import io
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from rl_training.analysis.logged_run import LoggedRun
+from rl_training.errors import ConfigError
+from rl_training.report.bands import Group, best_groups, distinct_names, groups_of
+from rl_training.report.charts import Chart, held_out_charts, return_charts, training_charts, value_chart
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+INSTALL = 'pip install "rl-training[plot]"'
+SOFTWARE = "rl-training report"  # written into the file, by which it is recognised
+_COLOURS = ("#0072b2", "#c75000", "#00795a", "#a8427f", "#946300", "#5a4fb0", "#3a6f1c", "#5c5c5c")
+_STYLES = ("-", "--")
+_COLUMNS, _MOST_CHARTS, _MOST_GROUPS = 3, 15, 16
+_FEW_LINES = 4  # on a small chart: more do not fit into a legend
+
+
+def png(runs: Sequence[LoggedRun], title: str | None = None, *, members: bool = False) -> bytes:
+    """Return a picture of the learning curve, and below it of losses and other metrics; a ConfigError without matplotlib."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise ConfigError(f"a PNG needs matplotlib: {INSTALL}") from None
+    groups = best_groups(groups_of(runs), _MOST_GROUPS)
+    first, *rest = [
+        *return_charts(groups),
+        *held_out_charts(groups),
+        *value_chart(groups)[0],
+        *training_charts(groups),
+    ] or [Chart("Nothing logged yet", [])]
+    rest = rest[: _MOST_CHARTS - 1]
+    rows = math.ceil(len(rest) / _COLUMNS)
+    figure = Figure(figsize=(11.0, 4.4 + 2.5 * rows), layout="constrained")
+    grid = figure.add_gridspec(1 + rows, _COLUMNS, height_ratios=[1.7, *[1.0] * rows])
+    _draw(figure.add_subplot(grid[0, :]), first, groups, members=members, legend=True)
+    for i, chart in enumerate(rest):
+        _draw(figure.add_subplot(grid[1 + i // _COLUMNS, i % _COLUMNS]), chart, groups, members=members)
+    names = distinct_names(runs)
+    figure.suptitle(title or ", ".join(names[:4]) + (" ..." if len(names) > 4 else ""), parse_math=False)
+    data = io.BytesIO()
+    figure.savefig(data, format="png", dpi=130, metadata={"Software": SOFTWARE})
+    return data.getvalue()
+
+
+def _draw(axes: "Axes", chart: Chart, groups: Sequence[Group], *, members: bool, legend: bool = False) -> None:
+    """Draw one chart: curves with their bands, references, and where runs went online."""
+    from matplotlib.ticker import PercentFormatter
+
+    names = list(dict.fromkeys(line.name for line in chart.lines))
+    for line in chart.lines:
+        group, band = groups[line.group], line.band
+        style: dict[str, Any] = {
+            "color": _COLOURS[line.group % len(_COLOURS)],
+            "linestyle": _STYLES[names.index(line.name) % 2],
+        }
+        label = group.label + (f", {line.name}" if line.name else "")
+        axes.plot(band.positions, band.middle, label=label.lstrip("_"), linewidth=1.8, **style)
+        if len(group.members) > 1:
+            axes.fill_between(band.positions, band.low, band.high, color=style["color"], alpha=0.18, linewidth=0)
+        if members and len(group.members) > 1:
+            axes.plot(band.positions, band.members, linewidth=0.7, alpha=0.5, **style)
+    for i, (name, value) in enumerate(chart.references.items()):
+        axes.axhline(value, color="#525d6e", linewidth=1.0, linestyle=":" if i % 2 == 0 else "-.", label=name)
+    for switch in {group.run.switch for group in groups if group.run.switch is not None}:
+        axes.axvline(switch, color="#1a2230", linewidth=1.0, linestyle=(0, (4, 3)))
+    axes.set_title(chart.title, fontsize=11 if legend else 9, loc="left", parse_math=False)
+    axes.grid(alpha=0.3)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.tick_params(labelsize=9 if legend else 7)
+    axes.set_xlabel("steps" if legend else "", fontsize=9)
+    if chart.percent:
+        axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+    if chart.lines and (legend or (len(chart.lines) <= _FEW_LINES and (len(names) > 1 or chart.references))):
+        axes.legend(fontsize=8 if legend else 6, frameon=False)

@@ -1,0 +1,150 @@
+"""The sections of a page that show curves and pictures."""
+
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from rl_training.analysis.logged_run import LoggedRun
+from rl_training.report import facts
+from rl_training.report.bands import Group
+from rl_training.report.charts import Chart
+from rl_training.report.html import Cell, Row, figure, table
+
+if TYPE_CHECKING:
+    from rl_training.report.page import Picture
+
+_COLOURS = 8  # of the style sheet
+
+
+class Figures:
+    """Numbers the charts of a page in the order in which their data is written."""
+
+    def __init__(self, labels: Sequence[str]) -> None:
+        self._labels, self._next = labels, 0
+
+    def of(self, charts: Sequence[Chart], *, large: bool = False) -> str:
+        """Return the next charts."""
+        first, self._next = self._next, self._next + len(charts)
+        return "".join(figure(chart, first + i, self._labels, large=large) for i, chart in enumerate(charts))
+
+
+def curves(
+    groups: Sequence[Group],
+    of: int,
+    runs: Sequence[LoggedRun],
+    figures: Figures,
+    charts: Sequence[Chart],
+    data: Mapping[str, Any],
+) -> str:
+    """Return the learning curves of some groups `of` so many, with the controls of all charts."""
+    seen = "".join(
+        f'<label><input type="checkbox" data-group="{i}" checked><i class="chip c{i % _COLOURS}"></i>'
+        f"{escape(group.label)}</label>"
+        for i, group in enumerate(groups)
+    )
+    drawn = figures.of(charts, large=True) or f'<p class="card">{_nothing(runs)}</p>'
+    chosen = f"The {len(groups)} of {of} with the highest final returns are drawn. " if of > len(groups) else ""
+    thinned = "Long curves are thinned; their band covers the points left out. " if data["thinned"] else ""
+    note = f'<p class="note">{chosen}{thinned}{_explained(groups)}</p>'
+    return f"<section><h2>Learning curves</h2>{_toolbar(seen, groups, data)}{note}{drawn}{_switches(groups, runs)}</section>"
+
+
+def _nothing(runs: Sequence[LoggedRun]) -> str:
+    if any(run.config.final_env_id for run in runs):
+        return "No evaluation yet: returns appear here after the first one (eval_interval)."
+    return "Trained without an environment, so there are no returns; below is what the policy does on rows it never saw."
+
+
+def _toolbar(seen: str, groups: Sequence[Group], data: Mapping[str, Any]) -> str:
+    several = any(len(group.members) > 1 for group in groups)
+    each = any("each" in line for chart in data["charts"] for line in chart["lines"])
+    boxes = [("bands", "Bands")] * several + [("members", "Members")] * (several and each) + [("log", "Log scale")]
+    checks = "".join(f'<label><input type="checkbox" id="{name}">{text}</label>' for name, text in boxes)
+    timed = all(len(group["time"][0]) > 1 for group in data["groups"])
+    choice = '<option value="false">steps</option><option value="true">time</option>'
+    axis = f'<label>x axis <select id="axis">{choice}</select></label>' if timed else ""
+    smooth = '<label>Smoothing <input type="range" id="smooth" min="0" max="0.95" step="0.05" value="0"></label>'
+    names = {"in": ("+", "Zoom in"), "out": ("\N{MINUS SIGN}", "Zoom out"), "left": ("◀", "Earlier"), "right": ("▶", "Later")}
+    zoom = "".join(
+        f'<button type="button" data-zoom="{key}" aria-label="{name}" title="{name}">{sign}</button>'
+        for key, (sign, name) in names.items()
+    )
+    reset = '<button type="button" data-zoom="reset" id="zoom-reset" disabled>Reset zoom</button>'
+    return (
+        f'<div class="toolbar" role="group" aria-label="What the charts show"><div class="legend">{seen}</div>'
+        f'<div>{checks}{axis}{smooth}<span class="buttons">{zoom}{reset}</span></div></div>'
+    )
+
+
+def _explained(groups: Sequence[Group]) -> str:
+    texts = list(dict.fromkeys(group.band_text for group in groups))
+    steps = "Steps are gradient steps"
+    if any(group.run.switch is not None for group in groups):
+        steps += " up to the switch, and environment steps after it"
+    elif any("env_step" in group.run.history for group in groups):
+        steps = "Steps are environment steps"
+    lines = f"Line: {'; '.join(texts)}. " if texts != ["one member"] else ""
+    if any(facts.ended_early(group.run) for group in groups):
+        lines += "A member that diverged or stopped counts up to there. "
+    return escape(f"{lines}{steps}. Drag over a chart to zoom into a part, double-click to see all.")
+
+
+def _switches(groups: Sequence[Group], runs: Sequence[LoggedRun]) -> str:
+    online = [group for group in groups if group.run.switch is not None]
+    if not online:
+        return ""
+    rows: list[Row] = []
+    for group in online:
+        first, *cells = facts.dip_cells(group, runs)
+        rows.append([first, *(Cell(cell, number=True) for cell in cells)])
+    note = f'<p class="note">{facts.DIP_NOTE}</p>'
+    return f"<h3>The switch to online</h3>{note}{table(facts.DIP_HEADINGS, rows, 'The switch to online')}"
+
+
+def pictures(found: Sequence["Picture"]) -> str:
+    """Return the policies at work."""
+    if not found:
+        return ""
+    shown, missing = [one for one in found if one.moving], [one for one in found if not one.moving]
+    drawn = "".join(
+        f'<figure><img src="{_uri("png", one.still)}" data-moving="{_uri("gif", one.moving)}" '
+        f'alt="Animation of the policy of {escape(one.label)}: {escape(one.caption)}"><div><figcaption>{escape(one.label)}'
+        f'<p>{escape(one.caption)}</p></figcaption><button type="button" class="play">Play</button></div></figure>'
+        for one in shown
+    )
+    notes = "".join(f'<p class="note">{escape(one.label)}: no picture: {escape(one.caption)}</p>' for one in missing)
+    return f'<section><h2>The policy at work</h2><div class="pictures">{drawn}</div>{notes}</section>'
+
+
+def _uri(kind: str, data: bytes) -> str:
+    return f"data:image/{kind};base64,{b64encode(data).decode()}"
+
+
+def values(figures: Figures, charts: Sequence[Chart], reasons: Sequence[str]) -> str:
+    """Return values of the critics beside what was achieved, and why runs are not compared so."""
+    missing = "".join(f'<p class="note">Not compared: {escape(reason)}.</p>' for reason in reasons)
+    if not charts:
+        return f"<section><h2>Values and returns</h2>{missing}</section>" if missing else ""
+    note = (
+        "Both are discounted returns in the units of the rewards; scale and shift of the rewards are undone. Expected: the "
+        "mean of the critics on training batches (train/q_mean; with SAC and its variants the entropy bonus is part of it). "
+        "Achieved: the mean reward of a step in evaluations, discounted over the steps that follow, as if rewards were even. "
+        "A critic far above what is achieved overestimates; small gaps mean nothing."
+    )
+    drawn = figures.of(charts, large=True)
+    return f'<section><h2>Values and returns</h2><p class="note">{note}</p>{drawn}{missing}</section>'
+
+
+def held_out(figures: Figures, charts: Sequence[Chart]) -> str:
+    """Return what the policy does on rows it was not trained on."""
+    if not charts:
+        return ""
+    return f'<section><h2>The policy on held-out rows</h2><div class="charts">{figures.of(charts)}</div></section>'
+
+
+def training(figures: Figures, charts: Sequence[Chart]) -> str:
+    """Return losses and other metrics."""
+    if not charts:
+        return ""
+    return f'<section><h2>Losses and training metrics</h2><div class="charts">{figures.of(charts)}</div></section>'

@@ -1,0 +1,114 @@
+"""Runs as text: Markdown for people, CSV for other programs."""
+
+import csv
+import io
+from collections.abc import Sequence
+from html import escape
+from typing import Any
+
+import numpy as np
+
+from rl_training.analysis.logged_run import LoggedRun
+from rl_training.config.sweep import knob_text
+from rl_training.report import facts
+from rl_training.report.bands import distinct_names, groups_of
+from rl_training.report.facts import NOTHING, number
+
+CSV_START = ("run", "member", "seed", "position")
+
+
+def markdown(runs: Sequence[LoggedRun], mark: str, title: str | None = None) -> str:
+    """Return the results of some runs as Markdown, without curves."""
+    names, groups = distinct_names(runs), groups_of(runs)
+    timings = [facts.timing_of(run) for run in runs]
+    rows = [facts.overview_cells(run, name, timing) for run, name, timing in zip(runs, names, timings, strict=True)]
+    parts = [f"{mark}\n# {_text(title or ', '.join(names))}", _table(facts.OVERVIEW, rows)]
+    online = [facts.dip_cells(group, runs) for group in groups if group.run.switch is not None]
+    if online:
+        parts += [f"## The switch to online\n\n{facts.DIP_NOTE}", _table(facts.DIP_HEADINGS, online)]
+    swept = [facts.combination_cells(*pair) for pair in facts.combinations(groups)]
+    if swept:
+        parts += ["## Combinations", _table(facts.COMBINATIONS, swept)]
+    parts += ["## Members", _members(runs, names)]
+    data = {name: facts.dataset_facts(run) for run, name in zip(runs, names, strict=True)}
+    if any(data.values()):
+        parts += ["## Dataset", _beside(data)]
+    if len(runs) > 1:
+        found = {
+            key: [NOTHING if value is None else str(value) for value in row] for key, row in facts.differences(runs).items()
+        }
+        table = _table(("setting", *names), [[f"`{key}`", *row] for key, row in found.items()])
+        parts += ["## Settings that differ", table if found else "None."]
+    spent = {
+        name: {activity.replace("_", " "): facts.duration(seconds) for activity, seconds in timing.activities.items()}
+        for name, timing in zip(names, timings, strict=True)
+    }
+    if any(spent.values()):
+        parts += ["## Time", _beside(spent)]
+    parts += ["## Versions and hardware", _beside({name: facts.setup_of(run) for run, name in zip(runs, names, strict=True)})]
+    return "\n\n".join(parts) + "\n"
+
+
+def _members(runs: Sequence[LoggedRun], names: Sequence[str]) -> str:
+    rows = []
+    for run, name in zip(runs, names, strict=True):
+        for one in facts.member_facts(run):
+            at = NOTHING if one.best_at is None else f"{one.best_at:,}"
+            away = NOTHING if one.distance is None else f"{one.distance:.1%}"
+            own = [name, str(one.member), str(one.seed), knob_text(one.knobs) or NOTHING]
+            rows.append([*own, number(one.final), number(one.best), at, away, one.status])
+    headings = [
+        "run",
+        "member",
+        "seed",
+        "knobs",
+        "final return",
+        "best return",
+        "best at step",
+        "from logged actions",
+        "status",
+    ]
+    kept = [i for i in range(len(headings)) if i < 3 or any(row[i] != NOTHING for row in rows)]
+    return _table([headings[i] for i in kept], [[row[i] for i in kept] for row in rows])
+
+
+def _beside(columns: dict[str, dict[str, str]]) -> str:
+    """Names and values of several runs, a column for each run."""
+    keys = dict.fromkeys(key for column in columns.values() for key in column)
+    rows = [[key, *(column.get(key, NOTHING) for column in columns.values())] for key in keys]
+    return _table(("", *columns), rows)
+
+
+def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [headings, ["---"] * len(headings), *rows]
+    return "\n".join(f"| {' | '.join(_text(cell) for cell in line)} |" for line in lines)
+
+
+def _text(value: str) -> str:
+    """A text that is itself in Markdown, and stays inside its cell."""
+    return escape(" ".join(value.split()), quote=False).replace("|", "\\|")
+
+
+def comma_separated(runs: Sequence[LoggedRun]) -> str:
+    """Return every logged number of some runs as CSV: a row for each run, member and step, a column for each metric."""
+    knobs = list(dict.fromkeys(name for run in runs for name in run.history if name.startswith("knob/")))
+    metrics = list(dict.fromkeys(name for run in runs for name in run.metrics()))
+    counters = ["step", *(["env_step"] if any("env_step" in run.history for run in runs) else [])]
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([*CSV_START, *knobs, *counters, *metrics])
+    for run, name in zip(runs, distinct_names(runs), strict=True):
+        count = len(run.positions)
+        empty = np.full(count, np.nan)
+        columns = [run.history.get(column, empty) for column in ("member", "seed")]
+        columns += [run.positions, *(run.history.get(column, empty) for column in (*knobs, *counters, *metrics))]
+        filled = ~np.all([np.isnan(run.history.get(metric, empty)) for metric in metrics] or [[True] * count], axis=0)
+        cells = [_cells(column[filled], whole=i < 3 or 3 + len(knobs) <= i < 3 + len(knobs) + len(counters))
+                 for i, column in enumerate(columns)]  # fmt: skip
+        writer.writerows([name, *row] for row in zip(*cells, strict=True))
+    return text.getvalue()
+
+
+def _cells(values: Any, *, whole: bool) -> list[Any]:
+    """The values of a column, empty where there is none; counters without a fraction."""
+    return ["" if np.isnan(value) else int(value) if whole else value for value in values.tolist()]

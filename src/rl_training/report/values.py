@@ -1,0 +1,70 @@
+"""What the critics expect beside what the policy achieves, in one unit: discounted return of real rewards."""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import safetensors
+
+from rl_training.analysis.logged_run import RETURN, Curve, LoggedRun
+from rl_training.config.blocks import OfflineKwargs
+from rl_training.report.bands import Group
+
+Q, LENGTH = "train/q_mean", "eval/length_mean"
+
+
+@dataclass(frozen=True)
+class ValueCurves:
+    """Mean value of the critics on training batches, and the return of evaluations as such a value."""
+
+    expected: Curve
+    achieved: Curve
+
+
+def value_curves(group: Group) -> ValueCurves | str | None:
+    """Return both curves of a group, or why they cannot be compared; None without critics or without evaluations.
+
+    An evaluation reports undiscounted returns, so the achieved value is that of even rewards: the mean reward of a step times
+    the discounted number of steps, without end where the data has no true ends. It is not the exact discounted return, but
+    tells a critic that is off by much.
+    """
+    run = group.run
+    if not {Q, RETURN, LENGTH} <= set(run.history):
+        return None
+    scale, shift, clipped = reward_transform(run)
+    if scale is None:
+        return "the scale of the rewards was fitted on the data, and no checkpoint tells it"
+    if scale == 0.0 or clipped:
+        return "rewards were clipped or scaled by 0, which cannot be undone"
+    gamma = group.knobs.get("gamma", run.config.algo_kwargs.gamma)
+    expected, returns, lengths = run.curve(Q), run.curve(RETURN), run.curve(LENGTH)
+    endless = (run.record.get("dataset") or {}).get("true_ends") == 0
+    steps = 1.0 / (1.0 - gamma) if endless else (1.0 - gamma**lengths.values) / (1.0 - gamma)
+    achieved = Curve(returns.positions, returns.values / lengths.values * steps)
+    return ValueCurves(Curve(expected.positions, (expected.values - shift / (1.0 - gamma)) / scale), achieved)
+
+
+def reward_transform(run: LoggedRun) -> tuple[float | None, float, bool]:
+    """Return scale and shift that a learner's rewards were multiplied by and raised by, and whether they were clipped.
+
+    The scale is None where it was fitted on the data and the run has no checkpoint that holds it.
+    """
+    saved = _saved_transform(run)
+    if saved is not None:
+        return saved[0], saved[1], bool(np.isfinite(saved[2:]).any())
+    reward: Any = run.config.algo_kwargs.reward_transform
+    fitted = reward.normalize is True or (reward.is_automatic and isinstance(run.config.algo_kwargs, OfflineKwargs))
+    return None if fitted else reward.scale, reward.shift, reward.clip is not None
+
+
+def _saved_transform(run: LoggedRun) -> list[float] | None:
+    """Scale, shift, lower and upper limit from the latest checkpoint; None if there is none that can be read."""
+    folder = run.path / "checkpoints"
+    try:
+        name = json.loads((folder / "latest.json").read_bytes())["checkpoint"]
+        with safetensors.safe_open(folder / name / "state.safetensors", framework="numpy") as tensors:
+            values: list[float] = tensors.get_tensor("transforms/reward").tolist()
+            return values if len(values) == 4 else None
+    except (OSError, ValueError, KeyError, TypeError, safetensors.SafetensorError):
+        return None

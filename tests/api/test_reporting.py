@@ -1,0 +1,80 @@
+"""Reports from Python: files, and pictures of policies."""
+
+import io
+
+import pytest
+
+import rl_training
+from rl_training.api import reporting
+from rl_training.api.reporting import load_runs, policy_pictures
+from rl_training.errors import ConfigError
+from tests.helpers import contents
+from tests.report.run_files import population, without_environment
+
+
+def test_a_report_is_written_and_replaced_and_leaves_the_run_alone(tmp_path):
+    run = population(tmp_path / "run")
+    before = contents(run)
+    out = tmp_path / "new" / "page.html"
+    assert rl_training.write_report([run], out, picture=False) == out
+    rl_training.write_report([run], out, title="Again", picture=False)
+    assert "<h1>Again</h1>" in out.read_text()
+    assert [path.name for path in out.parent.iterdir()] == ["page.html"]
+    assert contents(run) == before
+
+
+@pytest.mark.parametrize("name", ["page.html", "page.md", "page.csv", "page.png"])
+def test_only_an_earlier_report_of_its_kind_is_replaced(tmp_path, name):
+    run, out = population(tmp_path / "run"), tmp_path / name
+    rl_training.write_report([run], out, picture=False)
+    rl_training.write_report([run], out, picture=False)
+    out.write_text("my notes")
+    with pytest.raises(ConfigError, match="was not written by this command"):
+        rl_training.write_report([run], out, picture=False)
+    assert out.read_text() == "my notes"
+
+
+def test_the_policy_is_drawn_by_its_environment(finished):
+    image = pytest.importorskip("PIL.Image")
+    warnings = []
+    runs = load_runs([finished("iql", [4, 5]).run_dir])
+    (picture,) = policy_pictures(runs, warnings.append)
+    assert warnings == []
+    assert picture.caption.startswith("seed ")
+    assert "an episode of 200 steps, return -" in picture.caption
+    assert len(picture.moving) < 360_000
+    with image.open(io.BytesIO(picture.moving)) as gif, image.open(io.BytesIO(picture.still)) as still:
+        assert (gif.format, still.format) == ("GIF", "PNG")
+        assert gif.n_frames > 10
+        assert still.size == gif.size
+
+
+def test_a_policy_that_cannot_be_drawn_leaves_a_line_and_no_error(tmp_path):
+    warnings = []
+    found = policy_pictures(load_runs([population(tmp_path / "a"), without_environment(tmp_path / "b")]), warnings.append)
+    assert [(one.label, one.moving) for one in found] == [("a", b"")], "without an environment there is nothing to draw"
+    assert len(warnings) == 1
+    assert warnings[0].startswith("a: no picture of the policy: ")
+
+
+def test_an_animation_that_is_too_large_is_left_out(finished, monkeypatch):
+    pytest.importorskip("PIL")
+    monkeypatch.setattr(reporting, "_PICTURE_BYTES", 2_000)
+    monkeypatch.setattr(reporting, "_SIZES", ((64, 3), (32, 2)))
+    warnings = []
+    runs = load_runs([finished("iql", [4, 5]).run_dir])
+    (small,) = policy_pictures(runs, warnings.append)
+    assert "the first 2 steps" in small.caption or "the first 3 steps" in small.caption
+    assert 0 < len(small.moving) <= 2_000
+    monkeypatch.setattr(reporting, "_PICTURE_BYTES", 20)
+    (none,) = policy_pictures(runs, warnings.append)
+    assert (none.moving, len(warnings)) == (b"", 1)
+    assert "the smallest animation has " in warnings[0]
+
+
+def test_a_run_is_named_once(tmp_path):
+    run = population(tmp_path / "run")
+    with pytest.raises(ConfigError, match="is named twice"):
+        load_runs([run, f"{run}/"])
+    with pytest.raises(ConfigError, match="at least one run"):
+        load_runs([])

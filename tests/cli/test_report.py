@@ -1,0 +1,83 @@
+"""`rl-training report`: what is written where, and what is refused."""
+
+import csv
+import io
+
+import pytest
+
+from rl_training.report.page import MARK
+from tests.helpers import call_cli, contents, run_cli
+from tests.report.run_files import finetune, population
+
+
+@pytest.fixture
+def run_dir(tmp_path):
+    return population(tmp_path / "run")
+
+
+def test_the_page_of_a_real_run_in_a_process_of_its_own(finished, tmp_path):
+    pytest.importorskip("PIL")
+    run = finished("iql", [4, 5]).run_dir
+    before = contents(run)
+    done = run_cli("report", run, cwd=tmp_path)
+    page = (tmp_path / "report.html").read_bytes()
+    assert done.stdout == f"report.html: 1 run, {len(page) / 1e3:,.0f} kB\n"
+    assert done.stderr == ""
+    assert MARK.encode() in page[:100]
+    assert b"data:image/gif" in page
+    assert len(page) < 2_000_000
+    assert contents(run) == before
+
+
+def test_text_is_printed_unless_a_file_is_named(run_dir, tmp_path, capsys):
+    markdown = call_cli(capsys, "report", run_dir, "--format", "md", "--title", "Two slopes").stdout
+    assert markdown.splitlines()[1] == "# Two slopes"
+    table = list(csv.reader(io.StringIO(call_cli(capsys, "report", run_dir, "--format", "csv").stdout)))
+    assert len(table) == 1 + 3 * 12
+    out = tmp_path / "table.csv"
+    assert call_cli(capsys, "report", run_dir, "--out", out).stdout == f"{out}: 1 run, {out.stat().st_size / 1e3:,.0f} kB\n"
+    assert list(csv.reader(out.open())) == table
+
+
+def test_several_runs_and_members_without_a_picture(run_dir, tmp_path, capsys):
+    out = tmp_path / "page.htm"
+    other = finetune(tmp_path / "other")
+    done = call_cli(capsys, "report", run_dir, other, "--out", out, "--no-picture", "--no-members")
+    assert (done.stdout.split(":")[1].split(",")[0], done.stderr) == (" 2 runs", "")
+    assert '"members":false' in out.read_text()
+    assert "data:image" not in out.read_text()
+
+
+def test_a_missing_picture_is_a_warning(run_dir, tmp_path, capsys):
+    done = call_cli(capsys, "report", run_dir, "--out", tmp_path / "page.html")
+    assert done.stderr.startswith("warning: run: no picture of the policy: ")
+    assert "no picture: " in (tmp_path / "page.html").read_text()
+
+
+def refused(run_dir, tmp_path):
+    (tmp_path / "notes.html").write_text("mine")
+    return [
+        (("--out", tmp_path / "notes.html"), "notes.html: was not written by this command; choose another name with --out"),
+        (("--out", run_dir / "page.html"), "which a report never changes; choose another --out"),
+        (("--out", tmp_path), "does not say what to write"),
+        (("--out", tmp_path, "--format", "html"), "is a directory; name a file with --out"),
+        (("--out", tmp_path / "page.pdf"), "end the name in .html, .htm, .md, .csv, .png, or pass --format"),
+        (("--out", tmp_path / "page.md", "--format", "png"), "ends like md, but --format is png"),
+        (("--format", "pdf"), "--format pdf: must be one of html, md, csv, png"),
+        ((run_dir,), "is named twice"),
+    ]
+
+
+def test_what_cannot_be_written_is_refused_in_one_line(run_dir, tmp_path, capsys):
+    before = contents(run_dir)
+    for arguments, message in refused(run_dir, tmp_path):
+        error = call_cli(capsys, "report", run_dir, "--no-picture", *arguments, code=2).stderr
+        assert message in error
+        assert error.count("\n") == 1
+    assert (tmp_path / "notes.html").read_text() == "mine"
+    assert contents(run_dir) == before
+
+
+def test_what_is_no_run_is_told(tmp_path, capsys):
+    assert "is not a run directory" in call_cli(capsys, "report", tmp_path, code=4).stderr
+    assert "there is no run or checkpoint here" in call_cli(capsys, "report", tmp_path / "no", code=4).stderr

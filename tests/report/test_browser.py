@@ -1,0 +1,276 @@
+"""The page in a headless Chromium: it draws, reacts to mouse and keyboard, and fits a phone in light and dark."""
+
+import io
+
+import pytest
+
+from rl_training.analysis.logged_run import LoggedRun
+from rl_training.report import page
+from rl_training.report.page import Picture, render_page
+from tests.report.browser import PROGRAM, Browser
+from tests.report.run_files import finetune, population, without_environment
+
+pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no Chromium is installed; apt-get install chromium")
+
+
+@pytest.fixture(scope="module")
+def browser():
+    started = Browser()
+    yield started
+    started.close()
+
+
+@pytest.fixture(autouse=True)
+def _no_complaints(browser):
+    yield
+    found, browser.problems = browser.problems, []
+    assert found == []
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory):
+    """The page of each kind of run."""
+    folder = tmp_path_factory.mktemp("pages")
+    runs = {"population": [population], "finetune": [finetune], "two": [population, finetune], "data": [without_environment]}
+    paths = {}
+    for name, makers in runs.items():
+        found = [LoggedRun.load(make(folder / name / make.__name__)) for make in makers]
+        paths[name] = folder / f"{name}.html"
+        paths[name].write_text(render_page(found))
+    return paths
+
+
+def plot_box(browser, index=0):
+    """Left, top, width and height of a chart in the window, scrolled into it."""
+    code = f"document.querySelectorAll('.plot')[{index}]"
+    browser.evaluate(f"{code}.scrollIntoView({{block: 'center'}})")
+    browser.settle()
+    return browser.evaluate(f"(r => [r.x, r.y, r.width, r.height])({code}.getBoundingClientRect())")
+
+
+def tip(browser, index=0):
+    """What the box beside the cursor says; None while it is hidden."""
+    code = f"document.querySelectorAll('.tip')[{index}]"
+    return browser.evaluate(f"{code}.hidden ? null : {code}.innerText.replace(/\\s+/g, ' ').trim()")
+
+
+def ticks(browser, index=0):
+    """The labels of the x axis."""
+    found = f"document.querySelectorAll('.plot')[{index}]"
+    low = f"t => +t.getAttribute('y') > {found}.clientHeight - 15"
+    return browser.evaluate(f"[...{found}.querySelectorAll('.tick')].filter({low}).map(t => t.textContent)")
+
+
+def count(browser, selector):
+    browser.settle()
+    return browser.evaluate(f"document.querySelectorAll({selector!r}).length")
+
+
+def click(browser, selector):
+    browser.evaluate(f"document.querySelector({selector!r}).click()")
+    browser.settle()
+
+
+@pytest.mark.parametrize("name", ["population", "finetune", "two", "data"])
+@pytest.mark.parametrize("width", [1200, 360])
+def test_every_chart_is_drawn_and_the_page_fits(browser, pages, name, width):
+    browser.open(pages[name], width=width)
+    charts = count(browser, ".plot")
+    assert charts > 1
+    assert (
+        browser.evaluate("[...document.querySelectorAll('.plot')].filter(p => p.querySelector('path.curve')).length")
+        == charts
+    )
+    assert browser.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth"), (
+        "it scrolls sideways"
+    )
+    outside = browser.evaluate(
+        "[...document.querySelectorAll('.plot text')].filter(t => { const b = t.getBoundingClientRect(),"
+        " p = t.closest('.plot').getBoundingClientRect(); return b.left < p.left - 1 || b.right > p.right + 1; }).length"
+    )
+    assert outside == 0, "no label leaves its chart"
+
+
+def test_hover_shows_the_values_of_every_curve(browser, pages):
+    browser.open(pages["two"])
+    left, top, width, height = plot_box(browser)
+    assert tip(browser) is None
+    browser.mouse("mouseMoved", left + width - 16, top + height / 2)
+    said = tip(browser)
+    assert said.startswith("step 120 ")
+    assert "population -34.00 (-45.00 to -23.00)" in said
+    assert "finetune -10.00 (-11.00 to -9.000)" in said
+    browser.mouse("mouseMoved", left + width / 2, 5)
+    assert tip(browser) is None
+
+
+def test_the_keyboard_reads_a_chart_step_by_step(browser, pages):
+    browser.open(pages["population"])
+    browser.evaluate("document.querySelector('.plot').focus()")
+    browser.press("ArrowRight")
+    assert tip(browser).startswith("step 10 population -100.0")
+    browser.press("ArrowRight")
+    assert tip(browser).startswith("step 20 ")
+    browser.press("End")
+    assert tip(browser).startswith("step 120 ")
+    assert "seed 2 -23.00" in tip(browser)
+    before = ticks(browser)
+    browser.press("+")
+    assert ticks(browser) != before
+    browser.press("0")
+    assert ticks(browser) == before
+
+
+def test_toggles_hide_runs_bands_and_members(browser, pages):
+    browser.open(pages["two"])
+    first = "[data-chart='0'] "
+    assert [count(browser, f"{first}.{kind}") for kind in ("curve", "band", "member")] == [2, 2, 5]
+    click(browser, "#bands")
+    assert count(browser, f"{first}.band") == 0
+    click(browser, "[data-member='0:1']")
+    assert count(browser, f"{first}.member") == 4
+    click(browser, "#members")
+    assert count(browser, f"{first}.member") == 0
+    click(browser, "[data-group='0']")
+    assert count(browser, f"{first}.curve") == 1
+    assert count(browser, f"{first}.curve.c1") == 1
+    click(browser, "[data-group='1']")
+    assert browser.evaluate("document.querySelector('.empty').textContent") == "no run is chosen"
+
+
+def test_dragging_zooms_all_charts_and_a_double_click_resets(browser, pages):
+    browser.open(pages["population"])
+    left, top, width, height = plot_box(browser)
+    before = ticks(browser)
+    browser.drag((left + width * 0.4, top + height / 2), (left + width * 0.7, top + height / 2))
+    zoomed = ticks(browser)
+    assert zoomed != before
+    assert 40 <= int(zoomed[0]) < int(zoomed[-1]) <= 90
+    assert not browser.evaluate("document.getElementById('zoom-reset').disabled")
+    click(browser, "#zoom-reset")
+    assert ticks(browser) == before
+    click(browser, "[data-zoom='in']")
+    assert ticks(browser) != before
+    browser.evaluate("document.querySelector('.plot').dispatchEvent(new MouseEvent('dblclick'))")
+    browser.settle()
+    assert ticks(browser) == before
+
+
+def test_log_scale_time_and_smoothing(browser, pages):
+    browser.open(pages["population"])
+    loss = "[...document.querySelectorAll('.plot')].find(p => p.closest('figure').innerText.includes('critic_loss'))"
+    curve = f"{loss}.querySelector('.curve').getAttribute('d')"
+    linear = browser.evaluate(curve)
+    click(browser, "#log")
+    assert browser.evaluate(curve) != linear
+    click(browser, "#log")
+    assert browser.evaluate(curve) == linear
+    browser.evaluate("(s => { s.value = '0.8'; s.dispatchEvent(new Event('input')); })(document.getElementById('smooth'))")
+    browser.settle()
+    assert browser.evaluate(curve) != linear
+    browser.evaluate("(s => { s.value = 'true'; s.dispatchEvent(new Event('input')); })(document.getElementById('axis'))")
+    browser.settle()
+    assert ticks(browser)[-1] == "20 s"
+
+
+def test_the_switch_is_marked_and_its_dip_told(browser, pages):
+    browser.open(pages["finetune"])
+    assert count(browser, "[data-chart='0'] .switch") == 1
+    assert "30.00" in browser.evaluate("document.querySelector('[aria-label=\"The switch to online\"]').innerText")
+
+
+def test_colours_follow_the_system_and_the_button(browser, pages):
+    background = "getComputedStyle(document.body).backgroundColor"
+    browser.open(pages["data"], scheme="light")
+    light = browser.evaluate(background)
+    click(browser, "#theme")
+    dark = browser.evaluate(background)
+    assert dark != light
+    browser.evaluate("sessionStorage.clear()")
+    browser.open(pages["data"], scheme="dark")
+    assert browser.evaluate(background) == dark
+    assert browser.evaluate("document.getElementById('theme').textContent") == "Light colours"
+
+
+def test_what_the_reader_chose_outlives_a_reload(browser, pages):
+    browser.open(pages["two"])
+    browser.evaluate("sessionStorage.clear()")
+    browser.open(pages["two"])
+    click(browser, "[data-group='0']")
+    click(browser, "[data-zoom='in']")
+    zoomed = ticks(browser)
+    browser.open(pages["two"])
+    assert ticks(browser) == zoomed
+    assert not browser.evaluate("document.querySelector(\"[data-group='0']\").checked")
+    browser.evaluate("sessionStorage.clear()")
+
+
+def test_a_live_page_loads_itself_again(browser, pages, tmp_path, monkeypatch):
+    monkeypatch.setattr(page, "REFRESH_SECONDS", 1.0)
+    path = tmp_path / "page.html"
+    path.write_text(render_page([LoggedRun.load(population(tmp_path / "run", status="running"))], live=True))
+    browser.open(path)
+    path.write_text(pages["population"].read_text())  # which is not live
+    browser.wait_for_load()
+    assert browser.evaluate("document.querySelector('h1').textContent") == "population"
+
+
+def test_tables_are_sorted_by_their_headings(browser, pages):
+    browser.open(pages["population"])
+    column = "[...document.querySelectorAll('[aria-label=\"Members\"] tbody tr')].map(r => r.children[0].textContent)"
+    heading = (
+        "[...document.querySelectorAll('[aria-label=\"Members\"] th button')].find(b => b.textContent === 'final return')"
+    )
+    assert browser.evaluate(column) == ["0", "1", "2"]
+    browser.evaluate(f"{heading}.click()")
+    assert browser.evaluate(column) == ["2", "1", "0"]
+    assert browser.evaluate(f"{heading}.parentElement.getAttribute('aria-sort')") == "descending"
+
+
+def test_the_picture_of_a_policy_moves_and_stops(browser, tmp_path):
+    image = pytest.importorskip("PIL.Image")
+    files = {}
+    for kind in ("GIF", "PNG"):
+        data = io.BytesIO()
+        image.new("RGB", (8, 4), "red").save(data, kind)
+        files[kind] = data.getvalue()
+    picture = Picture("run", "an episode", files["GIF"], files["PNG"])
+    path = tmp_path / "page.html"
+    path.write_text(render_page([LoggedRun.load(population(tmp_path / "run"))], pictures=[picture]))
+    browser.open(path)
+    kind = "document.querySelector('.pictures img').src.slice(0, 14)"
+    assert browser.evaluate(kind) == "data:image/gif"
+    click(browser, "button.play")
+    assert browser.evaluate(kind) == "data:image/png"
+    assert browser.evaluate("document.querySelector('.pictures img').naturalWidth") == 8
+
+
+def test_every_control_is_reached_by_tab_and_has_a_name(browser, pages):
+    browser.open(pages["two"])
+    nameless = browser.evaluate(
+        "[...document.querySelectorAll('button, input, select')].filter(e => e.tabIndex < 0 ||"
+        " !(e.getAttribute('aria-label') || e.textContent.trim() || (e.labels && e.labels.length))).length"
+    )
+    assert nameless == 0
+    browser.press("Tab")
+    assert browser.evaluate("document.activeElement.id") == "theme"
+    assert browser.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_texts_and_curves_stand_out_from_their_background(browser, pages, scheme):
+    """WCAG AA: 4.5 for text, 3 for lines."""
+    browser.open(pages["two"], scheme=scheme)
+    found = browser.evaluate(
+        """(() => {
+          const probe = document.createElement("p"); document.body.append(probe);
+          const light = name => { probe.style.color = `var(--${name})`;
+            const [r, g, b] = getComputedStyle(probe).color.match(/[\\d.]+/g).map(v => { v /= 255;
+              return v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4; });
+            return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
+          const ratio = (a, b) => { const [x, y] = [light(a), light(b)].sort((p, q) => q - p);
+            return (x + 0.05) / (y + 0.05); };
+          const names = ["ink", "soft", "accent", "good", "bad", "warn", "c0", "c1", "c2", "c3", "c4", "c5", "c6", "c7"];
+          return Object.fromEntries(names.map(n => [n, Math.min(ratio(n, "card"), ratio(n, "paper"))])); })()"""
+    )
+    assert {name: value for name, value in found.items() if value < (3.0 if name.startswith("c") else 4.5)} == {}

@@ -1,0 +1,145 @@
+"""The numbers that a report says of a run."""
+
+import json
+
+import pytest
+
+from rl_training.analysis.logged_run import RETURN, LoggedRun
+from rl_training.report import facts
+from rl_training.report.bands import groups_of
+from tests.report.run_files import finetune, population, rows_of, timing_rows, without_environment, write_run
+
+
+def loaded(*folders):
+    return [LoggedRun.load(folder) for folder in folders]
+
+
+def test_members_have_their_last_return_and_their_best(tmp_path):
+    rows = rows_of(RETURN, [[1.0, 5.0], [4.0, 2.0], [3.0, None]], seeds=(7, 9))
+    rows.append({"step": 20, "member": 1, "seed": 9, "event": "diverged"})
+    (run,) = loaded(write_run(tmp_path / "run", rows))
+    first, second = facts.member_facts(run)
+    assert (first.seed, first.final, first.best, first.best_at, first.status) == (7, 3.0, 4.0, 20, "finished")
+    assert (second.final, second.best, second.best_at, second.status) == (2.0, 5.0, 10, "diverged at step 20")
+    assert facts.returns_of([first, second], "final").tolist() == [3.0], "a diverged member is left out"
+    assert facts.returns_of([second], "final").tolist() == [2.0], "unless all diverged"
+
+
+def test_a_member_that_stopped_and_was_trained_on_has_not_ended(tmp_path):
+    rows = rows_of(RETURN, [[1.0, 5.0], [4.0, 2.0]])
+    rows += [
+        {"step": 10, "member": 0, "seed": 0, "event": "stopped"},
+        {"step": 20, "member": 1, "seed": 1, "event": "stopped"},
+    ]
+    (run,) = loaded(write_run(tmp_path / "run", rows))
+    assert facts.ended_early(run) == {1: "stopped at step 20"}
+
+
+def test_a_run_without_an_environment_has_no_returns_but_a_distance(tmp_path):
+    (run,) = loaded(without_environment(tmp_path / "run"))
+    assert [(one.final, one.distance) for one in facts.member_facts(run)] == [(None, 0.1), (None, pytest.approx(0.11))]
+    assert facts.spread_text(facts.returns_of(facts.member_facts(run), "final")) == "none yet"
+    assert facts.source_of(run) == "plant.csv"
+
+
+def test_combinations_of_a_sweep_are_ranked_without_diverged_members(tmp_path):
+    results = [(1.0, 0, 5.0), (1.0, 1, 7.0), (3.0, 0, 9.0), (3.0, 1, -100.0)]
+    rows = [{"step": 10, "member": m, "seed": s, "knob/beta": b, RETURN: v} for m, (b, s, v) in enumerate(results)]
+    rows.append({"step": 10, "member": 3, "seed": 1, "knob/beta": 3.0, "event": "diverged"})
+    (run,) = loaded(write_run(tmp_path / "run", rows, sweep={"beta": [1.0, 3.0]}))
+    found = [facts.combination_cells(*pair) for pair in facts.combinations(groups_of([run]))]
+    assert found == [
+        ["beta=3", "2", "1", "9.000", "9.000"],
+        ["beta=1", "2", "0", "6.000 (5.000 to 7.000)", "6.000 (5.000 to 7.000)"],
+    ]
+    assert facts.combinations(groups_of(loaded(population(tmp_path / "plain")))) == []
+
+
+def test_the_dip_at_the_switch(tmp_path):
+    """-20 before; -50 after 20 steps is the lowest of the first half; -20 again after 40."""
+    (run,) = runs = loaded(finetune(tmp_path / "run"))
+    assert run.switch == 60
+    (group,) = groups_of(runs)
+    dip = facts.dip_of(group, runs)
+    assert (dip.before, dip.lowest, dip.lowest_at, dip.recovered_at, dip.depth) == (-20.0, -50.0, 80, 100, 30.0)
+    assert facts.dip_cells(group, runs) == ["run", "60", "-20.00", "-50.00 at 20", "30.00", "40"]
+
+
+def test_the_return_before_the_switch_is_found_in_the_offline_run(tmp_path):
+    rows = [{"env_step": 10, "step": 40, "member": m, "seed": m, RETURN: -7.0} for m in (0, 1)]
+    block = {"env_steps": 10, "from_step": 30}
+    online = write_run(tmp_path / "online", rows, finetune=block)
+    offline = write_run(tmp_path / "offline", rows_of(RETURN, [[-9.0, -9.0], [-8.0, -8.0], [-4.0, -6.0]]))
+    (run,) = loaded(online)
+    assert facts.dip_of(groups_of([run])[0], [run]) is None
+    runs = [run, *loaded(offline)]
+    dip = facts.dip_of(groups_of(runs)[0], runs)
+    assert (dip.before, dip.depth, dip.recovered_at) == (-5.0, 2.0, None)
+    unlike = loaded(write_run(tmp_path / "unlike", rows_of(RETURN, [[-9.0]] * 3, seeds=(0,))))
+    assert facts.dip_of(groups_of(runs)[0], [run, *unlike]) is None
+
+
+def test_time_adds_up_over_processes(tmp_path):
+    rows = [
+        {"step": 50, "seconds": 5.0, "seconds/gradient_steps": 4.0, "seconds/rest": 1.0},
+        {"step": 100, "seconds": 10.0, "seconds/gradient_steps": 8.0, "seconds/rest": 2.0},
+        {"step": 80, "seconds": 2.0, "seconds/gradient_steps": 2.0},  # resumed at 60
+        {"step": 120, "seconds": 6.0, "seconds/gradient_steps": 5.0},
+    ]
+    (run,) = loaded(write_run(tmp_path / "run", [], timings=rows))
+    timing = facts.timing_of(run)
+    assert (timing.seconds, timing.activities) == (16.0, {"gradient_steps": 13.0, "rest": 2.0})
+    assert (timing.positions, timing.elapsed) == ([50, 80, 120], [5.0, 12.0, 16.0])
+    assert timing.speed == pytest.approx(70 / 11)
+
+
+def test_a_run_without_timings_has_no_speed(tmp_path):
+    (run,) = loaded(write_run(tmp_path / "run", []))
+    assert (facts.timing_of(run).seconds, facts.timing_of(run).speed) == (0.0, None)
+    assert facts.steps_text(run) == "no steps yet"
+
+
+def test_settings_that_differ(tmp_path):
+    runs = loaded(population(tmp_path / "a"), write_run(tmp_path / "b", [], total_timesteps=7, algo_kwargs={"beta": 5.0}))
+    found = facts.differences(runs)
+    assert found["total_timesteps"] == [100, 7]
+    assert found["algo_kwargs.beta"][1] == 5.0
+    assert found["algo_kwargs.reward.scale"] == [0.1, 1.0]
+    assert "algo" not in found
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, facts.NOTHING),
+        (-0.0, "0.0000"),
+        (-1234.56, "-1,234.6"),
+        (0.00012, "1.200e-04"),
+        (12345.6, "12,346"),
+        (2e9, "2.000e+09"),
+    ],
+)
+def test_numbers_for_people(value, text):
+    assert facts.number(value) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.02, "0.02 s"), (9.96, "10.0 s"), (61, "1 min"), (3600, "1 h 00 min"), (7500, "2 h 05 min")]
+)
+def test_durations_for_people(seconds, text):
+    assert facts.duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("status", "text"), [("finished", "finished"), ("StoppedBySignal", "stopped by a signal"), ("X", "failed: X")]
+)
+def test_the_status_in_words(tmp_path, status, text):
+    (run,) = loaded(write_run(tmp_path / "run", [], status=status))
+    assert facts.status_of(run) == text
+
+
+def test_a_record_without_dataset_or_hardware_is_read(tmp_path):
+    folder = write_run(tmp_path / "run", rows_of(RETURN, [[1.0, 2.0]]), timings=timing_rows())
+    (folder / "run.json").write_text(json.dumps({"status": "running", "versions": {"rl_training": "0.1.0"}}))
+    (run,) = loaded(folder)
+    assert (facts.dataset_facts(run), facts.setup_of(run)) == ({}, {"rl_training": "0.1.0"})

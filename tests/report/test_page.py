@@ -1,0 +1,198 @@
+"""The page as text: what it holds, how large it is, and that nothing in it can run or load anything."""
+
+import hashlib
+import json
+import re
+from base64 import b64encode
+from html.parser import HTMLParser
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from rl_training.analysis.history import History
+from rl_training.analysis.logged_run import RETURN, LoggedRun
+from rl_training.report.page import MARK, Picture, render_page
+from tests.helpers import contents
+from tests.report.run_files import finetune, population, rows_of, without_environment, write_run
+
+
+class Outline(HTMLParser):
+    """The tags of a page with their attributes, and the texts of its headings."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.tags, self.headings = [], []
+        self._inside = None
+        self.feed(page)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        if re.fullmatch("h[1-6]", tag):
+            self._inside = int(tag[1])
+            self.headings.append([self._inside, ""])
+
+    def handle_endtag(self, tag):
+        if re.fullmatch("h[1-6]", tag):
+            self._inside = None
+
+    def handle_data(self, data):
+        if self._inside:
+            self.headings[-1][1] += data
+
+    def all(self, tag):
+        return [attributes for name, attributes in self.tags if name == tag]
+
+
+def page_of(*folders, **options):
+    return render_page([LoggedRun.load(folder) for folder in folders], **options)
+
+
+def data_of(page):
+    return json.loads(re.search(r'id="report-data">(.*?)</script>', page, re.DOTALL).group(1))
+
+
+@pytest.mark.parametrize("make", [population, finetune, without_environment])
+def test_headings_are_in_order_and_charts_say_what_they_show(tmp_path, make):
+    page = page_of(make(tmp_path / "run"))
+    outline = Outline(page)
+    levels = [level for level, _ in outline.headings]
+    assert levels[0] == 1
+    assert all(after <= before + 1 for before, after in pairwise(levels))
+    assert outline.all("html")[0]["lang"] == "en"
+    plots = [attributes for attributes in outline.all("div") if attributes.get("class") == "plot"]
+    assert len(plots) == len(data_of(page)["charts"]) > 1
+    assert [plot["data-chart"] for plot in plots] == [str(i) for i in range(len(plots))]
+    assert all(plot["tabindex"] == "0" and plot["aria-label"] for plot in plots)
+    images = [attributes for attributes in outline.all("svg") if attributes.get("role") == "img"]
+    assert all(image["aria-label"] for image in images)
+
+
+def test_a_chart_is_told_in_words(tmp_path):
+    page = page_of(population(tmp_path / "run"))
+    assert "run: from -100.0 at step 10 to -34.00 at step 120, lowest -100.0, highest -34.00." in page
+    assert "mean in the data: -5.000." in page
+
+
+def test_nothing_is_loaded_and_only_the_script_of_the_page_may_run(tmp_path):
+    page = page_of(population(tmp_path / "run"))
+    outline = Outline(page)
+    (policy,) = [one["content"] for one in outline.all("meta") if one.get("http-equiv") == "Content-Security-Policy"]
+    assert policy.startswith("default-src 'none'; ")
+    script = re.search(r"<script>(.*?)</script>", page, re.DOTALL).group(1)
+    assert f"'sha256-{b64encode(hashlib.sha256(script.encode()).digest()).decode()}'" in policy
+    assert not re.search(r"unsafe|https?:", policy)
+    assert not [
+        one for one in outline.tags if {"src", "href", "style"} & set(one[1]) or any(k.startswith("on") for k in one[1])
+    ]
+    assert not re.search(r"url\(\s*['\"]?https?:|@import|fetch\(|XMLHttpRequest|import\(", page)
+
+
+def test_names_from_a_run_are_inert(tmp_path):
+    bad = "<script>alert(1)</script>"
+    rows = rows_of(f"train/{bad}", [[1.0, 2.0]]) + rows_of(RETURN, [[1.0, 2.0]])
+    folder = write_run(tmp_path / "<img src=x onerror=alert(1)>", rows, message=f"&{bad}", status=bad)
+    page = page_of(folder, title=f"{bad}</title>", pictures=[Picture(bad, bad)])
+    tags = [tag for tag, _ in Outline(page).tags]
+    assert tags.count("script") == 2
+    assert "img" not in tags
+    assert data_of(page)["groups"][0]["label"] == "<img src=x onerror=alert(1)>"
+
+
+def test_a_run_under_way_and_one_before_its_first_row(tmp_path):
+    page = page_of(write_run(tmp_path / "new", [], status="running"))
+    assert "No evaluation yet" in page
+    assert "running" in page
+    losses = rows_of("train/critic_loss", [[1.0, 2.0]])
+    assert "No evaluation yet" in page_of(write_run(tmp_path / "early", losses, status="running"))
+
+
+def test_a_run_without_an_environment_shows_what_is_known_of_its_policy(tmp_path):
+    page = page_of(without_environment(tmp_path / "run"))
+    assert "Trained without an environment" in page
+    assert "plain cloning 5.0%" in page
+    assert "best constant action 40.0%" in page
+    assert "Values and returns" not in page
+    titles = [text for level, text in Outline(page).headings if level == 3]
+    assert "Critic losstrain/critic_loss" in [title.replace(" train", "train") for title in titles]
+
+
+def test_members_that_diverged_are_marked(tmp_path):
+    rows = [*rows_of(RETURN, [[1.0, 5.0], [4.0, None]]), {"step": 20, "member": 1, "seed": 1, "event": "diverged"}]
+    page = page_of(write_run(tmp_path / "run", rows))
+    assert '<span class="bad">diverged at step 20</span>' in page
+    assert "1 diverged" in page
+    assert "A member that diverged or stopped counts up to there." in page
+
+
+def test_members_of_a_sweep_are_labelled_by_their_knobs(tmp_path):
+    rows = [{"step": 10, "member": m, "seed": 0, "knob/beta": b, RETURN: b} for m, b in enumerate((1.0, 3.0))]
+    page = page_of(write_run(tmp_path / "run", rows, sweep={"beta": [1.0, 3.0]}))
+    assert [group["label"] for group in data_of(page)["groups"]] == ["beta=1", "beta=3"]
+    assert "<td>beta=3</td>" in page
+    assert re.search(r"best combination</dt><dd>beta=3</dd>.*its final return</dt><dd>3\.000</dd>", page)
+
+
+def test_settings_of_several_runs_are_compared(tmp_path):
+    page = page_of(population(tmp_path / "a"), finetune(tmp_path / "b"))
+    assert "<code>finetune.env_steps</code>" in page
+    assert "All settings of b" in page
+    assert "All settings are the same" in page_of(finetune(tmp_path / "c"), finetune(tmp_path / "d"))
+
+
+def test_a_live_page_loads_itself_again(tmp_path):
+    folder = population(tmp_path / "run", status="running")
+    assert data_of(page_of(folder, live=True))["live"] > 0
+    assert "loads itself again" in page_of(folder, live=True)
+    assert data_of(page_of(folder))["live"] == 0
+
+
+@pytest.mark.parametrize(("algo", "switch", "compared"), [("sac", None, True), ("rlpd", 30, True), ("bc", None, False)])
+def test_pages_of_real_runs(finished, algo, switch, compared):
+    """Online from the beginning, after pretraining, and without critics."""
+    run = LoggedRun.load(finished(algo).run_dir)
+    page = render_page([run])
+    assert [group["switch"] for group in data_of(page)["groups"]] == [switch]
+    assert ("Value expected and achieved" in page) == compared
+    assert "Return in evaluations" in page
+
+
+def test_a_page_never_touches_its_runs(tmp_path):
+    folder = finetune(tmp_path / "run")
+    before = contents(folder)
+    assert MARK in page_of(folder)[:100]
+    assert contents(folder) == before
+
+
+def large_run(folder, members, points, metrics, **config):
+    """A run in memory: random numbers take more room than those of real runs."""
+    template = LoggedRun.load(write_run(folder, rows_of(RETURN, [[1.0] * members], tuple(range(members))), **config))
+    count, draw = members * points, np.random.Generator(np.random.Philox(0))
+    columns = {"step": np.repeat(np.arange(points) * 1000 + 1000, members)}
+    columns |= {name: np.tile(np.arange(members), points) for name in ("member", "seed")}
+    columns |= {name: draw.normal(size=count) for name in (RETURN, "eval/length_mean", "data/episode_return")}
+    columns |= {f"train/metric_{i}": 1e-3 * draw.normal(size=count) for i in range(metrics - 3)}
+    return LoggedRun(template.path, template.config, template.record, History(columns), template.timings)
+
+
+def test_the_page_of_a_large_population_stays_small(tmp_path):
+    page = render_page([large_run(tmp_path / "run", 64, 1000, 30)])
+    assert len(page.encode()) < 1_400_000, "there is room for half a megabyte of pictures"
+    lines = [line for chart in data_of(page)["charts"] for line in chart["lines"]]
+    assert len(lines) == 30
+    assert all(len(line["each"]) == 64 for line in lines)
+
+
+def test_the_page_of_many_large_runs_stays_small(tmp_path):
+    runs = [large_run(tmp_path / str(i), 64, 400, 12) for i in range(12)]
+    page = render_page(runs)
+    assert len(page.encode()) < 1_400_000, "there is room for half a megabyte of pictures"
+    assert "The best 500 of 768" in page
+
+
+def test_of_very_many_groups_the_best_are_drawn(tmp_path):
+    rows = [{"step": 10, "member": m, "seed": 0, "knob/beta": m + 1.0, RETURN: -m} for m in range(50)]
+    page = page_of(write_run(tmp_path / "run", rows, sweep={"beta": [m + 1.0 for m in range(50)]}))
+    groups = [group["label"] for group in data_of(page)["groups"]]
+    assert (len(groups), groups[0], groups[-1]) == (40, "beta=1", "beta=40")
+    assert "The 40 of 50 with the highest final returns are drawn." in page

@@ -1,0 +1,65 @@
+"""Reports as Markdown and CSV."""
+
+import csv
+import io
+
+from rl_training.analysis.logged_run import RETURN, LoggedRun
+from rl_training.report.facts import NOTHING
+from rl_training.report.page import MARK
+from rl_training.report.tables import comma_separated, markdown
+from tests.report.run_files import finetune, population, rows_of, timing_rows, without_environment, write_run
+
+
+def test_markdown_has_the_results_of_every_run(tmp_path):
+    runs = [LoggedRun.load(population(tmp_path / "first")), LoggedRun.load(finetune(tmp_path / "second"))]
+    text = markdown(runs, MARK)
+    lines = text.splitlines()
+    assert lines[:2] == [MARK, "# first, second"]
+    (row,) = [line for line in lines if line.startswith("| first | finished")]
+    assert row == (
+        "| first | finished | -34.00 (-45.00 to -23.00) | -34.00 (-45.00 to -23.00) | iql | Pendulum-v1 | 3 | "
+        "120 gradient steps | 20.0 s |"
+    )
+    assert "| second | 60 | -20.00 | -50.00 at 20 | 30.00 | 40 |" in lines
+    assert "| first | 2 | 2 | -23.00 | -23.00 | 120 | finished |" in lines
+    assert f"| `finetune.env_steps` | {NOTHING} | 60 |" in lines
+    assert "| gradient steps | 15.0 s | 15.0 s |" in lines
+    assert "| torch | 2.13.0 | 2.13.0 |" in lines
+
+
+def test_markdown_of_data_alone_shows_the_distance_and_no_empty_columns(tmp_path):
+    text = markdown([LoggedRun.load(without_environment(tmp_path / "run"))], MARK, "Plant | <b>")
+    assert "# Plant \\| &lt;b&gt;" in text
+    assert "| run | member | seed | from logged actions | status |" in text
+    assert "| run | 1 | 1 | 11.0% | finished |" in text
+
+
+def test_csv_has_every_logged_number_once(tmp_path):
+    rows = rows_of(RETURN, [[1.5, None], [2.5, 3.5]]) + rows_of("train/loss", [[0.1, 0.2]])
+    rows.append({"step": 20, "member": 1, "seed": 1, "event": "stopped"})
+    runs = [
+        LoggedRun.load(write_run(tmp_path / "a", rows)),
+        LoggedRun.load(write_run(tmp_path / "b", [], timings=timing_rows())),
+        LoggedRun.load(finetune(tmp_path / "c")),
+    ]
+    table = list(csv.DictReader(io.StringIO(comma_separated(runs))))
+    assert list(table[0]) == [
+        "run",
+        "member",
+        "seed",
+        "position",
+        "step",
+        "env_step",
+        RETURN,
+        "train/loss",
+        "data/episode_return",
+    ]
+    assert [(row["member"], row["step"], row[RETURN], row["train/loss"]) for row in table if row["run"] == "a"] == [
+        ("0", "10", "1.5", "0.1"),
+        ("1", "10", "", "0.2"),
+        ("0", "20", "2.5", ""),
+        ("1", "20", "3.5", ""),
+    ]
+    last = table[-1]
+    assert (last["run"], last["position"], last["step"], last["env_step"], last[RETURN]) == ("c", "120", "120", "60", "-9.0")
+    assert "b" not in {row["run"] for row in table}

@@ -1,0 +1,51 @@
+"""Values of the critics beside returns, in one unit."""
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from rl_training.analysis.logged_run import RETURN, LoggedRun
+from rl_training.report.bands import groups_of
+from rl_training.report.values import reward_transform, value_curves
+from tests.report.run_files import DATASET, rows_of, write_run
+
+
+def curves(folder, rows=None, dataset=DATASET, **kwargs):
+    own = rows_of(RETURN, [[-100.0, -50.0]]) + rows_of("eval/length_mean", [[10.0, 10.0]])
+    own += rows_of("train/q_mean", [[-8.0, -6.0]])
+    run = LoggedRun.load(
+        write_run(folder, own if rows is None else rows, dataset=dataset, algo_kwargs={"gamma": 0.9, **kwargs})
+    )
+    return value_curves(groups_of([run])[0])
+
+
+def test_scale_and_shift_are_undone_and_returns_discounted(tmp_path):
+    """Rewards of -10 and -5 a step without end are worth -100 and -50 at gamma 0.9; q = (v + shift / 0.1) * scale."""
+    found = curves(tmp_path / "run", reward={"scale": 0.5, "shift": 1.0, "normalize": False})
+    assert found.expected.values.tolist() == [[pytest.approx(-36.0), pytest.approx(-32.0)]]
+    assert found.achieved.values.tolist() == [[pytest.approx(-100.0), pytest.approx(-50.0)]]
+
+
+def test_episodes_that_truly_end_earn_nothing_afterwards(tmp_path):
+    found = curves(tmp_path / "run", dataset={**DATASET, "true_ends": 4}, reward={"scale": 2.0})
+    assert found.achieved.values[0, 0] == pytest.approx(-10.0 * (1 - 0.9**10) / 0.1)
+
+
+def test_what_cannot_be_compared_is_said(tmp_path):
+    assert "no checkpoint tells it" in curves(tmp_path / "auto")
+    assert "cannot be undone" in curves(tmp_path / "clip", reward={"clip": [-1.0, 1.0], "normalize": False})
+    assert curves(tmp_path / "none", rows=rows_of("train/q_mean", [[1.0, 2.0]])) is None
+
+
+def test_a_fitted_scale_is_read_from_the_checkpoint(tmp_path):
+    folder = write_run(tmp_path / "run", [])
+    saved = folder / "checkpoints" / "step-000000010"
+    saved.mkdir(parents=True)
+    (folder / "checkpoints" / "latest.json").write_text('{"checkpoint": "step-000000010"}')
+    save_file(
+        {"transforms/reward": torch.tensor([0.25, 0.5, -np.inf, np.inf], dtype=torch.float64)}, saved / "state.safetensors"
+    )
+    assert reward_transform(LoggedRun.load(folder)) == (0.25, 0.5, False)
+    (saved / "state.safetensors").write_bytes(b"damaged")
+    assert reward_transform(LoggedRun.load(folder)) == (None, 0.0, False)
