@@ -11,11 +11,15 @@ import importlib.metadata
 import json
 import shlex
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from benchmarks.locomotion.behaviour import TASKS
 from benchmarks.locomotion.data import make, split
+from rl_training.analysis.logged_run import LoggedRun
 from rl_training.config.loading import load_config
 from rl_training.data.dataset_loaders import load_dataset
 from rl_training.experiment.manager import ExperimentManager
@@ -52,12 +56,8 @@ def job(algo: str, name: str, data: Path, runs: Path, steps: int, seeds: int, se
     run_dir = runs / f"{algo}-{name}"
     result = ExperimentManager(config, run_dir).train(resume=True)
     seconds = time.perf_counter() - begin
-    timings = [json.loads(line) for line in (run_dir / "timings.jsonl").read_text().splitlines()]
-    rows = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
-    curve: dict[int, list[float]] = {}
-    for row in rows:
-        if "eval/return_mean" in row:
-            curve.setdefault(row["step"], []).append(round(row["eval/return_mean"], 3))
+    run = LoggedRun.load(run_dir)
+    curve = run.curve()
     return {
         "algo": algo,
         "set": name,
@@ -66,21 +66,25 @@ def job(algo: str, name: str, data: Path, runs: Path, steps: int, seeds: int, se
         "seeds": list(range(seeds)),
         "episodes": EPISODES,
         "returns": [member.last_return for member in result.members],
-        "curve": curve,
+        "curve": dict(zip(curve.positions.tolist(), np.round(curve.values, 3).tolist(), strict=True)),
         "per_set": own,
         "settings": settings,
         "seconds": round(seconds, 1),
-        "seconds_of_gradient_steps": timings[-1]["seconds/gradient_steps"],
-        "execution": json.loads((run_dir / "run.json").read_text())["hardware"],
-        "versions": {library: importlib.metadata.version(library) for library in ("torch", "mujoco", "gymnasium")},
-        "command": command(algo, name, steps, seeds, settings),
+        "seconds_of_gradient_steps": run.timings[-1]["seconds/gradient_steps"],
+        **origin(run_dir),
+        "command": command("offline", algo, name, settings, ["--steps", str(steps), "--seeds", str(seeds)]),
     }
 
 
-def command(algo: str, name: str, steps: int, seeds: int, settings: list[str]) -> str:
+def origin(run_dir: Path) -> dict[str, Any]:
+    """Return where and with what a run was made."""
+    versions = {library: importlib.metadata.version(library) for library in ("torch", "mujoco", "gymnasium")}
+    return {"execution": json.loads((run_dir / "run.json").read_text())["hardware"], "versions": versions}
+
+
+def command(module: str, algo: str, name: str, settings: list[str], options: Sequence[str] = ()) -> str:
     """Return the command that does a job."""
-    words = ["python", "-m", "benchmarks.locomotion.offline", "--data", "data", "--algos", algo, "--sets", name]
-    words += ["--steps", str(steps), "--seeds", str(seeds)]
+    words = ["python", "-m", f"benchmarks.locomotion.{module}", "--data", "data", "--algos", algo, "--sets", name, *options]
     return shlex.join([*words, *(word for setting in settings for word in ("--set", setting))])
 
 

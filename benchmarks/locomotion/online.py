@@ -1,0 +1,87 @@
+"""Offline, then online: 100,000 gradient steps on a replay, then 100,000 environment steps; and the dip at the switch.
+
+python -m benchmarks.locomotion.online --data data --set device=cuda
+
+RLPD has no offline phase: it begins online, with the replay as prior data. Half of every batch is prior data in all of them.
+"""
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.locomotion.behaviour import TASKS
+from benchmarks.locomotion.data import make, split
+from benchmarks.locomotion.offline import RESULTS, command, origin
+from rl_training.analysis.logged_run import Curve, LoggedRun
+from rl_training.config.loading import load_config
+from rl_training.data.dataset_loaders import load_dataset
+from rl_training.experiment.manager import ExperimentManager
+from rl_training.registry import REGISTRY
+
+ALGOS = ("cal_ql", "iql", "rlpd", "awac", "td3_bc")
+SETS = ("hopper-medium-replay", "halfcheetah-medium-replay")
+STEPS, SEEDS, EPISODES, INTERVAL = 100_000, 5, 10, 5_000
+
+
+def job(algo: str, name: str, data: Path, runs: Path, settings: list[str]) -> dict[str, Any]:
+    """Train a population in both phases and return its curves."""
+    dataset = make(name, data)
+    fixed = [f"eval_interval={INTERVAL}", f"eval_episodes={EPISODES}", "checkpoint_interval=50000", "eval_mode=beside"]
+    given: dict[str, Any] = {"env_id": TASKS[split(name)[0]], "total_timesteps": STEPS, "seeds": list(range(SEEDS))}
+    if not REGISTRY[algo].online:
+        fixed.append(f"finetune={{env_steps: {STEPS}, replay: mixed, prior_ratio: 0.5}}")
+    config = load_config(f"{algo}/d4rl-locomotion", [*fixed, *settings], given, [str(dataset)])
+    run_dir = runs / f"online-{algo}-{name}"
+    ExperimentManager(config, run_dir).train(resume=True)
+    run = LoggedRun.load(run_dir)
+    curve = run.curve()
+    return {
+        "algo": algo,
+        "set": name,
+        "fingerprint": load_dataset(dataset).fingerprint,
+        "switch": run.switch,
+        "seeds": list(run.seeds.values()),
+        "episodes": EPISODES,
+        "positions": curve.positions.tolist(),
+        "returns": np.round(curve.values, 3).tolist(),  # by position and seed
+        **dip(curve, run.switch),
+        "seconds": run.timings[-1]["seconds"],
+        **origin(run_dir),
+        "command": command("online", algo, name, settings),
+    }
+
+
+def dip(curve: Curve, switch: int | None) -> dict[str, list[float]]:
+    """Return of each seed: the return at the switch, if there is one, the lowest in the first half online, and the last."""
+    if switch is None:
+        return {"last": curve.last().tolist()}
+    before = curve.values[curve.positions <= switch][-1]
+    online = (curve.positions > switch) & (curve.positions <= (switch + curve.positions[-1]) / 2)
+    lowest = curve.values[online].min(axis=0)
+    return {"before": before.tolist(), "lowest": lowest.tolist(), "last": curve.last().tolist()}
+
+
+def main() -> None:
+    """Do the jobs that have no result yet."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--runs", type=Path, default=Path("runs/locomotion"))
+    parser.add_argument("--results", type=Path, default=RESULTS / "online")
+    parser.add_argument("--algos", nargs="+", default=ALGOS, choices=ALGOS)
+    parser.add_argument("--sets", nargs="+", default=SETS, choices=SETS)
+    parser.add_argument("--set", action="append", default=[], dest="settings", metavar="KEY=VALUE")
+    given = parser.parse_args()
+    given.results.mkdir(parents=True, exist_ok=True)
+    for algo, name in [(algo, name) for algo in given.algos for name in given.sets]:
+        target = given.results / f"{algo}-{name}.json"
+        if not target.exists():
+            found = job(algo, name, given.data, given.runs, given.settings)
+            target.write_text(json.dumps(found) + "\n")
+            print(f"{algo} on {name}: {np.mean(found['last']):.0f}, {found['seconds']:.0f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()
