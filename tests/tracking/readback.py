@@ -49,8 +49,10 @@ def wandb(run_dir, run_id):
 
 
 def trackio(run_dir, run_id):
-    from trackio import Api
+    from trackio import Api, fragments
     from trackio.sqlite_storage import SQLiteStorage
+
+    fragments.import_inbox_dir()  # as the dashboard does
 
     (project,) = SQLiteStorage.get_projects()
     found = {}

@@ -24,7 +24,11 @@ some = pytest.mark.skipif(not INSTALLED, reason="no backend is installed")
 
 def variables(folder, **extra):
     """The environment of a user whose backends are all local."""
-    own = {"TRACKIO_DIR": str(folder / "trackio"), "WANDB_MODE": "offline", "MLFLOW_TRACKING_URI": f"sqlite:///{folder}/ml.db"}
+    own = {
+        "TRACKIO_DIR": str(folder / "trackio"),
+        "WANDB_MODE": "offline",
+        "MLFLOW_TRACKING_URI": f"sqlite:///{folder}/ml.db",
+    }
     return {"WANDB_DIR": str(folder), "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", **own, **extra}
 
 
@@ -53,7 +57,9 @@ def check(name, run_dir, members=1, switch=0, **extra):
     assert len(found) == members
     single = name == "tensorboard"  # which has values in single precision
     for member, rows in enumerate(found[title] for title in sorted(found)):
-        wanted = [(metric, step, float(np.float32(v)) if single else v) for metric, step, v in expected(run_dir, member, switch)]
+        wanted = [
+            (metric, step, float(np.float32(v)) if single else v) for metric, step, v in expected(run_dir, member, switch)
+        ]
         assert sorted(map(tuple, rows)) == wanted
 
 
@@ -92,6 +98,30 @@ def test_killed_after_sending_then_resumed_then_finetuned(tmp_path, name):
     check(name, run, members=3)
     run_cli("finetune", run, "--env-steps", 60, "--set", "learning_starts=9", cwd=tmp_path, **env)
     check(name, run, members=3, switch=1000)
+
+
+@pytest.mark.skipif("trackio" not in INSTALLED, reason="not installed")
+def test_trackio_on_a_network_folder(tmp_path):
+    run, extra = tmp_path / "run", {"TRACKIO_STORAGE_MODE": "jsonl"}
+    env = variables(tmp_path, **extra)
+    arguments = "train", config(tmp_path), "--run-dir", run, "--log", "trackio"
+    killed = {faults.VARIABLE: "metrics:row@8"}
+    done = subprocess.run(command(*arguments), env=environment(**env, **killed), cwd=tmp_path, timeout=120, check=False)
+    assert done.returncode == -signal.SIGKILL
+    for _ in range(2):
+        run_cli("resume", run, cwd=tmp_path, **env)
+    check("trackio", run, **extra)
+
+
+@pytest.mark.skipif("trackio" not in INSTALLED, reason="not installed")
+def test_trackio_tells_of_no_failure_itself(tmp_path):
+    """Its database is taken away: a folder is in its place."""
+    run, env = tmp_path / "run", variables(tmp_path)
+    (tmp_path / "trackio" / "rl-training-Pendulum-v1.db").mkdir(parents=True)
+    done = run_cli("train", config(tmp_path), "--run-dir", run, "--log", "trackio", cwd=tmp_path, **env)
+    (warning,) = [line for line in done.stderr.splitlines() if line.startswith("warning:")]
+    assert warning.startswith("warning: trackio: ")
+    assert "the run goes on without it" in warning
 
 
 @each
@@ -147,7 +177,17 @@ def test_hyperparameters_and_failures_in_the_library(tmp_path, name, monkeypatch
         "from rl_training.__main__ import main\n"
         "main()\n"
     )
-    arguments = [sys.executable, "-c", code, "train", str(config(tmp_path)), "--run-dir", str(tmp_path / "run"), "--log", name]
+    arguments = [
+        sys.executable,
+        "-c",
+        code,
+        "train",
+        str(config(tmp_path)),
+        "--run-dir",
+        str(tmp_path / "run"),
+        "--log",
+        name,
+    ]
     done = subprocess.run(
         arguments, capture_output=True, text=True, env=environment(), cwd=tmp_path, timeout=120, check=False
     )

@@ -10,7 +10,9 @@ from threading import get_ident
 from typing import Any, TextIO
 
 import trackio
+from trackio import fragments
 from trackio.sqlite_storage import SQLiteStorage
+from trackio.utils import get_storage_mode
 
 from rl_training.tracking.subject import Member, Row, Subject, Values
 
@@ -20,10 +22,18 @@ class TrackioSink:
 
     def __init__(self, subject: Subject) -> None:
         self._project = subject.project
+        if self._deferred:
+            fragments.import_inbox_dir()  # of processes before this one, as Trackio's dashboard does when it is opened
         self.where = f"trackio show --project {subject.project}"
         self._runs = {member.number: _quietly(_open, subject, member) for member in subject.members}
         self._held = {number: self._stored(run) for number, run in self._runs.items()}
+        self._sent: dict[int, set[tuple[str, int]]] = {number: set() for number in self._runs}
         self._remote_step = {number: _remote_step(run) for number, run in self._runs.items()}
+
+    @property
+    def _deferred(self) -> bool:
+        """Whether Trackio leaves rows for its dashboard to store, because its folder is on a network."""
+        return bool(get_storage_mode() == "jsonl")
 
     def _stored(self, run: Any) -> set[tuple[str, int]]:
         """The metrics in the local database, by name and step."""
@@ -42,12 +52,15 @@ class TrackioSink:
         for row in rows:
             if lacking := self._lacks(row):
                 self._runs[row.member].log(lacking, step=row.position)
+                self._sent[row.member] |= {(name, row.position) for name in lacking}
 
     def close(self, *, finished: bool) -> None:
-        """Wait until Trackio has stored everything."""
+        """Wait until Trackio has stored everything; raise if it has not, since it raises nothing itself."""
         del finished
-        for run in self._runs.values():
+        for number, run in self._runs.items():
             _quietly(run.finish)
+            if not _remote() and not self._deferred and (lost := self._sent[number] - self._stored(run)):
+                raise RuntimeError(f"{len(lost):,} values of {run.name} were not stored")
 
 
 def _open(subject: Subject, member: Member) -> Any:
@@ -65,9 +78,12 @@ def _open(subject: Subject, member: Member) -> Any:
 
 def _remote_step(run: Any) -> int:
     """The last step that a Space or a server holds; -1 where Trackio is local, or the run is new."""
-    remote = any(os.environ.get(name) for name in ("TRACKIO_SPACE_ID", "TRACKIO_SERVER_URL"))
-    last = getattr(run, "_initial_last_step", None) if remote else None
+    last = getattr(run, "_initial_last_step", None) if _remote() else None
     return -1 if last is None else int(last)
+
+
+def _remote() -> bool:
+    return any(os.environ.get(name) for name in ("TRACKIO_SPACE_ID", "TRACKIO_SERVER_URL"))
 
 
 def _quietly(call: Callable[..., Any], *arguments: Any) -> Any:

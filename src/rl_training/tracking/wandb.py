@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import wandb
-from wandb.proto.wandb_internal_pb2 import Record
+from wandb.proto import wandb_internal_pb2
 
 from rl_training.errors import ConfigError
 from rl_training.tracking.subject import Member, Row, Subject
 
 POSITION = "position"
 """The metric that charts have as their x axis; W&B's own step is the number of the row."""
-_FINISH_SECONDS = 25.0  # less than a run waits: what is not uploaded by then stays on disk for `wandb sync`
+_SECONDS = 25.0  # to connect, or to upload the rest, which otherwise stays on disk: less than the end of a run waits
 
 
 def require_login() -> None:
@@ -55,11 +55,18 @@ def _open(subject: Subject, member: Member) -> Any:
         reinit="create_new",
         config=member.hyperparameters,
         allow_val_change=True,
-        settings=wandb.Settings(console="off", silent=True, finish_timeout=_FINISH_SECONDS),  # the terminal is the run's own
+        settings=_settings(),
     )
     run.define_metric(POSITION, hidden=True)
     run.define_metric("*", step_metric=POSITION)
     return run
+
+
+def _settings() -> Any:
+    """The terminal is the run's own, and the end of a run does not wait for a network that is down."""
+    given = {name: os.environ.get(f"WANDB_{name.upper()}") for name in ("init_timeout", "finish_timeout")}
+    waits = {name: _SECONDS if value is None else float(value) for name, value in given.items()}
+    return wandb.Settings(console="off", silent=True, **waits)
 
 
 def _held(run: Any) -> int:
@@ -80,7 +87,7 @@ def history(path: Path) -> list[tuple[int, dict[str, str]]]:
     """Return step and values, as JSON, of every row in a .wandb file, up to a record that was cut off."""
     found = []
     for data in _records(path.read_bytes()):
-        record = Record.FromString(data)
+        record: Any = wandb_internal_pb2.Record.FromString(data)  # type: ignore[attr-defined,unused-ignore]
         if record.HasField("history"):
             values = {item.key or "/".join(item.nested_key): item.value_json for item in record.history.item}
             found.append((int(record.history.step.num), values))
