@@ -39,8 +39,8 @@ def wandb(run_dir, run_id):
 
     found, steps = {}, {}
     for path in sorted(Path("wandb").glob(f"offline-run-*-{run_id}-*/*.wandb")):
-        for step, values in history(path):
-            values = {name: json.loads(text) for name, text in values.items()}
+        for step, texts in history(path):
+            values = {name: json.loads(text) for name, text in texts.items()}
             rows = found.setdefault(path.stem, [])
             rows += [[name, values["position"], v] for name, v in values.items() if name != "position" and name[0] != "_"]
             steps.setdefault(path.stem, []).append(step)

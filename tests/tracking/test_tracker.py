@@ -5,12 +5,25 @@ from collections import defaultdict
 from threading import Event
 
 import pytest
+import yaml
 
+from rl_training.api import IQL
 from rl_training.errors import ConfigError
 from rl_training.experiment.manager import ExperimentManager
 from rl_training.runtime.checkpoints.checkpoint import load_checkpoint
 from rl_training.tracking import backends, tracker
-from tests.helpers import Notes, assert_same_run, checkpoints, die_at_each, metric_rows, run_cli, tiny_run
+from tests.helpers import (
+    ROOT,
+    Notes,
+    assert_same_run,
+    call_cli,
+    checkpoints,
+    die_at_each,
+    metric_rows,
+    run_cli,
+    run_values,
+    tiny_run,
+)
 
 COUNTERS = {"step", "env_step", "member", "seed", "event"}
 
@@ -311,6 +324,36 @@ def test_members_of_a_sweep_and_their_hyperparameters(memory, tmp_path):
     assert not any(name.startswith("knob/") for row in memory.series() for name in row.values)
 
 
+def test_the_command_line_goes_on_with_what_a_run_has(memory, monkeypatch, tmp_path, capsys):
+    other, run = use(monkeypatch, "wandb", Memory()), tmp_path / "run"
+    (tmp_path / "c.yaml").write_text(yaml.safe_dump(run_values(learning_rate_schedule="constant")))
+    call_cli(capsys, "train", tmp_path / "c.yaml", "--run-dir", run, "--log", "tensorboard", "--log", "tensorboard")
+    call_cli(capsys, "resume", run, "--total-timesteps", 140)
+    memory.check_mirrors(run)
+    call_cli(capsys, "resume", run, "--total-timesteps", 160, "--log", "wandb")
+    call_cli(capsys, "resume", run, "--total-timesteps", 180, "--log", "none")
+    assert [row.position for row in memory.series()][-1] == 140
+    assert [row.position for row in other.series()][-1] == 160
+    assert ExperimentManager.open(run).config.log == ()
+    call_cli(
+        capsys, "finetune", run, "--env-steps", 40, "--set", "learning_starts=9", "--log", "wandb", "--log", "tensorboard"
+    )
+    memory.check_mirrors(run)
+    other.check_mirrors(run)
+    assert {subject.id for subject in other.subjects} == {subject.id for subject in memory.subjects}
+
+
+def test_managed_algorithms_take_the_setting(memory, tmp_path):
+    recipe, small = {"kind": "random", "size": 300, "seed": 0}, {"hidden_sizes": [16, 16], "batch_size": 16}
+    model = IQL("Pendulum-v1", dataset=recipe, run_dir=tmp_path / "run", log="tensorboard", log_interval=10, **small)
+    model.learn(20)
+    model.learn(40)
+    memory.check_mirrors(tmp_path / "run")
+    assert len(memory.subjects) == 2
+    with pytest.raises(ConfigError, match=r"Did you mean `mlflow`\?"):
+        IQL("Pendulum-v1", log=["mlflw"])
+
+
 def test_a_damaged_record_is_begun_again(memory, tmp_path):
     tiny_run(tmp_path / "run", log="tensorboard")
     (tmp_path / "run" / "tracking.jsonl").write_text("{")
@@ -322,7 +365,7 @@ def test_a_damaged_record_is_begun_again(memory, tmp_path):
 @pytest.mark.parametrize("name", ["tensorboard", "wandb", "mlflow", "trackio"])
 def test_a_missing_library_is_said_before_anything_is_done(tmp_path, name):
     (tmp_path / f"{name}.py").write_text("raise ModuleNotFoundError('No module', name=__name__)\n")
-    where = f"{tmp_path}:{run_cli.__globals__['ROOT'] / 'src'}"
+    where = f"{tmp_path}:{ROOT / 'src'}"
     done = run_cli("train", "iql/pendulum", "--run-dir", tmp_path / "run", "--log", name, code=2, PYTHONPATH=where)
     assert done.stderr.splitlines()[-1] == f'error: --log {name}: {name} is not installed: pip install "rl-training[{name}]"'
     assert not (tmp_path / "run").exists()
@@ -331,5 +374,5 @@ def test_a_missing_library_is_said_before_anything_is_done(tmp_path, name):
 def test_names_are_checked(tmp_path):
     done = run_cli("train", "iql/pendulum", "--log", "tensorbord", code=2)
     assert "Did you mean `tensorboard`?" in done.stderr
-    done = run_cli("resume", tmp_path, "--log", "none", "--log", "wandb", code=2)
+    done = run_cli("train", "iql/pendulum", "--log", "none", "--log", "wandb", code=2)
     assert "excludes other names" in done.stderr

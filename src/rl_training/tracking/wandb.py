@@ -65,7 +65,7 @@ def _open(subject: Subject, member: Member) -> Any:
 def _settings() -> Any:
     """The terminal is the run's own, and the end of a run does not wait for a network that is down."""
     given = {name: os.environ.get(f"WANDB_{name.upper()}") for name in ("init_timeout", "finish_timeout")}
-    waits = {name: _SECONDS if value is None else float(value) for name, value in given.items()}
+    waits: dict[str, Any] = {name: _SECONDS if value is None else float(value) for name, value in given.items()}
     return wandb.Settings(console="off", silent=True, **waits)
 
 
