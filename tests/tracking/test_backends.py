@@ -147,7 +147,7 @@ def test_an_event_file_that_was_cut_is_continued(tmp_path):
     (events,) = (tmp_path / "run" / "tensorboard").iterdir()
     whole = events.read_bytes()
     for length in (len(whole) - 3, len(whole) - 500, 30, 5, 0):  # in rows, in the hyper-parameters, in the first record
-        events.write_bytes(whole[:length])
+        events.write_bytes(whole[:length] + bytes(200 if length == 30 else 0))  # some systems fill a lost block with zeros
         tiny_run(tmp_path / "run", log="tensorboard", learning_rate_schedule="constant", resume=True)
         check("tensorboard", tmp_path / "run")
 

@@ -63,23 +63,30 @@ def _open(folder: Path, run_id: str) -> tuple[BinaryIO, int]:
     found = sorted(folder.glob(f"events.out.tfevents.*.{run_id}"))
     path = found[0] if found else folder / f"events.out.tfevents.{time.time():.0f}.{socket.gethostname()}.{run_id}"
     stream = path.open("a+b", buffering=0)  # a record is one write: readers see it at once, and a kill cuts none
-    ends = [*_record_ends(path.read_bytes())]
-    stream.truncate(ends[-1] if ends else 0)
-    return stream, len(ends)
+    data = path.read_bytes()
+    begins = [*_record_begins(data)]  # of the records, and of what would follow them
+    if len(begins) > 1 and struct.unpack_from("<I", data, begins[-1] - 4)[0] != masked_crc32c(
+        data[begins[-2] + 12 : begins[-1] - 4]
+    ):
+        begins.pop()  # its end was written, but not all of it
+    stream.truncate(begins[-1])
+    return stream, len(begins) - 1
 
 
-def _record_ends(data: bytes) -> Iterator[int]:
-    """Yield where each whole record ends: length, its checksum, the content, its checksum."""
+def _record_begins(data: bytes) -> Iterator[int]:
+    """Yield where records begin, as long as they are whole: length, its checksum, the content, its checksum.
+
+    Checksums are computed in Python, so that of the content is left to the last record, which alone can be damaged by a cut.
+    """
     begin = 0
-    while begin + 12 <= len(data):
+    while begin <= len(data):
+        yield begin
+        if begin + 12 > len(data):
+            return
         size, check = struct.unpack_from("<QI", data, begin)
-        end = begin + 16 + size
-        if check != masked_crc32c(data[begin : begin + 8]) or end > len(data):
+        if check != masked_crc32c(data[begin : begin + 8]):
             return
-        if struct.unpack_from("<I", data, end - 4)[0] != masked_crc32c(data[begin + 12 : end - 4]):
-            return
-        yield end
-        begin = end
+        begin += 16 + size
 
 
 def _header(member: Member) -> list[Event]:
