@@ -65,10 +65,8 @@ def _open(folder: Path, run_id: str) -> tuple[BinaryIO, int]:
     stream = path.open("a+b", buffering=0)  # a record is one write: readers see it at once, and a kill cuts none
     data = path.read_bytes()
     begins = [*_record_begins(data)]  # of the records, and of what would follow them
-    if len(begins) > 1 and struct.unpack_from("<I", data, begins[-1] - 4)[0] != masked_crc32c(
-        data[begins[-2] + 12 : begins[-1] - 4]
-    ):
-        begins.pop()  # its end was written, but not all of it
+    if len(begins) > 1 and not _intact(data[begins[-2] : begins[-1]]):
+        begins.pop()
     stream.truncate(begins[-1])
     return stream, len(begins) - 1
 
@@ -87,6 +85,10 @@ def _record_begins(data: bytes) -> Iterator[int]:
         if check != masked_crc32c(data[begin : begin + 8]):
             return
         begin += 16 + size
+
+
+def _intact(record: bytes) -> bool:
+    return bool(struct.pack("<I", masked_crc32c(record[12:-4])) == record[-4:])
 
 
 def _header(member: Member) -> list[Event]:

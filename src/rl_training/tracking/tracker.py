@@ -14,8 +14,8 @@ from rl_training.tracking.follower import Follower
 from rl_training.tracking.sender import Sender
 from rl_training.tracking.subject import subject_of
 
-WAIT_SECONDS = 30.0
-"""How long the end of a run waits, at most, for backends to take the last rows."""
+WAIT_SECONDS, STOP_SECONDS = 30.0, 10.0
+"""How long the end of a run waits, at most, for backends to take the last rows; how long one that was asked to stop."""
 
 
 class Tracker(Callback):
@@ -48,7 +48,7 @@ class Tracker(Callback):
         self._safely(self._follow)
 
     def close(self, *, finished: bool) -> None:
-        """Send the rest and close the backends, waiting for half a minute at most."""
+        """Send the rest and close the backends, waiting for a limited time."""
         if self._senders:
             self._safely(lambda: self._end(finished=finished))
 
@@ -90,11 +90,12 @@ class Tracker(Callback):
     def _finish(self, *, finished: bool) -> None:
         for sender in self._senders:
             sender.finish(finished=finished)
-        until = time.monotonic() + WAIT_SECONDS
+        seconds = WAIT_SECONDS if finished else STOP_SECONDS
+        until = time.monotonic() + seconds
         late = [sender for sender in self._senders if not sender.wait(until - time.monotonic())]
         self._report()
         for sender in late:
-            self._lose(sender.name, f"did not take the last rows within {WAIT_SECONDS:.0f} seconds")
+            self._lose(sender.name, f"did not take the last rows within {seconds:.0f} seconds")
         self._senders = []
 
     def _report(self) -> None:
