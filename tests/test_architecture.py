@@ -14,7 +14,21 @@ from tests.helpers import ROOT, environment
 PACKAGE = ROOT / "src" / "rl_training"
 FILES = sorted(PACKAGE.rglob("*.py"))
 LAYERS = [
-    *("cli", "bench", "api", "report", "analysis", "experiment", "runtime", "doctor", "envs", "algorithms", "models", "data"),
+    *(
+        "cli",
+        "bench",
+        "api",
+        "report",
+        "analysis",
+        "experiment",
+        "tracking",
+        "runtime",
+        "doctor",
+        "envs",
+        "algorithms",
+        "models",
+    ),
+    "data",
     *(("config", "_exports"), "registry", ("rng", "rng_kernel", "storage"), "faults", "errors"),
 ]
 RUNTIME_LAYERS = ["phases", "execution", "batches", "checkpoints"]  # rooms of `runtime`, each above the next

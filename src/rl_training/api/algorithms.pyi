@@ -49,6 +49,7 @@ class _RunConfig(TypedDict, total=False):
     checkpoint_interval: int
     keep_checkpoints: int
     log_interval: int
+    log: Sequence[Literal["tensorboard", "wandb", "mlflow", "trackio"]]
     learning_rate_schedule: Mapping[str, Any] | Literal["constant", "linear", "cosine"]
     early_stopping: Mapping[str, Any] | None
     run_name: str | None

@@ -26,6 +26,12 @@ DebugOption = Annotated[bool, typer.Option("--debug", help="Show a traceback whe
 DeviceOption = Annotated[str | None, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 EnvOption = Annotated[str | None, typer.Option("--env", help="Gymnasium environment; by default that of the run.")]
 EnvKwargsOption = Annotated[str | None, typer.Option(help="Arguments of the environment, such as '{frame_skip: 5}'.")]
+LogOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Show metrics in tensorboard, wandb, mlflow or trackio too; may be repeated, `none` for nowhere.", metavar="NAME"
+    ),
+]
 MemberOption = Annotated[int | None, typer.Option(help="Member of a population, from 0.")]
 RunArgument = Annotated[str, typer.Argument(help="A run directory or one checkpoint in it.", metavar="RUN")]
 
@@ -54,6 +60,15 @@ ImportOption = Annotated[
 def block_marks() -> str:
     """Return nine characters from empty to full; in ASCII if the terminal cannot show block characters."""
     return " ▁▂▃▄▅▆▇█" if (sys.stdout.encoding or "").lower().startswith("utf") else " .:-=+*#@"
+
+
+def log_setting(names: list[str] | None) -> dict[str, Any]:
+    """Return the setting that --log asks for; none if the option was not given."""
+    if not names:
+        return {}
+    if "none" in names and len(names) > 1:
+        raise ConfigError("--log none: excludes other names")
+    return {"log": [] if names == ["none"] else names}
 
 
 def parse_env_kwargs(text: str | None) -> dict[str, Any]:

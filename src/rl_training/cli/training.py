@@ -15,9 +15,11 @@ from rl_training.cli.options import (
     EnvOption,
     ImportOption,
     JsonOption,
+    LogOption,
     MemberOption,
     ReadChoice,
     RunArgument,
+    log_setting,
     parse_env_kwargs,
 )
 from rl_training.cli.sweep import combination_table, parse_sweep
@@ -63,6 +65,7 @@ def train(
     device: DeviceOption = None,
     engine: Annotated[str | None, typer.Option(help="auto, eager, compile or graph.")] = None,
     precision: Annotated[str | None, typer.Option(help="float32, or on a GPU tf32 or bf16.")] = None,
+    log: LogOption = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
@@ -78,6 +81,7 @@ def train(
         raise ConfigError("--resume and --overwrite exclude each other")
     given = {"device": device, "engine": engine, "precision": precision, "env_id": env, "total_timesteps": total_timesteps}
     extra: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
+    extra |= log_setting(log)
     extra |= {"env_imports": imports} if imports else {}
     extra |= {"env_kwargs": parse_env_kwargs(env_kwargs)} if env_kwargs is not None else {}
     if seed is not None and seeds is not None:
@@ -128,6 +132,7 @@ def resume(
     total_timesteps: Annotated[int | None, typer.Option(help="A larger budget (constant schedules only).")] = None,
     imports: ImportOption = None,
     device: DeviceOption = None,
+    log: LogOption = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
@@ -136,7 +141,9 @@ def resume(
     from rl_training.experiment.manager import ExperimentManager
 
     manager, checkpoint = ExperimentManager.resuming(run, run_dir, member)
-    changes: dict[str, Any] = {} if total_timesteps is None else {"total_timesteps": total_timesteps}
+    changes: dict[str, Any] = log_setting(log)
+    if total_timesteps is not None:
+        changes["total_timesteps"] = total_timesteps
     if device is not None:
         changes["device"] = device
     manager.config = _changed(manager.config, changes)
@@ -154,6 +161,7 @@ def finetune(
     imports: ImportOption = None,
     run_dir: Annotated[str | None, typer.Option(help=_FINETUNED_IN)] = None,
     device: DeviceOption = None,
+    log: LogOption = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
@@ -170,7 +178,9 @@ def finetune(
     if env_kwargs is not None:
         block["env_kwargs"] = parse_env_kwargs(env_kwargs)
     manager, checkpoint = ExperimentManager.finetuning(run, block, run_dir)
-    changes: dict[str, Any] = {} if device is None else {"device": device}
+    changes: dict[str, Any] = log_setting(log)
+    if device is not None:
+        changes["device"] = device
     if imports:
         changes["env_imports"] = list(dict.fromkeys([*manager.config.env_imports, *imports]))
     manager.config = _changed(manager.config, changes)

@@ -1,7 +1,7 @@
 """The strict schema of a run: everything except `algo_kwargs`; free of torch."""
 
 from functools import cached_property
-from typing import Annotated, Any, Generic, Literal, Self, TypeVar
+from typing import Annotated, Any, Generic, Literal, Self, TypeVar, get_args
 
 from pydantic import BeforeValidator, Field, SerializeAsAny, ValidationInfo, field_validator, model_validator
 
@@ -13,6 +13,7 @@ from rl_training.config.schedules import GroupSchedules, ScheduleConfig, for_all
 from rl_training.config.shared_knobs import CriticKnobs
 from rl_training.config.sweep import MAX_MEMBERS, Sweep, check_sweep, combinations, read_sweep
 from rl_training.config.yaml_loader import dump_yaml
+from rl_training.errors import did_you_mean
 
 
 class EarlyStoppingConfig(StrictModel):
@@ -30,6 +31,20 @@ class EarlyStoppingConfig(StrictModel):
         if self.patience is None and self.threshold is None:
             raise ValueError("set `patience`, `threshold` or both")
         return self
+
+
+Backend = Literal["tensorboard", "wandb", "mlflow", "trackio"]
+
+
+def _known_backends(given: Any) -> Any:
+    """Accept one name in place of a list, and a name twice as once; tell what an unknown one may have meant."""
+    names = [given] if isinstance(given, str) else given
+    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+        return names
+    known = get_args(Backend)
+    for name in [name for name in names if name not in known]:
+        raise ValueError(f"{name!r} is none of {', '.join(known)}.{did_you_mean(name, known)}")
+    return list(dict.fromkeys(names))
 
 
 KwargsT = TypeVar("KwargsT", bound=AlgorithmKwargs)
@@ -84,6 +99,8 @@ class RunConfig(StrictModel, Generic[KwargsT]):
     """Checkpoints kept in addition to the best."""
     log_interval: int = Field(500, ge=1)
     """Steps between metric rows."""
+    log: Annotated[tuple[Backend, ...], Field(strict=False), BeforeValidator(_known_backends)] = ()
+    """Where metrics are shown too while they are written: tensorboard, wandb, mlflow, trackio, or several."""
     learning_rate_schedule: Annotated[GroupSchedules, BeforeValidator(for_all_groups)] = GroupSchedules()
     """One schedule for all groups, or one per group: a name, or {kind: cosine, over: 0.5, to: 0.1}."""
     early_stopping: EarlyStoppingConfig | None = None

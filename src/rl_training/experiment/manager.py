@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from rl_training.runtime.result import TrainingResult
 
 BUDGETS = {"total_timesteps", "max_epochs", "max_updates"}
-RUN_FILES = ("config.yaml", "run.json", "metrics.jsonl", "timings.jsonl", "checkpoints", "replay")
+TRACKING_FILES = ("tensorboard", "tracking.jsonl")
+RUN_FILES = ("config.yaml", "run.json", "metrics.jsonl", "timings.jsonl", "checkpoints", "replay", *TRACKING_FILES)
 
 
 class ExperimentManager:
@@ -102,8 +103,9 @@ class ExperimentManager:
         """
         from rl_training.runtime.checkpoints.checkpoint import CheckpointStore
         from rl_training.runtime.trainer import TrainOptions
+        from rl_training.tracking.tracker import tracking
 
-        with self._locked():
+        with self._locked(), tracking(self.config, self.run_dir, reporter) as trackers:
             store = CheckpointStore(self.run_dir / "checkpoints", 2, reporter.warn if reporter else None)
             store.restore_aside()
             start = checkpoint
@@ -122,13 +124,13 @@ class ExperimentManager:
             def on_ready(data: "TransitionDataset | None") -> None:
                 self.started = True  # from here on the directory belongs to this run
                 if not ours:
-                    self._clear()
+                    self._clear(keep=TRACKING_FILES if resume else ())  # backends hold rows that are written again
                 record["dataset"] = {"fingerprint": data.fingerprint, **data.statistics()} if data else None
                 self._write_record(record, "running")  # first: it marks the directory as a run
                 self._write("config.yaml", self.config.to_yaml().encode())
 
             options = TrainOptions(
-                callbacks=callbacks,
+                callbacks=[*callbacks, *trackers],
                 dataset=dataset,
                 resume_from=start,
                 continue_metrics=ours,
@@ -182,10 +184,10 @@ class ExperimentManager:
                 f"or another --run-dir{self._difference()}"
             )
 
-    def _clear(self) -> None:
-        """Remove the files of an earlier run."""
+    def _clear(self, keep: Collection[str]) -> None:
+        """Remove the files of an earlier run, except those to keep."""
         try:
-            for name in RUN_FILES:
+            for name in (name for name in RUN_FILES if name not in keep):
                 path = self.run_dir / name
                 if path.is_dir():
                     shutil.rmtree(path)
@@ -206,7 +208,7 @@ class ExperimentManager:
     def _check_same_config(self, checkpoint: "Checkpoint") -> None:
         """Require the config of the checkpoint; only settings that do not affect past steps may differ."""
         free = {"device", "keep_checkpoints", "run_name", "algo_kwargs.max_dataset_bytes"}
-        free |= {"env_imports", "env_timeout", "workers"}  # they change no bit of a run
+        free |= {"env_imports", "env_timeout", "workers", "log"}  # they change no bit of a run
         known = make_config(checkpoint.state["config"], str(checkpoint.path)).record()  # including settings added since
         block, changes = self.config.finetune, _changes(known, self.config.record())
         if set(self.config.schedules.values()) == {CONSTANT} and (block is None or checkpoint.env_step is None):
