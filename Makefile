@@ -18,8 +18,8 @@ demo: setup
 	$(BIN)/rl-training train iql/pendulum --run-dir runs/demo --overwrite
 	$(BIN)/rl-training evaluate runs/demo --episodes 20
 	$(BIN)/rl-training predict runs/demo --obs '[1.0, 0.0, 0.0]'
-	-$(BIN)/rl-training render runs/demo --out runs/demo.gif --width 320 --overwrite
-	@echo "The run is in runs/demo: config.yaml, metrics.jsonl, checkpoints/. Look at runs/demo.gif to see the policy at work."
+	$(BIN)/rl-training report runs/demo --out runs/demo.html
+	@echo "The run is in runs/demo: config.yaml, metrics.jsonl, checkpoints/. Open runs/demo.html in a browser: its curves, and the policy at work."
 
 lint: setup
 	$(BIN)/ruff check src tests examples benchmarks tools

@@ -6,10 +6,7 @@ CORL is a checkout of its repository, of which nothing is stored here. Its files
 Weights & Biases; what stands in for them hands over our rows, and episodes of Gymnasium under the old interface.
 """
 
-import argparse
 import importlib.util
-import json
-import multiprocessing
 import sys
 import time
 import types
@@ -18,16 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium
-import numpy as np
-import torch
 import yaml
 
-from benchmarks.locomotion.behaviour import TASKS
-from benchmarks.locomotion.data import make, split
-from benchmarks.locomotion.offline import EPISODES, RESULTS, SETS, STEPS
-from rl_training.data.dataset_loaders import load_dataset
+from benchmarks.locomotion.data import split
+from benchmarks.locomotion.offline import EPISODES
+from benchmarks.locomotion.peers import Job, rows_of, run_jobs
 
-ALGOS = ("iql", "td3_bc", "cql")
 COLUMNS = ("observations", "actions", "rewards", "next_observations", "terminals")
 
 
@@ -109,55 +102,27 @@ def loaded(path: Path) -> Any:
     return module
 
 
-def settings(source: Path, algo: str, name: str, module: Any, given: dict[str, Any]) -> Any:
+def settings(source: Path, job: Job, module: Any, given: dict[str, Any]) -> Any:
     """Return CORL's own config for a set, with our seed, budget and device."""
-    task, kind = split(name)
-    text = (source / "configs" / "offline" / algo / task / f"{kind.replace('-', '_')}_v2.yaml").read_text()
+    task, kind = split(job.name)
+    text = (source / "configs" / "offline" / job.algo / task / f"{kind.replace('-', '_')}_v2.yaml").read_text()
     values = {**yaml.safe_load(text), **given}
     kinds = {field.name: field.type for field in fields(module.TrainConfig)}
     return module.TrainConfig(**{key: float(value) if kinds[key] is float else value for key, value in values.items()})
 
 
-def job(source: Path, data: Path, target: Path, algo: str, name: str, seed: int, steps: int, device: str) -> None:
+def train(job: Job) -> None:
     """Train one seed and write down what its last policy reaches."""
-    torch.set_num_threads(1)
-    dataset = load_dataset(make(name, data))
-    rows = {column: np.array(getattr(dataset, column), dtype=np.float32) for column in COLUMNS}
-    env = OldEnv(TASKS[split(name)[0]])
-    stand_in(env, rows)
-    module = loaded(source / "algorithms" / "offline" / f"{algo}.py")
-    given = {"seed": seed, "max_timesteps": steps, "eval_freq": steps, "n_episodes": EPISODES, "device": device}
-    config = settings(source, algo, name, module, {**given, "buffer_size": len(rows["rewards"])})
+    source = job.source or Path("CORL")
+    dataset, env = job.dataset(), OldEnv(job.env_id)
+    stand_in(env, rows_of(dataset, COLUMNS))
+    module = loaded(source / "algorithms" / "offline" / f"{job.algo}.py")
+    given = {"seed": job.seed, "max_timesteps": job.steps, "eval_freq": job.steps, "n_episodes": EPISODES}
+    config = settings(source, job, module, {**given, "device": job.device, "buffer_size": len(dataset)})
     begin = time.perf_counter()
     module.train(config)
-    found = {"library": "CORL", "algo": algo, "set": name, "fingerprint": dataset.fingerprint, "steps": steps, "seed": seed}
-    found |= {"episode_returns": env.returns, "return": float(np.mean(env.returns))}
-    found |= {"seconds": round(time.perf_counter() - begin, 1), "device": device, "torch": torch.__version__}
-    target.write_text(json.dumps(found, indent=1) + "\n")
-
-
-def main() -> None:
-    """Do the jobs that have no result yet, several at a time."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--source", type=Path, required=True, help="a checkout of CORL")
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--results", type=Path, default=RESULTS / "corl")
-    parser.add_argument("--algos", nargs="+", default=ALGOS, choices=ALGOS)
-    parser.add_argument("--sets", nargs="+", default=SETS, choices=SETS)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=STEPS)
-    parser.add_argument("--device", default="cuda")
-    parser.add_argument("--parallel", type=int, default=1)
-    given = parser.parse_args()
-    given.results.mkdir(parents=True, exist_ok=True)
-    jobs = []
-    for algo, name, seed in [(a, s, n) for a in given.algos for s in given.sets for n in range(given.seeds)]:
-        target = given.results / f"{algo}-{name}-{seed}.json"
-        if not target.exists():
-            jobs.append((given.source, given.data, target, algo, name, seed, given.steps, given.device))
-    with multiprocessing.get_context("spawn").Pool(given.parallel, maxtasksperchild=1) as pool:
-        pool.starmap(job, jobs, chunksize=1)
+    job.done("CORL", dataset, env.returns, begin)
 
 
 if __name__ == "__main__":
-    main()
+    run_jobs(__doc__, "corl", train, needs_source=True)

@@ -6,26 +6,18 @@ d3rlpy wants an older Gymnasium than ours; installed without its dependencies it
 uses nothing but types here. scikit-learn, which another of its algorithms uses, may be missing.
 """
 
-import argparse
 import importlib.machinery
 import importlib.util
-import json
-import multiprocessing
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
-import torch
 
-from benchmarks.locomotion.behaviour import TASKS
-from benchmarks.locomotion.data import make, split
-from benchmarks.locomotion.offline import EPISODES, RESULTS, SETS, STEPS
-from rl_training.data.dataset_loaders import load_dataset
+from benchmarks.locomotion.offline import EPISODES
+from benchmarks.locomotion.peers import Job, rows_of, run_jobs
 
-ALGOS = ("iql", "td3_bc", "cql")
 COLUMNS = ("observations", "actions", "rewards", "terminals", "timeouts")
 
 
@@ -92,51 +84,17 @@ def evaluate(algo: Any, env_id: str, seed: int) -> list[float]:
     return [float(value) for value in returns]
 
 
-def job(data: Path, target: Path, algo: str, name: str, seed: int, steps: int, device: str) -> None:
+def train(job: Job) -> None:
     """Train one seed and write down what its last policy reaches."""
-    torch.set_num_threads(1)
-    d3rlpy = library()
-    d3rlpy.seed(seed)
-    dataset = load_dataset(make(name, data))
-    rows = {column: np.array(getattr(dataset, column), dtype=np.float32) for column in COLUMNS}
-    episodes = d3rlpy.dataset.MDPDataset(**rows, action_space=d3rlpy.ActionSpace.CONTINUOUS)
+    d3rlpy, dataset = library(), job.dataset()
+    d3rlpy.seed(job.seed)
+    episodes = d3rlpy.dataset.MDPDataset(**rows_of(dataset, COLUMNS), action_space=d3rlpy.ActionSpace.CONTINUOUS)
     begin = time.perf_counter()
-    learner = algorithm(d3rlpy, algo, steps, device)
+    learner = algorithm(d3rlpy, job.algo, job.steps, job.device)
     quiet = d3rlpy.logging.NoopAdapterFactory()
-    learner.fit(episodes, n_steps=steps, n_steps_per_epoch=steps, logger_adapter=quiet, show_progress=False)
-    returns = evaluate(learner, TASKS[split(name)[0]], seed)
-    found: dict[str, Any] = {
-        "library": f"d3rlpy {d3rlpy.__version__}",
-        "algo": algo,
-        "set": name,
-        "fingerprint": dataset.fingerprint,
-    }
-    found |= {"steps": steps, "seed": seed, "episode_returns": returns, "return": float(np.mean(returns))}
-    found |= {"seconds": round(time.perf_counter() - begin, 1), "device": device, "torch": torch.__version__}
-    target.write_text(json.dumps(found, indent=1) + "\n")
-
-
-def main() -> None:
-    """Do the jobs that have no result yet, several at a time."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--results", type=Path, default=RESULTS / "d3rlpy")
-    parser.add_argument("--algos", nargs="+", default=ALGOS, choices=ALGOS)
-    parser.add_argument("--sets", nargs="+", default=SETS, choices=SETS)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=STEPS)
-    parser.add_argument("--device", default="cuda:0")
-    parser.add_argument("--parallel", type=int, default=1)
-    given = parser.parse_args()
-    given.results.mkdir(parents=True, exist_ok=True)
-    jobs = []
-    for algo, name, seed in [(a, s, n) for a in given.algos for s in given.sets for n in range(given.seeds)]:
-        target = given.results / f"{algo}-{name}-{seed}.json"
-        if not target.exists():
-            jobs.append((given.data, target, algo, name, seed, given.steps, given.device))
-    with multiprocessing.get_context("spawn").Pool(given.parallel, maxtasksperchild=1) as pool:
-        pool.starmap(job, jobs, chunksize=1)
+    learner.fit(episodes, n_steps=job.steps, n_steps_per_epoch=job.steps, logger_adapter=quiet, show_progress=False)
+    job.done(f"d3rlpy {d3rlpy.__version__}", dataset, evaluate(learner, job.env_id, job.seed), begin)
 
 
 if __name__ == "__main__":
-    main()
+    run_jobs(__doc__, "d3rlpy", train, needs_source=False)

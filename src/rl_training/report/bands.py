@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from rl_training.analysis.aggregates import cut
 from rl_training.analysis.logged_run import RETURN, Curve, LoggedRun
 from rl_training.config.sweep import knob_text
 
@@ -74,10 +75,10 @@ def _summaries(values: Numbers) -> Numbers:
     ordered, counts = np.sort(values, axis=1), (~np.isnan(values)).sum(axis=1)  # NaN is sorted last
     found = np.full((len(values), 3), np.nan)
     for count in np.unique(counts[counts > 0]):
-        rows, cut = counts == count, count // 4 if count >= MANY else 0
+        rows, left_out = counts == count, cut("iqm" if count >= MANY else "mean", count)
         known = ordered[rows, :count]
         ends = (0.25, 0.75) if count >= MANY else (0.0, 1.0)
-        middle = known[:, cut : count - cut].mean(axis=1)
+        middle = known[:, left_out : count - left_out].mean(axis=1)
         found[rows] = np.column_stack((middle, *np.quantile(known, ends, axis=1)))
     return found
 
