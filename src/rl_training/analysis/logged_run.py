@@ -56,9 +56,14 @@ class LoggedRun:
         path = locate(run)[0]
         if path is None or run_status(path) is None:
             raise CheckpointError(f"{run}: is not a run directory (no run.json); pass one that `rl-training train` wrote")
-        record = json.loads((path / "run.json").read_bytes())
         rows, timings = (_complete_lines(path / name) for name in ("metrics.jsonl", "timings.jsonl"))
-        return cls(path, ExperimentManager.open(path).config, record, History.of_rows(rows), timings)
+        return cls.with_rows(path, History.of_rows(rows), timings)
+
+    @classmethod
+    def with_rows(cls, path: Path, history: History, timings: list[dict[str, Any]]) -> "LoggedRun":
+        """Return a run whose rows have been read; config and record are those in its directory."""
+        record = json.loads((path / "run.json").read_bytes())
+        return cls(path, ExperimentManager.open(path).config, record, history, timings)
 
     @property
     def name(self) -> str:
@@ -119,12 +124,18 @@ def _last(column: NDArray[np.float64]) -> float:
 def _complete_lines(path: Path) -> list[dict[str, Any]]:
     """Return the rows of a file of JSON lines, without a last line that is still being written; none if there is no file."""
     try:
-        text = path.read_bytes() if path.exists() else b""
-        rows = [json.loads(line) for line in text[: text.rfind(b"\n") + 1].splitlines()]
+        return parse_rows(path.read_bytes() if path.exists() else b"", path)[0]
     except OSError as error:
         raise StorageError(f"{path}: cannot be read: {error.strerror}") from None
+
+
+def parse_rows(text: bytes, path: Path) -> tuple[list[dict[str, Any]], int]:
+    """Return the rows in the complete lines of a text from a file of JSON lines, and the length of these lines."""
+    length = text.rfind(b"\n") + 1
+    try:
+        rows = [json.loads(line) for line in text[:length].splitlines()]
     except (ValueError, RecursionError):
         rows = [None]
     if not all(isinstance(row, dict) and type(row.get("step")) is int for row in rows):
         raise CheckpointError(f"{path}: is damaged; use a copy of the run")
-    return rows
+    return rows, length

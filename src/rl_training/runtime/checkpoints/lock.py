@@ -74,3 +74,27 @@ class RunLock:
         if self._handle is not None:
             os.close(self._handle)  # closing releases the lock; the file stays, so that nobody locks one that is gone
             self._handle = None
+
+
+def is_in_use(directory: Path) -> bool | None:
+    """Whether a process holds the lock of a directory, which is not touched; None where that cannot be known from here."""
+    path = directory / "run.lock"
+    try:
+        record, inode = json.loads(path.read_bytes()), path.stat().st_ino
+        host, process = record["host"], int(record["pid"])
+    except FileNotFoundError:
+        return False
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    if host != socket.gethostname():
+        return None
+    with contextlib.suppress(OSError, ValueError, IndexError):  # only Linux lists locks
+        held = [line.split() for line in Path("/proc/locks").read_text().splitlines() if "FLOCK" in line and "->" not in line]
+        return any(int(entry[4]) == process or int(entry[5].rpartition(":")[2]) == inode for entry in held)
+    try:
+        os.kill(process, 0)  # sends nothing
+    except ProcessLookupError:
+        return False
+    except OSError:  # it is another user's
+        return True
+    return True

@@ -1,0 +1,136 @@
+"""Where a run is: its phase, how far, how fast, how long still, and whether it goes on."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from rl_training import errors
+from rl_training.analysis.logged_run import LoggedRun
+from rl_training.config.blocks import OnlineKwargs
+from rl_training.config.run import RunConfig
+from rl_training.report.facts import duration, status_of
+
+_RECENT = 10  # rows of timings that tell the speed
+_PATIENCE = 5.0  # times the longest usual wait for a row after which a run does not move
+_SHORTEST_PATIENCE = 60.0  # seconds
+_FIRST_PATIENCE = 300.0  # seconds that a run may take to read its data and compile before its first row
+_GRACE = 10.0  # seconds in which new rows prove that a run goes on, whatever its lock says
+
+Kind = Literal["starting", "running", "not moving", "finished", "stopped", "failed"]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run is in its phase; steps are gradient steps offline and environment steps online."""
+
+    phase: Literal["offline", "online"]
+    done: int
+    total: int | None  # None where it cannot be told from the config
+    speed: float | None  # steps per second of late
+    usual_wait: float | None  # the longest of late between two rows, in seconds
+    then: int  # environment steps of an online phase that follows
+
+    def text(self) -> str:
+        """Return it for people, such as `offline: step 2,500 of 6,000 (42 %)`."""
+        unit = "step" if self.phase == "offline" else "environment step"
+        of = f" of {self.total:,} ({100 * self.done / self.total:.0f} %)" if self.total else ""
+        later = f", then {self.then:,} environment steps" if self.then else ""
+        return f"{self.phase}: {unit} {self.done:,}{of}{later}"
+
+    def seconds_left(self, waited: float) -> float | None:
+        """Return how long the phase still takes, `waited` seconds after its last row; None if that is not known."""
+        if self.total is None or not self.speed:
+            return None
+        return max(0.0, (self.total - self.done) / self.speed - waited)
+
+
+@dataclass(frozen=True)
+class State:
+    """Whether a run goes on; the code is that of a command that ends with it."""
+
+    kind: Kind
+    text: str
+    code: int = 0
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more is to come."""
+        return self.kind in ("finished", "stopped", "failed")
+
+
+def progress_of(run: LoggedRun) -> Progress:
+    """Return where a run is, by its last rows."""
+    online = "env_step" in run.history or any("env_step" in row for row in run.timings[-1:])
+    counter = "env_step" if online else "step"
+    rows = [row for row in run.timings if ("env_step" in row) == online]
+    counts = [*run.history.get(counter, np.zeros(0)), *(row[counter] for row in rows)]
+    done = int(np.nanmax(counts)) if counts else 0
+    offline_total, online_total = totals(run.config, run.record)
+    total = online_total if online or not offline_total else offline_total
+    first = "online" if online or not offline_total else "offline"
+    then = 0 if first == "online" else online_total or 0
+    speed, wait = _speed(rows, counter)
+    return Progress(first, done, total, speed, wait, then)  # type: ignore[arg-type]
+
+
+def totals(config: RunConfig[Any], record: Mapping[str, Any]) -> tuple[int | None, int | None]:
+    """Return the gradient steps before the environment and the environment steps of a run; None for a phase it has not."""
+    kwargs = config.algo_kwargs
+    if isinstance(kwargs, OnlineKwargs):
+        pretraining = getattr(kwargs, "offline_pretrain_updates", 0) or None
+        return pretraining, config.total_timesteps
+    rows = (record.get("dataset") or {}).get("rows")
+    epochs = None if config.max_epochs is None or rows is None else config.max_epochs * -(-rows // kwargs.batch_size)
+    budget = min(value for value in (config.total_timesteps, epochs, config.max_updates) if value is not None)
+    if config.finetune is None:
+        return budget, None
+    return config.finetune.from_step or budget, config.finetune.env_steps
+
+
+def _speed(rows: list[dict[str, Any]], counter: str) -> tuple[float | None, float | None]:
+    """Steps per second over the last rows of one process, and the longest time between two of them."""
+    if not rows:
+        return None, None
+    last = rows[-_RECENT:]
+    seconds = [float(row.get("seconds", 0.0)) for row in last]
+    restarts = [place for place in range(1, len(last)) if seconds[place] < seconds[place - 1]]
+    begin = restarts[-1] if restarts else 0
+    last, seconds = last[begin:], seconds[begin:]
+    if len(last) == 1:
+        return last[0].get("steps_per_second"), seconds[0] or None
+    spent = seconds[-1] - seconds[0]
+    speed = (last[-1][counter] - last[0][counter]) / spent if spent > 0 else None
+    return speed, float(np.diff(seconds).max())
+
+
+def state_of(run: LoggedRun | None, alive: bool | None, waited: float, usual: float | None) -> State:
+    """Return whether a run goes on, `waited` seconds after its last row, which come at least every `usual` seconds."""
+    if run is None:
+        return State("starting", "starting" if alive is not False else "not there yet; waiting for it to begin")
+    status = str(run.record["status"])
+    if status == "running" or alive:
+        return _going_on(run, alive, waited, usual)
+    if status == "finished":
+        return State("finished", "finished")
+    message = " ".join(str(run.record.get("message") or "").split())
+    text = status_of(run) + (f": {message}" if message else "")
+    if status in ("StoppedBySignal", "KeyboardInterrupt"):
+        return State("stopped", text, 130)
+    known = getattr(errors, status, None)
+    return State("failed", text, known.exit_code if isinstance(known, type) and issubclass(known, errors.RLTrainingError) else 1)
+
+
+def _going_on(run: LoggedRun, alive: bool | None, waited: float, usual: float | None) -> State:
+    if alive is False and waited > _GRACE:
+        text = f"failed: its process is gone; go on with `rl-training resume {run.path}`"
+        return State("failed", text, 1)
+    if alive and run.record["status"] != "running":
+        return State("starting", "a process has begun to work on it again")
+    patience = _FIRST_PATIENCE if usual is None else max(_SHORTEST_PATIENCE, _PATIENCE * usual)
+    if waited <= patience:
+        return State("running", "running" if len(run.history) else "running; no row has been written yet")
+    process = "its process is alive" if alive else "its process is on another machine" if alive is None else ""
+    rows = f", usually at most {duration(usual)}" if usual is not None else ""
+    return State("not moving", f"not moving: no new row for {duration(waited)}{rows}; {process}")
