@@ -62,25 +62,25 @@ class State:
 
 def progress_of(run: LoggedRun) -> Progress:
     """Return where a run is, by its last rows."""
+    offline_total, online_total = totals(run.config, run.record)
     online = "env_step" in run.history or any("env_step" in row for row in run.timings[-1:])
+    online |= not offline_total or any(phase.get("name") == "finetune" and phase.get("from_step") == offline_total for phase in run.record.get("phases", ())[-1:])
     counter = "env_step" if online else "step"
     rows = [row for row in run.timings if ("env_step" in row) == online]
     counts = [*run.history.get(counter, np.zeros(0)), *(row[counter] for row in rows)]
     done = int(np.nanmax(counts)) if counts else 0
-    offline_total, online_total = totals(run.config, run.record)
-    total = online_total if online or not offline_total else offline_total
-    first = "online" if online or not offline_total else "offline"
-    then = 0 if first == "online" else online_total or 0
     speed, wait = _speed(rows, counter)
-    return Progress(first, done, total, speed, wait, then)  # type: ignore[arg-type]
+    if online:
+        return Progress("online", done, online_total, speed, wait, 0)
+    return Progress("offline", done, offline_total, speed, wait, online_total or 0)
 
 
 def totals(config: RunConfig[Any], record: Mapping[str, Any]) -> tuple[int | None, int | None]:
-    """Return the gradient steps before the environment and the environment steps of a run; None for a phase it has not."""
+    """Return the gradient steps on data and the environment steps of a run; None for a phase it has not, or not so planned."""
     kwargs = config.algo_kwargs
     if isinstance(kwargs, OnlineKwargs):
         pretraining = getattr(kwargs, "offline_pretrain_updates", 0) or None
-        return pretraining, config.total_timesteps
+        return pretraining, config.total_timesteps if config.max_updates is None else None
     rows = (record.get("dataset") or {}).get("rows")
     epochs = None if config.max_epochs is None or rows is None else config.max_epochs * -(-rows // kwargs.batch_size)
     budget = min(value for value in (config.total_timesteps, epochs, config.max_updates) if value is not None)

@@ -1,0 +1,123 @@
+"""A run on a screen of a given size: what matters most comes first, and what does not fit is left out."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from rich.text import Text
+
+from rl_training.report.facts import MemberFacts, duration, number
+from rl_training.report.live.plot import Glyphs, plot, sparkline, wrapped
+from rl_training.report.live.progress import State
+from rl_training.report.live.view import RunView, knobs_of
+
+_STYLES = {"running": "green", "finished": "bold green", "not moving": "yellow", "stopped": "yellow", "failed": "bold red"}
+_SHORTEST_PLOT, _TALLEST_PLOT = 5, 24
+_SOFT = "bright_black"
+
+
+@dataclass(frozen=True)
+class Size:
+    """Columns and lines of a screen, and the characters that it can show."""
+
+    width: int
+    height: int
+    glyphs: Glyphs
+
+
+def run_lines(name: str, view: RunView | None, state: State, waited: float, size: Size) -> list[Text]:
+    """Return a run as lines, at most as many and as long as the screen has."""
+    lines = _head(name, view, state, waited, size)
+    if view is not None:
+        room = size.height - len(lines)
+        metrics = _metric_lines(view, size, max(0, (room - 8) // 3))
+        table = _member_lines(view, size, max(0, (room - len(metrics)) // 3))
+        curve = _curve_lines(view, size, min(_TALLEST_PLOT, room - len(metrics) - len(table)))
+        lines += [*curve, *table, *metrics]
+    return lines[: size.height]
+
+
+def _head(name: str, view: RunView | None, state: State, waited: float, size: Size) -> list[Text]:
+    """Which run it is, whether it goes on, how far it is, and what it has reached."""
+    lines = [Text(size.glyphs.fit(view.title if view else name, size.width), style="bold")]
+    told = [state.text] if view is None else [state.text, view.progress.text()]
+    lines += [Text(line, style=_STYLES.get(state.kind, "")) for line in wrapped(told, size.width, size.glyphs)]
+    details = [] if view is None else [*speed_texts(view, state, waited), *filter(None, [view.result()])]
+    return lines + [Text(line) for line in wrapped(details, size.width, size.glyphs)]
+
+
+def speed_texts(view: RunView, state: State, waited: float) -> list[str]:
+    """Return speed and time left of a run that goes on, for people; the speed alone of one that has ended."""
+    speed = view.progress.speed
+    texts = [] if speed is None else [f"{number(speed)} steps/s"]
+    left = view.progress.seconds_left(waited) if state.kind == "running" else None
+    if left is not None:
+        texts.append(f"{'at most ' * view.may_stop_early}{duration(left)} left" + " offline" * bool(view.progress.then))
+    return texts
+
+
+def _curve_lines(view: RunView, size: Size, room: int) -> list[Text]:
+    if view.curve is None or view.group is None or room < _SHORTEST_PLOT + 1:
+        return []
+    knobs = [f"best of the sweep: {view.group.label}"] if view.group.knobs else []
+    online = [f"online from {view.switch:,}"] if view.switch is not None else []
+    title = ", ".join([view.label, *online, view.group.band_text, *knobs])
+    drawn = plot(view.curve, size.width, room - 1, size.glyphs, view.switch)
+    return [Text(size.glyphs.fit(title, size.width), style=_SOFT), *drawn]
+
+
+def _metric_lines(view: RunView, size: Size, room: int) -> list[Text]:
+    """A line for each metric: its name, its course, and its latest value."""
+    names = {name: name.removeprefix("train/") for name in list(view.metrics)[:room]}
+    broad = min(max(map(len, names.values()), default=0), max(4, size.width // 3))
+    lines = []
+    for name, shown in names.items():
+        values = view.metrics[name]
+        last = number(float(values[-1]))
+        line = Text(size.glyphs.fit(shown, broad).ljust(broad) + " ", style=_SOFT)
+        line.append(sparkline(values, min(40, size.width - broad - 2 - len(last)), size.glyphs), style="cyan")
+        line.append(f" {last}")
+        line.truncate(size.width)
+        lines.append(line)
+    return lines
+
+
+def _member_lines(view: RunView, size: Size, room: int) -> list[Text]:
+    """A table of the members, those with the highest returns where not all fit, and a line for the others."""
+    if room < 2 or len(view.members) < 2:
+        return []
+    shown, others = list(view.members), list[MemberFacts]()
+    if len(shown) > room - 1:
+        ordered = sorted(shown, key=lambda one: -np.inf if one.final is None or one.diverged else one.final, reverse=True)
+        shown, others = ordered[: room - 2], ordered[room - 2 :]
+    evaluated = any(one.final is not None for one in view.members)
+    rows = [_cells(one, evaluated=evaluated) for one in shown]
+    headings = ("seed", "last", "best", "at step") if evaluated else ("seed", "distance")
+    knobs = ["knobs"] if any(one.knobs for one in view.members) else []
+    lines = _table([[*headings, *knobs, "status"], *rows], size, left=1 + len(knobs)) if rows else []
+    return [*lines, *([Text(size.glyphs.fit(_summary(others), size.width), style=_SOFT)] if others else [])]
+
+
+def _cells(one: MemberFacts, *, evaluated: bool) -> list[str]:
+    at = "" if one.best_at is None else f"{one.best_at:,}"
+    figures = [number(one.final), number(one.best), at] if evaluated else [number(one.distance)]
+    return [str(one.seed), *figures, *([knobs_of(one)] if one.knobs else []), one.status]
+
+
+def _table(rows: Sequence[Sequence[str]], size: Size, left: int) -> list[Text]:
+    """Rows in columns, the last `left` of them flush left; the first row is the heading."""
+    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
+    lines = []
+    for count, row in enumerate(rows):
+        cells = [text.rjust(width) for text, width in zip(row, widths, strict=True)]
+        cells[-left:] = [text.ljust(width) for text, width in zip(row[-left:], widths[-left:], strict=True)]
+        lines.append(Text(size.glyphs.fit("  ".join(cells).rstrip(), size.width), style="" if count else _SOFT))
+    return lines
+
+
+def _summary(others: Sequence[MemberFacts]) -> str:
+    """The members that are not shown, in a line."""
+    finals = [one.final for one in others if one.final is not None and not one.diverged]
+    spread = [f"{number(min(finals))} to {number(max(finals))}"] if finals else []
+    ended = [f"{sum(one.diverged for one in others)} diverged"] if any(one.diverged for one in others) else []
+    return f"and {len(others)} more" + (f": {', '.join([*spread, *ended])}" if spread or ended else "")

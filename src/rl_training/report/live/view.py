@@ -1,0 +1,106 @@
+"""What a terminal shows of a run: read from its rows once, then drawn at any size."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from rl_training.analysis.logged_run import RETURN, LoggedRun
+from rl_training.config.sweep import knob_text
+from rl_training.report.bands import Band, Group, Numbers, band, best_groups, groups_of
+from rl_training.report.facts import DISTANCE, MemberFacts, member_facts, number, returns_of, source_of, spread_text
+from rl_training.report.live.progress import Progress, progress_of
+
+_MOST_METRICS = 8
+_NAMES = {RETURN: "return", DISTANCE: "distance to held-out actions"}
+
+
+@dataclass(frozen=True, eq=False)
+class RunView:
+    """The numbers of a run that are worth a look while it goes on."""
+
+    title: str
+    progress: Progress
+    metric: str | None  # of the curve; None before there is any row
+    group: Group | None  # whose curve it is
+    curve: Band | None
+    switch: int | None
+    members: list[MemberFacts]
+    may_stop_early: bool
+    metrics: dict[str, Numbers]  # further ones, by name: the mean of members at each row
+
+    def result(self) -> str | None:
+        """Return the latest of what counts, such as `return -210.8 (-335.1 to -156.1), best -156.1`; None before that."""
+        if self.metric == RETURN:
+            final, best = (returns_of(self.members, which) for which in ("final", "best"))
+            return f"return {spread_text(final)}, best {number(float(best.max()))}" if len(final) else None
+        if self.metric is None or self.curve is None:
+            return None
+        last = self.curve.members[-1]
+        return f"{self.label} {spread_text(last[~np.isnan(last)])}"
+
+    @property
+    def label(self) -> str:
+        """What people call the metric of the curve."""
+        return _NAMES.get(self.metric or "", (self.metric or "").partition("/")[2])
+
+    @property
+    def evaluated_at(self) -> int | None:
+        """The position of the latest point of the curve; None before there is one."""
+        return None if self.curve is None else int(self.curve.positions[-1])
+
+
+def view_of(run: LoggedRun) -> RunView:
+    """Return what to show of a run; the curve of a sweep is that of its best combination."""
+    metric = _curve_metric(run)
+    group = curve = None
+    if metric is not None:
+        group = best_groups(groups_of([run]), 1)[0]
+        curve = band(run.curve(metric), group.members)
+        curve = curve if len(curve.positions) else None
+    return RunView(
+        title=_title(run),
+        progress=progress_of(run),
+        metric=metric,
+        group=group,
+        curve=curve,
+        switch=run.switch,
+        members=member_facts(run),
+        may_stop_early=run.config.early_stopping is not None,
+        metrics={name: _mean(run, name) for name in _further(run, metric)},
+    )
+
+
+def _title(run: LoggedRun) -> str:
+    count = len(run.seeds)
+    members = f"seed {next(iter(run.seeds.values()))}" if count == 1 else f"{count} members"
+    return f"{run.name}: {run.config.algo} on {source_of(run)}, {members}"
+
+
+def _curve_metric(run: LoggedRun) -> str | None:
+    """The return, or without an environment what is known of the policy on held-out rows, or a loss."""
+    known = [RETURN, DISTANCE, *run.metrics("validation/"), *_losses(run), *run.metrics("train/")]
+    return next((name for name in known if name in run.history), None)
+
+
+def _losses(run: LoggedRun) -> list[str]:
+    return [name for name in run.metrics("train/") if "loss" in name]
+
+
+def _further(run: LoggedRun, shown: str | None) -> list[str]:
+    """The metrics beside the curve: figures on held-out rows without an environment, losses, values."""
+    held_out = [] if shown == RETURN else run.metrics("validation/")[:4]
+    values = [name for name in ("train/q_mean", "data/episode_return") if name in run.history]
+    names = dict.fromkeys([*held_out, *_losses(run), *values])
+    return [name for name in names if name != shown][:_MOST_METRICS]
+
+
+def _mean(run: LoggedRun, metric: str) -> Numbers:
+    values = run.curve(metric).values
+    present = ~np.isnan(values)
+    counts = present.sum(axis=1)
+    return np.asarray(np.where(present, values, 0.0).sum(axis=1)[counts > 0] / counts[counts > 0])
+
+
+def knobs_of(facts: MemberFacts) -> str:
+    """Return the swept knobs of a member as text; empty without a sweep."""
+    return knob_text(facts.knobs)
