@@ -3,12 +3,15 @@
 import io
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rl_training.analysis.logged_run import LoggedRun
-from rl_training.errors import ConfigError
+from rl_training.errors import CheckpointError, ConfigError
 from rl_training.report.bands import distinct_names
+from rl_training.report.live.follow import check_distinct
+from rl_training.report.live.watching import Watched
 from rl_training.report.page import MARK, Picture, render_page
 from rl_training.report.pictures import png
 from rl_training.report.tables import comma_separated, markdown
@@ -18,6 +21,7 @@ from rl_training.storage import replace_file
 _MOST_PICTURES = 4  # runs whose policies are drawn
 _PICTURE_BYTES = 360_000  # of all animations together
 _SIZES = ((320, 200), (240, 150), (160, 100), (120, 60))  # width and steps of an animation: the first that is small enough
+_SHORTEST_INTERVAL = 1.0  # seconds between two looks at runs whose page is kept fresh
 
 Warn = Callable[[str], None]
 
@@ -27,10 +31,7 @@ def load_runs(paths: Sequence[str | Path]) -> list[LoggedRun]:
     runs = [LoggedRun.load(path) for path in paths]
     if not runs:
         raise ConfigError("name at least one run directory")
-    places = [run.path.resolve() for run in runs]
-    twice = next((run.path for run, place in zip(runs, places, strict=True) if places.count(place) > 1), None)
-    if twice is not None:
-        raise ConfigError(f"{twice}: is named twice; name each run once")
+    check_distinct([run.path for run in runs])
     return runs
 
 
@@ -41,12 +42,13 @@ def make_report(
     title: str | None = None,
     members: bool | None = None,
     picture: bool = True,
+    live: bool = False,
     warn: Warn | None = None,
 ) -> bytes:
     """Return a report as the bytes of a file: a page (`html`), tables (`md`), all logged numbers (`csv`) or curves (`png`).
 
     `members` draws the curves of single members too; `picture` has a page show the policies at work, where their
-    environments draw. Why one cannot be shown is told through `warn` and on the page.
+    environments draw. Why one cannot be shown is told through `warn` and on the page. A `live` page loads itself again.
     """
     if kind == "md":
         return markdown(runs, MARK, title).encode()
@@ -55,7 +57,7 @@ def make_report(
     if kind == "png":
         return png(runs, title, members=bool(members))
     pictures = policy_pictures(runs, warn or _to_stderr) if picture else []
-    return render_page(runs, title=title, members=members, pictures=pictures).encode()
+    return render_page(runs, title=title, members=members, pictures=pictures, live=live).encode()
 
 
 def write_report(
@@ -77,6 +79,62 @@ def write_report(
     check_target(path, kind, found)
     replace_file(path, make_report(found, kind, title=title, members=members, picture=picture, warn=warn))
     return path
+
+
+def keep_report_fresh(
+    runs: Sequence[str | Path],
+    out: str | Path,
+    *,
+    kind: Format | None = None,
+    title: str | None = None,
+    members: bool | None = None,
+    picture: bool = True,
+    interval: float = 5.0,
+    told: Callable[[str], object] = print,
+    warn: Warn | None = None,
+    clock: Callable[[], float] = time.time,
+    sleep: Callable[[float], object] = time.sleep,
+) -> int:
+    """Write the page of some runs again whenever they have news, until all have ended or Ctrl-C is pressed.
+
+    Until then the page loads itself again; the last version does not, and shows the policies of runs that have ended.
+    Returns 0 if the runs finished, otherwise the exit code of the first that did not, or that of Ctrl-C.
+    """
+    path = Path(out)
+    if format_of(path, kind) != "html":
+        raise ConfigError(f"{path}: only a page can be kept fresh; leave --format out and end the name in .html")
+    if not interval >= _SHORTEST_INTERVAL:
+        raise ConfigError(f"--interval {interval:g}: must be at least {_SHORTEST_INTERVAL:g} second")
+    followed = [Watched(run, clock) for run in runs]
+    check_distinct([one.follower.path for one in followed])
+
+    def write(*, live: bool, picture: bool = False) -> bool:
+        found = [one.follower.run for one in followed if one.follower.run is not None]
+        if len(found) < len(followed):  # one has yet to begin
+            return False
+        check_target(path, "html", found)
+        replace_file(path, make_report(found, title=title, members=members, picture=picture, live=live, warn=warn))
+        return True
+
+    started = False
+    try:
+        while True:
+            news = [one.poll() for one in followed]
+            if all(one.state.ended for one in followed):
+                break
+            if any(news) and write(live=True) and not started:
+                told(f"{path}: open it; it is kept fresh until the runs have ended (Ctrl-C leaves)")
+                started = True
+            sleep(interval)
+    except KeyboardInterrupt:
+        write(live=False)
+        return 130
+    except CheckpointError:  # a run was removed: the page keeps what was known, and stops loading itself
+        write(live=False)
+        raise
+    write(live=False, picture=picture)
+    told(f"{path}: complete, {path.stat().st_size / 1e3:,.0f} kB")
+    return next((one.state.code for one in followed if one.state.code), 0)
 
 
 def policy_pictures(runs: Sequence[LoggedRun], warn: Warn) -> list[Picture]:

@@ -25,18 +25,35 @@ def report(
         typer.Option("--members/--no-members", help="Draw the curve of every member at first; by default those of few."),
     ] = None,
     no_picture: Annotated[bool, typer.Option("--no-picture", help="Do not run the policies to show them at work.")] = False,
+    live: Annotated[
+        bool,
+        typer.Option("--live", help="Write the page again whenever the runs have news, until they have ended or Ctrl-C."),
+    ] = False,
+    interval: Annotated[float, typer.Option(help="Seconds between two looks at the runs, with --live.")] = 5.0,
     imports: ImportOption = None,
     debug: DebugOption = False,
 ) -> None:
     """Show runs on one page: learning curves, members, losses, settings, time; the page opens from disk, without network."""
     del imports, debug
-    from rl_training.api.reporting import load_runs, make_report, write_report
+    from rl_training.api.reporting import keep_report_fresh, load_runs, make_report, write_report
     from rl_training.report.target import format_of
 
     chosen = format_of(out, kind)
-    if out is None and chosen in ("md", "csv"):
+    if not live and out is None and chosen in ("md", "csv"):
         sys.stdout.write(make_report(load_runs(runs), chosen, title=title).decode())
         return
     target = out or f"report.{chosen}"
+    if live:
+        code = keep_report_fresh(
+            runs,
+            target,
+            kind=chosen,
+            title=title,
+            members=members,
+            picture=not no_picture,
+            interval=interval,
+            told=lambda text: print(text, flush=True),
+        )
+        raise typer.Exit(code)
     path = write_report(runs, target, kind=chosen, title=title, members=members, picture=not no_picture)
     print(f"{path}: {len(runs)} run{'s' if len(runs) > 1 else ''}, {path.stat().st_size / 1e3:,.0f} kB")

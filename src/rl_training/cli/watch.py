@@ -1,5 +1,7 @@
 """`rl-training watch`: parsing and printing only."""
 
+import os
+import sys
 from typing import Annotated
 
 import typer
@@ -24,6 +26,10 @@ def watch(
 
     try:
         code = watch_runs(runs, interval=interval, once=once, wait=wait, ascii_only=ascii_only)
+        sys.stdout.flush()
     except KeyboardInterrupt:
         code = 130
+    except BrokenPipeError:  # `| head` has seen enough; the parser would make a failure of it
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 0
     raise typer.Exit(code)

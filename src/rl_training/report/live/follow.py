@@ -1,13 +1,14 @@
 """Follows a run directory without changing it: only what is new is read, whatever happens to the run."""
 
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from rl_training.analysis.history import History
 from rl_training.analysis.logged_run import LoggedRun, parse_rows
-from rl_training.errors import CheckpointError, RLTrainingError, StorageError
+from rl_training.errors import CheckpointError, ConfigError, RLTrainingError, StorageError
 from rl_training.experiment.manager import locate, run_status
 from rl_training.runtime.checkpoints.lock import is_in_use
 
@@ -121,12 +122,22 @@ class RunFollower:
             )
 
 
+def check_distinct(paths: Sequence[Path]) -> None:
+    """Refuse a run that is named twice."""
+    places = [path.resolve() for path in paths]
+    twice = next((path for path, place in zip(paths, places, strict=True) if places.count(place) > 1), None)
+    if twice is not None:
+        raise ConfigError(f"{twice}: is named twice; name each run once")
+
+
 def _run_directory(run: str | Path, *, wait: bool) -> Path:
     path = Path(run)
     if not path.exists():
         if wait:
             return path
-        raise CheckpointError(f"{path}: there is no run here; pass a run directory, or wait for it with `rl-training watch --wait`")
+        raise CheckpointError(
+            f"{path}: there is no run here; pass a run directory, or wait for it with `rl-training watch --wait`"
+        )
     found = locate(path)[0]
     if found is None:
         raise CheckpointError(f"{path}: is a checkpoint outside a run, which does not change; pass a run directory")

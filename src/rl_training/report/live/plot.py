@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from textwrap import wrap
 from typing import Final
 
@@ -112,8 +114,7 @@ class _Canvas:
 
     def draw(self, across: Numbers, middle: Numbers, low: Numbers, high: Numbers) -> None:
         """Draw a line and its band; all values lie between 0 and 1, and `across` rises."""
-        tall, wide = self.line.shape
-        places = across * (wide - 1)
+        places = across * (self.line.shape[1] - 1)
         grid = np.arange(int(np.ceil(places[0])), int(places[-1]) + 1)
         ends = [self._row(np.interp(grid, places, values)) for values in (low, high, middle)]
         before = ends[2][0]
@@ -135,10 +136,8 @@ class _Canvas:
         texts = []
         for row in range(self.rows):
             cells = [self._cell(row, column, marked=column == marked) for column in range(self.columns)]
-            text = Text()
-            for character, style in cells:
-                text.append(character, style)
-            texts.append(text)
+            runs = groupby(cells, key=itemgetter(1))  # so that a style is not written for each character
+            texts.append(Text.assemble(*(("".join(character for character, _ in run), style) for style, run in runs)))
         return texts
 
     def _cell(self, row: int, column: int, *, marked: bool) -> tuple[str, str]:

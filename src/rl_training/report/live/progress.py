@@ -35,7 +35,7 @@ class Progress:
     def text(self) -> str:
         """Return it for people, such as `offline: step 2,500 of 6,000 (42 %)`."""
         unit = "step" if self.phase == "offline" else "environment step"
-        of = f" of {self.total:,} ({100 * self.done / self.total:.0f} %)" if self.total else ""
+        of = f" of {self.total:,} ({min(100.0, 100 * self.done / self.total):.0f} %)" if self.total else ""
         later = f", then {self.then:,} environment steps" if self.then else ""
         return f"{self.phase}: {unit} {self.done:,}{of}{later}"
 
@@ -64,7 +64,7 @@ def progress_of(run: LoggedRun) -> Progress:
     """Return where a run is, by its last rows."""
     offline_total, online_total = totals(run.config, run.record)
     online = "env_step" in run.history or any("env_step" in row for row in run.timings[-1:])
-    online |= not offline_total or any(phase.get("name") == "finetune" and phase.get("from_step") == offline_total for phase in run.record.get("phases", ())[-1:])
+    online |= not offline_total or _began_online(run, offline_total)
     counter = "env_step" if online else "step"
     rows = [row for row in run.timings if ("env_step" in row) == online]
     counts = [*run.history.get(counter, np.zeros(0)), *(row[counter] for row in rows)]
@@ -75,8 +75,14 @@ def progress_of(run: LoggedRun) -> Progress:
     return Progress("offline", done, offline_total, speed, wait, online_total or 0)
 
 
+def _began_online(run: LoggedRun, switch: int) -> bool:
+    """Whether the process that works on a run began with its finetune."""
+    phases = run.record.get("phases") or [{}]
+    return bool(phases[-1].get("name") == "finetune" and phases[-1].get("from_step") == switch)
+
+
 def totals(config: RunConfig[Any], record: Mapping[str, Any]) -> tuple[int | None, int | None]:
-    """Return the gradient steps on data and the environment steps of a run; None for a phase it has not, or not so planned."""
+    """Return the gradient steps on data and the environment steps of a run; None where that is not planned."""
     kwargs = config.algo_kwargs
     if isinstance(kwargs, OnlineKwargs):
         pretraining = getattr(kwargs, "offline_pretrain_updates", 0) or None
@@ -118,8 +124,7 @@ def state_of(run: LoggedRun | None, alive: bool | None, waited: float, usual: fl
     text = status_of(run) + (f": {message}" if message else "")
     if status in ("StoppedBySignal", "KeyboardInterrupt"):
         return State("stopped", text, 130)
-    known = getattr(errors, status, None)
-    return State("failed", text, known.exit_code if isinstance(known, type) and issubclass(known, errors.RLTrainingError) else 1)
+    return State("failed", text, getattr(getattr(errors, status, None), "exit_code", 1))
 
 
 def _going_on(run: LoggedRun, alive: bool | None, waited: float, usual: float | None) -> State:

@@ -23,6 +23,7 @@ class RunView:
     metric: str | None  # of the curve; None before there is any row
     group: Group | None  # whose curve it is
     curve: Band | None
+    awaits_evaluation: bool  # so that the curve is that of a loss for now
     switch: int | None
     members: list[MemberFacts]
     may_stop_early: bool
@@ -45,8 +46,8 @@ class RunView:
 
     @property
     def evaluated_at(self) -> int | None:
-        """The position of the latest point of the curve; None before there is one."""
-        return None if self.curve is None else int(self.curve.positions[-1])
+        """The position of the latest evaluation, or row of losses of a run that has none; None before there is one."""
+        return None if self.curve is None or self.awaits_evaluation else int(self.curve.positions[-1])
 
 
 def view_of(run: LoggedRun) -> RunView:
@@ -63,6 +64,7 @@ def view_of(run: LoggedRun) -> RunView:
         metric=metric,
         group=group,
         curve=curve,
+        awaits_evaluation=metric != RETURN and run.config.final_env_id is not None,
         switch=run.switch,
         members=member_facts(run),
         may_stop_early=run.config.early_stopping is not None,

@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.text import Text
 
 from rl_training.errors import ConfigError
-from rl_training.report.live.follow import RunFollower
+from rl_training.report.live.follow import RunFollower, check_distinct
 from rl_training.report.live.plot import Glyphs
 from rl_training.report.live.progress import State, state_of
 from rl_training.report.live.screen import Size, run_lines, speed_texts
@@ -84,9 +84,7 @@ def watch_runs(
     if not interval >= _SHORTEST_INTERVAL:
         raise ConfigError(f"--interval {interval:g}: must be at least {_SHORTEST_INTERVAL:g} seconds")
     runs = [Watched(path, clock, wait=wait) for path in paths]
-    places = [run.follower.path.resolve() for run in runs]
-    if len(set(places)) < len(places):
-        raise ConfigError("a run is named twice; name each run once")
+    check_distinct([run.follower.path for run in runs])
     for run in runs:
         run.poll()
     console = Console(highlight=False)
@@ -108,8 +106,8 @@ def _in_place(runs: Sequence[Watched], console: Console, glyphs: Glyphs, pause: 
             while True:
                 seen = _screen(runs, console, glyphs)
                 if seen != drawn:
+                    drawn = seen  # first: Ctrl-C may come while it is drawn
                     live.update(Group(*seen), refresh=True)
-                    drawn = seen
                 if all(run.state.ended for run in runs):
                     break
                 pause()
