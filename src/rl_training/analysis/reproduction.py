@@ -1,0 +1,136 @@
+"""Whether the scores of new seeds are worse than recorded ones: an exact test of ranks, and what may be said of it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import comb, inf, isfinite
+from typing import Any
+
+import numpy as np
+
+from rl_training.config.expectation import Expectation
+
+LEVEL = 0.01  # a faithful replication fails this often
+DEFAULT_SEEDS = 5
+
+
+def chance_of_ranking_lower(found: Sequence[float], recorded: Sequence[float]) -> float:
+    """Return how likely the sum of the ranks of `found` is as low as this, or lower, if all scores come from one source.
+
+    This is the exact one-sided test of Wilcoxon, Mann and Whitney, with mean ranks for equal scores: every choice of as many
+    of all the scores is equally likely. Only the order of scores counts, so the lowest rank is also that of a seed that
+    diverged (-inf), and one lucky or unlucky seed cannot decide.
+    """
+    scores = np.array([*found, *recorded])
+    ranks = [int(2 * (scores < one).sum() + (scores == one).sum() + 1) for one in scores]  # doubled: whole numbers
+    ways = np.zeros((len(found) + 1, sum(ranks) + 1))  # choices of so many scores with such a sum
+    ways[0, 0] = 1.0
+    for rank in ranks:
+        ways[1:, rank:] += ways[:-1, :-rank]
+    choices = ways[-1]
+    return float(choices[: sum(ranks[: len(found)]) + 1].sum() / choices.sum())
+
+
+def largest_loss(found: Sequence[float], recorded: Sequence[float], level: float = LEVEL) -> float:
+    """Return how much worse than `recorded` the source of `found` may be, at most, with a confidence of 1 - `level`.
+
+    The bound inverts the test: if the loss were larger, `found` would rank too high by that test. It is inf if no loss can be
+    excluded, and negative where `found` is better.
+    """
+    for loss in sorted({old - new for old in recorded for new in found if isfinite(new) and isfinite(old)}):
+        if chance_of_ranking_lower([-(score + loss) for score in found], [-score for score in recorded]) <= level:
+            return loss
+    return inf
+
+
+def fewest_seeds(recorded: int, level: float = LEVEL) -> int:
+    """Return with how many new seeds the test can fail at all: if they all rank below every recorded one."""
+    return next(count for count in range(1, 10**4) if level * comb(recorded + count, count) >= 1.0)
+
+
+def new_seeds(recorded: Sequence[int]) -> list[int]:
+    """Return the seeds to replicate with: those after the recorded ones, since the same ones would only repeat."""
+    first = max(recorded) + 1
+    return list(range(first, first + max(DEFAULT_SEEDS, fewest_seeds(len(recorded)))))
+
+
+def interquartile_mean(scores: Sequence[float]) -> float:
+    """Return the mean of the middle half of the scores: a quarter of them, rounded down, is left out at either end."""
+    cut = len(scores) // 4
+    return float(np.mean(np.sort(scores)[cut : len(scores) - cut]))
+
+
+def bootstrap_interval(scores: Sequence[float], resamples: int = 10_000) -> tuple[float, float]:
+    """Return the 95 % percentile interval of the interquartile mean, from resampled seeds; the same at every call."""
+    draw = np.random.Generator(np.random.Philox(0))
+    drawn = np.sort(draw.choice(np.asarray(scores), (resamples, len(scores))), axis=1)
+    cut = len(scores) // 4
+    low, high = np.percentile(drawn[:, cut : len(scores) - cut].mean(axis=1), [2.5, 97.5])
+    return float(low), float(high)
+
+
+def known_scores(expectation: Expectation) -> list[float]:
+    """Return the recorded scores, -inf for a seed that diverged."""
+    return [-inf if score is None else score for score in expectation.scores]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What new seeds of a config say about what was recorded of it."""
+
+    expectation: Expectation
+    seeds: tuple[int, ...]
+    scores: tuple[float, ...]  # of the new seeds; -inf for one that diverged
+
+    @property
+    def p(self) -> float:
+        """The chance that seeds of the same recipe rank this low."""
+        return chance_of_ranking_lower(self.scores, known_scores(self.expectation))
+
+    @property
+    def passed(self) -> bool:
+        """Whether the new seeds are not worse than the recorded ones beyond chance."""
+        return self.p > LEVEL
+
+    @property
+    def better(self) -> bool:
+        """Whether the new seeds are better than the recorded ones beyond chance."""
+        found, recorded = ([-score for score in scores] for scores in (self.scores, known_scores(self.expectation)))
+        return chance_of_ranking_lower(found, recorded) <= LEVEL
+
+    @property
+    def largest_loss(self) -> float:
+        """How much worse the new seeds may be, at most, with the confidence of the test."""
+        return largest_loss(self.scores, known_scores(self.expectation))
+
+    def remarks(self) -> list[str]:
+        """Return what else should be known about the comparison."""
+        found = []
+        if lost := sum(score == -inf for score in self.scores):
+            found.append(f"{lost} of {len(self.seeds)} seeds diverged; they count as the worst")
+        if shared := set(self.seeds) & set(self.expectation.seeds):
+            found.append(
+                f"{len(shared)} of the seeds are recorded ones: where these repeat bit for bit, they prove nothing new"
+            )
+        if self.better:
+            found.append("the new seeds are better than the recorded ones beyond chance; the record may be out of date")
+        return found
+
+    def record(self) -> dict[str, Any]:
+        """Return plain values; null stands for a score of a seed that diverged, and for what such scores leave open."""
+        known = self.expectation
+        return {
+            "verdict": "PASS" if self.passed else "FAIL",
+            "p": self.p,
+            "level": LEVEL,
+            "largest_loss": _finite(self.largest_loss),
+            "recorded": {"iqm": known.iqm, "interval": known.interval, "seeds": known.seeds, "scores": known.scores},
+            "found": {
+                "iqm": _finite(interquartile_mean(self.scores)),
+                "seeds": self.seeds,
+                "scores": [_finite(score) for score in self.scores],
+            },
+        }
+
+
+def _finite(value: float) -> float | None:
+    return value if isfinite(value) else None
