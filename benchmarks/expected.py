@@ -10,7 +10,7 @@ import argparse
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from rl_training.api.reproducing import EPISODES, expectation_of, measure, recipe_config
+from rl_training.api.reproducing import EPISODES, expectation_of, measure, recipe_config, run_name
 from rl_training.cli.training import parse_seeds
 from rl_training.config.expectation import Expectation, read_expectations, write_expectation
 from rl_training.config.loading import packaged_configs
@@ -33,7 +33,7 @@ def main() -> None:
         known = read_expectations(name)
         if given.missing and known is not None and case in known.results:
             continue
-        run_dir = given.run_dir / name / case if given.dataset else given.run_dir / name
+        run_dir = given.run_dir / run_name(name) / (case if given.dataset else "")
         scores = measure(config, run_dir, EPISODES, reporter=default_reporter())
         command = command_line(name, given.seeds, given.dataset, given.settings)
         found = expectation_of(name, run_dir, scores, given.settings, command)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import comb, inf, isfinite
 from typing import Any
 
@@ -36,8 +37,10 @@ def largest_loss(found: Sequence[float], recorded: Sequence[float], level: float
     The bound inverts the test: if the loss were larger, `found` would rank too high by that test. It is inf if no loss can be
     excluded, and negative where `found` is better.
     """
-    for loss in sorted({old - new for old in recorded for new in found if isfinite(new) and isfinite(old)}):
-        if chance_of_ranking_lower([-(score + loss) for score in found], [-score for score in recorded]) <= level:
+    steps = sorted({old - new for old in recorded for new in found if isfinite(new) and isfinite(old)})
+    for loss, after in pairwise([*steps, inf]):  # the ranks change at these losses alone
+        between = (loss + after) / 2 if isfinite(after) else loss + 1.0
+        if chance_of_ranking_lower([-(score + between) for score in found], [-score for score in recorded]) <= level:
             return loss
     return inf
 

@@ -11,7 +11,6 @@ import torch
 
 from rl_training.analysis.logged_run import LoggedRun
 from rl_training.analysis.reproduction import (
-    LEVEL,
     Verdict,
     bootstrap_interval,
     fewest_seeds,
@@ -46,11 +45,11 @@ class Replication:
     expectation: Expectation
     config: RunConfig[Any]
     run_dir: Path
+    overwrite: bool = False
 
-    def judge(self, *, overwrite: bool = False, reporter: Reporter | None = None) -> Verdict:
-        """Train what is not trained yet, score it and compare it; what this run directory holds of it is continued."""
-        _refuse_another_run(self.config, self.run_dir, overwrite=overwrite)
-        scores = measure(self.config, self.run_dir, self.expectation.episodes, overwrite=overwrite, reporter=reporter)
+    def judge(self, reporter: Reporter | None = None) -> Verdict:
+        """Train what is not trained yet, score it and compare it; what the run directory holds of it is continued."""
+        scores = measure(self.config, self.run_dir, self.expectation.episodes, overwrite=self.overwrite, reporter=reporter)
         return Verdict(self.expectation, self.config.member_seeds, tuple(scores))
 
     def remarks(self) -> list[str]:
@@ -78,6 +77,7 @@ def plan_replication(
     device: str | None = None,
     imports: Sequence[str] = (),
     run_dir: str | Path | None = None,
+    overwrite: bool = False,
 ) -> Replication:
     """Return what would be trained and compared; a ConfigError if it could prove nothing. Nothing is touched yet.
 
@@ -98,13 +98,15 @@ def plan_replication(
     least = fewest_seeds(len(expectation.seeds))
     if len(chosen) < least:
         raise ConfigError(
-            f"{len(chosen)} seeds against {len(expectation.seeds)} recorded ones cannot fail at a level of {LEVEL:.0%}, "
-            f"however bad they are: pass at least {least} --seeds"
+            f"--seeds: {len(chosen)} against {len(expectation.seeds)} recorded ones cannot fail, however bad they are: "
+            f"the test needs {least} or more"
         )
     config = recipe_config(name, expectation.settings, chosen, dataset=dataset, env=env, device=device, imports=imports)
-    home = Path("runs") / "reproduce" / (name if name in packaged_configs() else Path(name).stem)
-    default = home / case if dataset or env else home
-    return Replication(name, case, expectation, config, Path(run_dir) if run_dir is not None else default)
+    own = case if dataset or env else ""
+    chosen_dir = Path(run_dir) if run_dir is not None else Path("runs") / "reproduce" / run_name(name) / own
+    if not overwrite:
+        _refuse_another_run(config, chosen_dir)
+    return Replication(name, case, expectation, config, chosen_dir, overwrite)
 
 
 def _case(name: str, known: Expectations, dataset: Sequence[str], env: str | None, expect: str | None) -> str:
@@ -121,6 +123,11 @@ def _case(name: str, known: Expectations, dataset: Sequence[str], env: str | Non
             f"{name}: no result is recorded for {asked or 'it'}; choose by --expect NAME (recorded: {recorded})"
         )
     return asked
+
+
+def run_name(name: str) -> str:
+    """Return what the runs of a config are called: its packaged name, or its file without folder and suffix."""
+    return name if name in packaged_configs() else Path(name).stem
 
 
 def recipe_config(
@@ -197,9 +204,9 @@ def _device(asked: str) -> str:
     return torch.cuda.get_device_name() if asked != "cpu" and torch.cuda.is_available() else "cpu"
 
 
-def _refuse_another_run(config: RunConfig[Any], run_dir: Path, *, overwrite: bool) -> None:
+def _refuse_another_run(config: RunConfig[Any], run_dir: Path) -> None:
     """Refuse a directory that holds a run of other settings."""
-    if overwrite or run_status(run_dir) is None:
+    if run_status(run_dir) is None:
         return
     there, here = ExperimentManager.open(run_dir).config.record(), config.record()
     other = [key for key in here if there.get(key) != here[key] and key not in _CHANGES_NO_SCORE]

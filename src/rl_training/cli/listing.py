@@ -49,7 +49,7 @@ def _show_all(titles: Mapping[str, str], as_json: bool) -> None:
     for spec in REGISTRY.values():
         _print_group(spec, {name: title for name, title in titles.items() if name.startswith(f"{spec.id}/")})
     print("packaged configs, each below its algorithm: rl-training train NAME")
-    print("  what those of Pendulum should reach: rl-training list NAME; try it with new seeds: rl-training reproduce NAME")
+    print("  what one should reach: rl-training list iql/pendulum; check it: rl-training reproduce iql/pendulum")
     print("  those of D4RL learn from your files: rl-training train iql/d4rl-locomotion --dataset hopper.hdf5")
 
 

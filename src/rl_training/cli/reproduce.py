@@ -55,14 +55,15 @@ def reproduce(
         device=device,
         imports=imports or (),
         run_dir=run_dir,
+        overwrite=overwrite,
     )
     if not as_json:
         _announce(replication)
-    verdict = replication.judge(overwrite=overwrite, reporter=QuietReporter() if as_json else default_reporter())
+    verdict = replication.judge(QuietReporter() if as_json else default_reporter())
     remarks = [*verdict.remarks(), *replication.remarks()]
     if as_json:
         known: dict[str, Any] = {"name": config, "result": replication.case, "run_dir": str(replication.run_dir)}
-        known |= {"metric": "eval/return_mean", "episodes": replication.expectation.episodes}
+        known |= {"metric": "return_mean", "episodes": replication.expectation.episodes}
         print(json.dumps({**known, **verdict.record(), "remarks": remarks}))
     else:
         _print_verdict(replication, verdict, remarks)
