@@ -10,9 +10,9 @@ import argparse
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from rl_training.api.reproducing import EPISODES, expectation_of, measure, recipe_config, run_name
+from rl_training.api.reproducing import EPISODES, recipe_config, record, run_name, train
 from rl_training.cli.training import parse_seeds
-from rl_training.config.expectation import Expectation, read_expectations, write_expectation
+from rl_training.config.expectation import Expectation, expectation_path, read_expectations
 from rl_training.config.loading import packaged_configs
 from rl_training.runtime.progress import default_reporter
 
@@ -25,6 +25,7 @@ def main() -> None:
     parser.add_argument("--missing", action="store_true", help="leave out configs of which this result is recorded")
     parser.add_argument("--dataset", action="append", default=[], help="the data of a config that leaves it open")
     parser.add_argument("--set", action="append", default=[], dest="settings", help="key=value; `reproduce` sets it too")
+    parser.add_argument("--episodes", type=int, default=EPISODES)
     parser.add_argument("--device", default="auto")
     given = parser.parse_args()
     for name in wanted(given.names):
@@ -34,10 +35,10 @@ def main() -> None:
         if given.missing and known is not None and case in known.results:
             continue
         run_dir = given.run_dir / run_name(name) / (case if given.dataset else "")
-        scores = measure(config, run_dir, EPISODES, reporter=default_reporter())
+        train(config, run_dir, reporter=default_reporter())
         command = command_line(name, given.seeds, given.dataset, given.settings)
-        found = expectation_of(name, run_dir, scores, given.settings, command)
-        print(f"{write_expectation(name, case, found)}: {summary(found)}", flush=True)
+        found = record(name, case, run_dir, settings=given.settings, episodes=given.episodes, command=command)
+        print(f"{expectation_path(name)}: {summary(found)}", flush=True)
 
 
 def wanted(names: Sequence[str]) -> Iterator[str]:

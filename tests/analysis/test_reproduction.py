@@ -21,9 +21,9 @@ from rl_training.config.expectation import Expectation
 from tests.helpers import generator
 
 
-def expectation(scores, seeds=None):
-    seeds = list(range(100, 100 + len(scores))) if seeds is None else seeds
-    measured = {"iqm": None, "interval": None, "minutes": 1.0, "device": "cpu", "versions": {}, "recipe": "", "command": ""}
+def expectation(scores, iqm=None):
+    seeds = list(range(100, 100 + len(scores)))
+    measured = {"iqm": iqm, "interval": None, "minutes": 1.0, "device": "cpu", "versions": {}, "recipe": "", "command": ""}
     return Expectation.checked({"episodes": 20, "seeds": seeds, "scores": scores, "step": 10, **measured})
 
 
@@ -111,6 +111,16 @@ def test_verdicts():
     assert not lost.passed
     assert [remark.split()[0] for remark in lost.remarks()] == ["4", "1"]
     assert lost.record()["found"] == {"iqm": None, "seeds": (100, 2, 3, 4), "scores": [None] * 4}
+
+
+def test_a_loss_of_two_percent_is_tolerated():
+    known = expectation([-99.0, -99.5, -100.0, -100.5, -101.0], iqm=-100.0)
+    small, large = ((-101.1 - loss, -101.2 - loss, -101.3 - loss, -101.4 - loss) for loss in (0.0, 2.0))
+    assert chance_of_ranking_lower(small, known.scores) <= LEVEL  # worse beyond chance, but by so little
+    assert Verdict(known, (1, 2, 3, 4), small).passed
+    assert not Verdict(known, (1, 2, 3, 4), large).passed
+    assert not Verdict(known, (1, 2, 3, 4), (-98.0, -98.1, -98.2, -98.3)).better
+    assert Verdict(known, (1, 2, 3, 4), (-96.0, -96.1, -96.2, -96.3)).better
 
 
 def test_a_recorded_seed_that_diverged_is_the_worst():

@@ -7,8 +7,7 @@ import shutil
 import pytest
 import torch
 
-from rl_training.api.reproducing import EPISODES, expectation_of, measure, plan_replication, recipe_config
-from rl_training.config.expectation import write_expectation
+from rl_training.api.reproducing import plan_replication, recipe_config, record, train
 from rl_training.experiment.manager import ExperimentManager
 from rl_training.runtime.callbacks import Callback
 from tests.helpers import Cut, CutAt, call_cli, contents, run_cli
@@ -38,8 +37,8 @@ def recorded(tmp_path_factory):
     folder = tmp_path_factory.mktemp("recorded")
     own = folder / "own.yaml"
     own.write_text(CLONING)
-    scores = measure(recipe_config(str(own), [], range(5)), folder / "recorded", EPISODES)
-    write_expectation(str(own), "Pendulum-v1", expectation_of(str(own), folder / "recorded", scores, [], "make own"))
+    train(recipe_config(str(own), [], range(5)), folder / "recorded")
+    record(str(own), "Pendulum-v1", folder / "recorded", episodes=20, command="make own")
     return folder
 
 
@@ -84,8 +83,8 @@ def test_an_interrupted_replication_continues_and_a_finished_one_is_judged_again
     again = json.loads(call_cli(capsys, "reproduce", own, "--run-dir", run, "--json").stdout)
     assert contents(run) == before
     assert (again["verdict"], again["result"], again["found"]["seeds"]) == ("PASS", "Pendulum-v1", [5, 6, 7, 8, 9])
-    record = own.with_suffix(".expected.json")
-    record.write_text(record.read_text().replace(f'"torch": "{torch.__version__}"', '"torch": "1.0"'))
+    beside = own.with_suffix(".expected.json")
+    beside.write_text(beside.read_text().replace(f'"torch": "{torch.__version__}"', '"torch": "1.0"'))
     changed = json.loads(call_cli(capsys, "reproduce", own, "--run-dir", run, "--json").stdout)
     assert changed["remarks"] == [f"versions differ: torch 1.0 there, {torch.__version__} here"]
     refused = call_cli(capsys, "reproduce", own, "--run-dir", run, "--seeds", "20..23", code=2)
@@ -157,9 +156,8 @@ def test_data_are_named_by_their_file(own, tmp_path, capsys):
         collect = ("scripted", "--env", "Pendulum-v1", "--rows", 2000, "--seed", seed, "--workers", 0)
         call_cli(capsys, "collect", *collect, "--out", tmp_path / name)
     config = recipe_config(str(own), ["env_id=Pendulum-v1"], range(5), dataset=[str(tmp_path / "swing.npz")])
-    scores = measure(config, tmp_path / "measured", EPISODES)
-    found = expectation_of(str(own), tmp_path / "measured", scores, ["env_id=Pendulum-v1"], "make own")
-    write_expectation(str(own), "swing", found)
+    train(config, tmp_path / "measured")
+    record(str(own), "swing", tmp_path / "measured", settings=["env_id=Pendulum-v1"], episodes=20, command="make own")
     done = call_cli(capsys, "reproduce", own, "--dataset", tmp_path / "swing.npz", "--run-dir", tmp_path / "a", "--json")
     assert json.loads(done.stdout)["result"] == "swing"
     assert json.loads(done.stdout)["remarks"] == []

@@ -10,7 +10,8 @@ import numpy as np
 
 from rl_training.config.expectation import Expectation
 
-LEVEL = 0.01  # a faithful replication fails this often
+LEVEL = 0.01  # a faithful replication fails this often, at most
+TOLERANCE = 0.02  # of the recorded mean: a loss that matters to nobody, whatever a test may say of it
 DEFAULT_SEEDS = 5
 
 
@@ -85,20 +86,25 @@ class Verdict:
     scores: tuple[float, ...]  # of the new seeds; -inf for one that diverged
 
     @property
+    def tolerated(self) -> float:
+        """The loss that is not held against the new seeds."""
+        return TOLERANCE * abs(self.expectation.iqm or 0.0)
+
+    @property
     def p(self) -> float:
-        """The chance that seeds of the same recipe rank this low."""
-        return chance_of_ranking_lower(self.scores, known_scores(self.expectation))
+        """The chance that new seeds rank this low if their loss is at most the tolerated one."""
+        return chance_of_ranking_lower([score + self.tolerated for score in self.scores], known_scores(self.expectation))
 
     @property
     def passed(self) -> bool:
-        """Whether the new seeds are not worse than the recorded ones beyond chance."""
+        """Whether the new seeds are not worse than the recorded ones by more than is tolerated, beyond chance."""
         return self.p > LEVEL
 
     @property
     def better(self) -> bool:
-        """Whether the new seeds are better than the recorded ones beyond chance."""
-        found, recorded = ([-score for score in scores] for scores in (self.scores, known_scores(self.expectation)))
-        return chance_of_ranking_lower(found, recorded) <= LEVEL
+        """Whether the new seeds are better than the recorded ones by more than that, beyond chance."""
+        recorded = [-score for score in known_scores(self.expectation)]
+        return chance_of_ranking_lower([self.tolerated - score for score in self.scores], recorded) <= LEVEL
 
     @property
     def largest_loss(self) -> float:
@@ -125,6 +131,7 @@ class Verdict:
             "verdict": "PASS" if self.passed else "FAIL",
             "p": self.p,
             "level": LEVEL,
+            "tolerated_loss": self.tolerated,
             "largest_loss": _finite(self.largest_loss),
             "recorded": {"iqm": known.iqm, "interval": known.interval, "seeds": known.seeds, "scores": known.scores},
             "found": {

@@ -1,13 +1,12 @@
 """Measure what a config reaches, and replicate what was recorded of it: new seeds, the last checkpoint, fixed episodes."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from math import inf, isfinite
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from rl_training.analysis.logged_run import LoggedRun
 from rl_training.analysis.reproduction import (
@@ -24,6 +23,7 @@ from rl_training.config.expectation import (
     expectation_path,
     read_expectations,
     recipe_digest,
+    write_expectation,
 )
 from rl_training.config.loading import load_config, packaged_configs
 from rl_training.config.run import RunConfig
@@ -32,7 +32,8 @@ from rl_training.experiment.manager import ExperimentManager, run_status
 from rl_training.registry import REGISTRY, get_spec
 from rl_training.runtime.progress import Reporter
 
-EPISODES = 20
+EPISODES = 50
+EPISODE_SEED = 0  # every seed gets the same episodes: where they begin matters more than the seed of training
 _CHANGES_NO_SCORE = {"device", "env_imports", "env_timeout", "workers", "keep_checkpoints", "run_name"}
 
 
@@ -49,8 +50,10 @@ class Replication:
 
     def judge(self, reporter: Reporter | None = None) -> Verdict:
         """Train what is not trained yet, score it and compare it; what the run directory holds of it is continued."""
-        scores = measure(self.config, self.run_dir, self.expectation.episodes, overwrite=self.overwrite, reporter=reporter)
-        return Verdict(self.expectation, self.config.member_seeds, tuple(scores))
+        known = self.expectation
+        train(self.config, self.run_dir, overwrite=self.overwrite, reporter=reporter)
+        found = scores(self.run_dir, known.episodes, known.episode_seed, device=self.config.device)
+        return Verdict(known, self.config.member_seeds, tuple(found))
 
     def remarks(self) -> list[str]:
         """Return in what the finished run differs from what was measured: settings, data and versions."""
@@ -151,39 +154,44 @@ def recipe_config(
     return config
 
 
-def measure(
-    config: RunConfig[Any], run_dir: Path, episodes: int, *, overwrite: bool = False, reporter: Reporter | None = None
-) -> list[float]:
-    """Return the score of each member: the mean return of its last checkpoint, -inf if it diverged.
-
-    A finished run is not trained again, and one that was interrupted continues.
-    """
+def train(config: RunConfig[Any], run_dir: Path, *, overwrite: bool = False, reporter: Reporter | None = None) -> None:
+    """Train unless that is done already; a run that was interrupted continues, and one may diverge."""
     if overwrite or run_status(run_dir) != "finished":
-        try:
+        with suppress(DivergedError):
             ExperimentManager(config, run_dir).train(resume=not overwrite, overwrite=overwrite, reporter=reporter)
-        except DivergedError:
-            return [-inf] * len(config.member_seeds)
-    policy = Policy.load(run_dir, device=config.device)
-    means = policy.evaluate(episodes).member_means
+
+
+def scores(run_dir: Path, episodes: int, episode_seed: int | None, *, device: str = "auto") -> list[float]:
+    """Return the score of each member: the mean return of its last checkpoint, -inf if it diverged."""
+    if run_status(run_dir) != "finished":  # every member diverged
+        return [-inf] * len(ExperimentManager.open(run_dir).config.member_seeds)
+    policy = Policy.load(run_dir, device=device)
+    means = policy.evaluate(episodes, episode_seed).member_means
     return [-inf if one.status == "diverged" else mean for one, mean in zip(policy.members, means, strict=True)]
 
 
-def expectation_of(name: str, run_dir: Path, scores: Sequence[float], settings: Sequence[str], command: str) -> Expectation:
-    """Return the scores of a finished run as what its config should reach."""
+def record(
+    name: str, case: str, run_dir: Path, *, settings: Sequence[str] = (), episodes: int = EPISODES, command: str
+) -> Expectation:
+    """Score a finished run and keep that beside the config, as what it should reach; `settings` are its changes."""
     run = LoggedRun.load(run_dir)
-    whole = all(isfinite(score) for score in scores)
-    return Expectation.checked(
+    if run.record["status"] != "finished":
+        raise ConfigError(f"{run_dir}: has not finished, so nothing can be recorded of it ({run.record['message']})")
+    found = scores(run_dir, episodes, EPISODE_SEED, device=run.config.device)
+    whole = all(isfinite(score) for score in found)
+    expectation = Expectation.checked(
         {
             "settings": list(settings),
-            "episodes": EPISODES,
+            "episodes": episodes,
+            "episode_seed": EPISODE_SEED,
             "seeds": run.config.member_seeds,
-            "scores": [score if isfinite(score) else None for score in scores],
-            "iqm": round(interquartile_mean(scores), 3) if whole else None,
-            "interval": [round(bound, 3) for bound in bootstrap_interval(scores)] if whole else None,
+            "scores": [score if isfinite(score) else None for score in found],
+            "iqm": round(interquartile_mean(found), 3) if whole else None,
+            "interval": [round(bound, 3) for bound in bootstrap_interval(found)] if whole else None,
             "step": run.record["step"],
             "env_step": run.record["env_step"],
             "minutes": _minutes(run),
-            "device": _device(run.config.device),
+            "device": (run.config.device != "cpu" and run.record["hardware"]["cuda"]) or "cpu",
             "versions": run.record["versions"],
             "dataset": (run.record["dataset"] or {}).get("fingerprint"),
             "recipe": recipe_digest(name),
@@ -191,6 +199,8 @@ def expectation_of(name: str, run_dir: Path, scores: Sequence[float], settings: 
         },
         f"{name}: ",
     )
+    write_expectation(name, case, expectation)
+    return expectation
 
 
 def _minutes(run: LoggedRun) -> float:
@@ -198,10 +208,6 @@ def _minutes(run: LoggedRun) -> float:
     clock = [row["seconds"] for row in run.timings]
     ends = [before for before, after in pairwise(clock) if after < before] + clock[-1:]
     return float(f"{sum(ends) / 60:.2g}")
-
-
-def _device(asked: str) -> str:
-    return torch.cuda.get_device_name() if asked != "cpu" and torch.cuda.is_available() else "cpu"
 
 
 def _refuse_another_run(config: RunConfig[Any], run_dir: Path) -> None:

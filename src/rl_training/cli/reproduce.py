@@ -83,7 +83,7 @@ def _announce(replication: "Replication") -> None:
 
 
 def _print_verdict(replication: "Replication", verdict: "Verdict", remarks: "Sequence[str]") -> None:
-    from rl_training.analysis.reproduction import LEVEL, interquartile_mean
+    from rl_training.analysis.reproduction import LEVEL, TOLERANCE, interquartile_mean
 
     known = verdict.expectation
     bounds = f" [{known.interval[0]:.1f}, {known.interval[1]:.1f}]" if known.interval else ""
@@ -92,13 +92,14 @@ def _print_verdict(replication: "Replication", verdict: "Verdict", remarks: "Seq
     each = ", ".join(_shown(score) for score in verdict.scores)
     iqm = interquartile_mean(verdict.scores)
     print(f"found:    IQM {_shown(iqm)} of {len(verdict.seeds)} seeds, {_span(verdict.seeds)}: {each}")
-    print(f"p = {verdict.p:.2g}: the chance that seeds of the same recipe rank this low among the recorded ones (exact test)")
+    loss = f"a loss of {TOLERANCE:.0%} ({verdict.tolerated:.2g})"
+    print(f"p = {verdict.p:.2g}: the chance of such ranks among the recorded ones with {loss} or less, by an exact test")
     for remark in remarks:
         print(f"remark: {remark}")
     if not verdict.passed:
-        print(f"FAIL: the new seeds are worse than the recorded ones beyond chance (p <= {LEVEL:g})")
+        print(f"FAIL: the new seeds are worse than the recorded ones by more than that, beyond chance (p <= {LEVEL:g})")
         return
-    print(f"PASS: the new seeds are not worse than the recorded ones beyond chance (p > {LEVEL:g})")
+    print(f"PASS: the new seeds are not worse than the recorded ones by more than that, beyond chance (p > {LEVEL:g})")
     if verdict.largest_loss > 0:
         print(f"this does not prove them equal: {_excluded(verdict.largest_loss)}")
 

@@ -23,6 +23,8 @@ class Expectation(StrictModel):
     """What was changed in the config, as `--set` takes it; the environment of a config that leaves it open, for example."""
     episodes: int = Field(ge=1)
     """Episodes of which a score is the mean return, under the last checkpoint; never those of training."""
+    episode_seed: Seed | None = None
+    """Seed of the episodes, which are then the same for every seed; null where each had its own."""
     seeds: Annotated[tuple[Seed, ...], Field(strict=False, min_length=FEWEST_SCORES)]
     """The seeds, trained as one population."""
     scores: Annotated[tuple[float | None, ...], Field(strict=False)]
