@@ -130,6 +130,8 @@ def test_a_config_of_which_every_seed_diverges_fails(own, tmp_path, capsys):
             ("own.yaml", "--expect", "Hopper-v5"),
             "no result is recorded for Hopper-v5; choose by --expect NAME (recorded: Pen",
         ),
+        (("own.yaml", "--run-dir", ""), "the run directory has an empty name"),
+        (("own.yaml", "--seeds", "7,7,8,9"), "seeds must differ"),
         (("iql",), "is an algorithm; name a config, such as iql/pendulum"),
         (("iql/pendulm",), "Did you mean `iql/pendulum`"),
         (("sac/mujoco",), "what it should reach has not been recorded (no mujoco.expected.json beside it)"),

@@ -105,11 +105,11 @@ def plan_replication(
             f"the test needs {least} or more"
         )
     config = recipe_config(name, expectation.settings, chosen, dataset=dataset, env=env, device=device, imports=imports)
-    own = case if dataset or env else ""
-    chosen_dir = Path(run_dir) if run_dir is not None else Path("runs") / "reproduce" / run_name(name) / own
+    default = Path("runs") / "reproduce" / run_name(name) / (case if dataset or env else "")
+    manager = ExperimentManager(config, run_dir if run_dir is not None else default)
     if not overwrite:
-        _refuse_another_run(config, chosen_dir)
-    return Replication(name, case, expectation, config, chosen_dir, overwrite)
+        _refuse_another_run(config, manager.run_dir)
+    return Replication(name, case, expectation, config, manager.run_dir, overwrite)
 
 
 def _case(name: str, known: Expectations, dataset: Sequence[str], env: str | None, expect: str | None) -> str:

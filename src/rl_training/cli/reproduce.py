@@ -92,8 +92,8 @@ def _print_verdict(replication: "Replication", verdict: "Verdict", remarks: "Seq
     each = ", ".join(_shown(score) for score in verdict.scores)
     iqm = interquartile_mean(verdict.scores)
     print(f"found:    IQM {_shown(iqm)} of {len(verdict.seeds)} seeds, {_span(verdict.seeds)}: {each}")
-    loss = f"a loss of {TOLERANCE:.0%} ({verdict.tolerated:.2g})"
-    print(f"p = {verdict.p:.2g}: the chance of such ranks among the recorded ones with {loss} or less, by an exact test")
+    loss = f"{100 * TOLERANCE:g} % ({verdict.tolerated:.2g})"
+    print(f"p = {verdict.p:.2g}: how likely ranks this low are, if no more than {loss} is lost (exact rank test)")
     for remark in remarks:
         print(f"remark: {remark}")
     if not verdict.passed:
