@@ -1,5 +1,6 @@
 """Whether the scores of new seeds are worse than recorded ones: an exact test of ranks, and what may be said of it."""
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -24,12 +25,14 @@ def chance_of_ranking_lower(found: Sequence[float], recorded: Sequence[float]) -
     """
     scores = np.array([*found, *recorded])
     ranks = [int(2 * (scores < one).sum() + (scores == one).sum() + 1) for one in scores]  # doubled: whole numbers
-    ways = np.zeros((len(found) + 1, sum(ranks) + 1))  # choices of so many scores with such a sum
+    own, others = ranks[: len(found)], ranks[len(found) :]
+    fewer = min(len(own), len(others))  # either group tells of the other
+    ways = np.zeros((fewer + 1, sum(sorted(ranks)[-fewer:]) + 1))  # choices of so many scores with such a sum
     ways[0, 0] = 1.0
     for rank in ranks:
         ways[1:, rank:] += ways[:-1, :-rank]
-    choices = ways[-1]
-    return float(choices[: sum(ranks[: len(found)]) + 1].sum() / choices.sum())
+    as_low = ways[-1, : sum(own) + 1] if fewer == len(own) else ways[-1, sum(others) :]
+    return float(as_low.sum() / ways[-1].sum())
 
 
 def largest_loss(found: Sequence[float], recorded: Sequence[float], level: float = LEVEL) -> float:
@@ -39,11 +42,13 @@ def largest_loss(found: Sequence[float], recorded: Sequence[float], level: float
     excluded, and negative where `found` is better.
     """
     steps = sorted({old - new for old in recorded for new in found if isfinite(new) and isfinite(old)})
-    for loss, after in pairwise([*steps, inf]):  # the ranks change at these losses alone
-        between = (loss + after) / 2 if isfinite(after) else loss + 1.0
-        if chance_of_ranking_lower([-(score + between) for score in found], [-score for score in recorded]) <= level:
-            return loss
-    return inf
+    # one loss beyond each step: ranks change at the steps alone
+    beyond = [(loss + after) / 2 for loss, after in pairwise(steps)] + [loss + 1.0 for loss in steps[-1:]]
+
+    def excluded(loss: float) -> bool:
+        return chance_of_ranking_lower([-(score + loss) for score in found], [-score for score in recorded]) <= level
+
+    return [*steps, inf][bisect_left(beyond, True, key=excluded)]
 
 
 def fewest_seeds(recorded: int, level: float = LEVEL) -> int:
