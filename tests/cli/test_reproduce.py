@@ -172,8 +172,11 @@ def test_list_shows_what_a_config_should_reach(capsys):
     report = json.loads(call_cli(capsys, "list", "bc/pendulum", "--json").stdout)["expected"]["Pendulum-v1"]
     low, high = report["interval"]
     lines = call_cli(capsys, "list", "bc/pendulum").stdout.splitlines()
-    assert lines[-2] == (
+    assert lines[-3] == (
         f"# reaches on Pendulum-v1: return {report['iqm']:.1f} [{low:.1f}, {high:.1f}] (IQM of 8 seeds, 95 %) "
         "after 10,000 gradient steps"
     )
-    assert lines[-1].endswith("check it by rl-training reproduce bc/pendulum")
+    assert lines[-2:] == [
+        "# measured by python -m benchmarks.expected bc/pendulum --seeds 100..107",
+        "# check it with new seeds: rl-training reproduce bc/pendulum",
+    ]

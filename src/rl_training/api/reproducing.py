@@ -177,30 +177,35 @@ def record(
     run = LoggedRun.load(run_dir)
     if run.record["status"] != "finished":
         raise ConfigError(f"{run_dir}: has not finished, so nothing can be recorded of it ({run.record['message']})")
-    found = scores(run_dir, episodes, EPISODE_SEED, device=run.config.device)
-    whole = all(isfinite(score) for score in found)
-    expectation = Expectation.checked(
-        {
-            "settings": list(settings),
-            "episodes": episodes,
-            "episode_seed": EPISODE_SEED,
-            "seeds": run.config.member_seeds,
-            "scores": [score if isfinite(score) else None for score in found],
-            "iqm": round(interquartile_mean(found), 3) if whole else None,
-            "interval": [round(bound, 3) for bound in bootstrap_interval(found)] if whole else None,
-            "step": run.record["step"],
-            "env_step": run.record["env_step"],
-            "minutes": _minutes(run),
-            "device": (run.config.device != "cpu" and run.record["hardware"]["cuda"]) or "cpu",
-            "versions": run.record["versions"],
-            "dataset": (run.record["dataset"] or {}).get("fingerprint"),
-            "recipe": recipe_digest(name),
-            "command": command,
-        },
-        f"{name}: ",
+    expectation = expectation_of(
+        name,
+        scores(run_dir, episodes, EPISODE_SEED, device=run.config.device),
+        settings=settings,
+        episodes=episodes,
+        episode_seed=EPISODE_SEED,
+        seeds=run.config.member_seeds,
+        step=run.record["step"],
+        env_step=run.record["env_step"],
+        minutes=_minutes(run),
+        device=(run.config.device != "cpu" and run.record["hardware"]["cuda"]) or "cpu",
+        versions=run.record["versions"],
+        dataset=(run.record["dataset"] or {}).get("fingerprint"),
+        command=command,
     )
     write_expectation(name, case, expectation)
     return expectation
+
+
+def expectation_of(name: str, found: Sequence[float], **measured: Any) -> Expectation:
+    """Return scores as what a config should reach, with their statistics; `measured` are the other fields."""
+    whole = all(isfinite(score) for score in found)
+    statistics = {
+        "scores": [score if isfinite(score) else None for score in found],
+        "iqm": round(interquartile_mean(found), 3) if whole else None,
+        "interval": [round(bound, 3) for bound in bootstrap_interval(found)] if whole else None,
+        "recipe": recipe_digest(name),
+    }
+    return Expectation.checked({**measured, **statistics}, f"{name}: ")
 
 
 def _minutes(run: LoggedRun) -> float:

@@ -109,8 +109,10 @@ def _show_config(name: str, text: str, as_json: bool) -> None:
     print(text, end="")
     for case, one in expected.items():
         print(f"# reaches on {case}: {_reached(one)}")
+    if len(expected) == 1:
+        print(f"# measured by {next(iter(expected.values())).command}")
     if expected:
-        print(f"# measured by {next(reversed(expected.values())).command}; check it by rl-training reproduce {name}")
+        print(f"# check it with new seeds: rl-training reproduce {name}")
 
 
 def _reached(one: "Expectation") -> str:
