@@ -10,10 +10,8 @@ from scipy.stats import mannwhitneyu
 from rl_training.analysis.reproduction import (
     LEVEL,
     Verdict,
-    bootstrap_interval,
     chance_of_ranking_lower,
     fewest_seeds,
-    interquartile_mean,
     largest_loss,
     new_seeds,
 )
@@ -84,15 +82,6 @@ def test_seeds():
     assert fewest_seeds(3) == 7  # 120
     assert new_seeds([100, 107, 103, 101, 102]) == [108, 109, 110, 111, 112]  # other seeds than the recorded ones
     assert new_seeds([0, 1, 2]) == [3, 4, 5, 6, 7, 8, 9]  # as many as the test needs
-
-
-def test_the_middle_half():
-    assert interquartile_mean([1.0, 100.0, 2.0, 3.0]) == 2.5
-    assert interquartile_mean([5.0, 1.0, 3.0]) == 3.0  # nothing is left out of three
-    low, high = bootstrap_interval([1.0, 2.0, 3.0, 4.0, 5.0])
-    assert 1.0 <= low < 3.0 < high <= 5.0
-    assert (low, high) == bootstrap_interval([1.0, 2.0, 3.0, 4.0, 5.0])
-    assert bootstrap_interval([2.0] * 5) == (2.0, 2.0)
 
 
 def test_verdicts():

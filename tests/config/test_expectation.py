@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from rl_training.analysis.reproduction import bootstrap_interval, interquartile_mean, known_scores
+from rl_training.analysis.bootstrap import interval
 from rl_training.config.expectation import expectation_path, read_expectations, recipe_digest, write_expectation
 from rl_training.config.loading import load_config, packaged_configs
 from rl_training.errors import ConfigError
@@ -24,8 +24,7 @@ def test_records_are_up_to_date(name, case):
     config = load_config(name, known.settings)
     assert known.recipe == recipe_digest(name)
     assert (known.step if known.env_step is None else known.env_step) == config.total_timesteps
-    assert known.iqm == pytest.approx(interquartile_mean(known_scores(known)), abs=1e-3)
-    assert known.interval == pytest.approx(bootstrap_interval(known_scores(known)), abs=1e-3)
+    assert (known.iqm, *known.interval) == pytest.approx(interval(known.scores), abs=1e-3)
     assert known.command.startswith("python -m benchmarks.")
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from rl_training.analysis.aggregates import aggregate
 from rl_training.config.expectation import Expectation
 
 LEVEL = 0.01  # a faithful replication fails this often, at most
@@ -62,21 +63,6 @@ def new_seeds(recorded: Sequence[int]) -> list[int]:
     return list(range(first, first + max(DEFAULT_SEEDS, fewest_seeds(len(recorded)))))
 
 
-def interquartile_mean(scores: Sequence[float]) -> float:
-    """Return the mean of the middle half of the scores: a quarter of them, rounded down, is left out at either end."""
-    cut = len(scores) // 4
-    return float(np.mean(np.sort(scores)[cut : len(scores) - cut]))
-
-
-def bootstrap_interval(scores: Sequence[float], resamples: int = 10_000) -> tuple[float, float]:
-    """Return the 95 % percentile interval of the interquartile mean, from resampled seeds; the same at every call."""
-    draw = np.random.Generator(np.random.Philox(0))
-    drawn = np.sort(draw.choice(np.asarray(scores), (resamples, len(scores))), axis=1)
-    cut = len(scores) // 4
-    low, high = np.percentile(drawn[:, cut : len(scores) - cut].mean(axis=1), [2.5, 97.5])
-    return float(low), float(high)
-
-
 def known_scores(expectation: Expectation) -> list[float]:
     """Return the recorded scores, -inf for a seed that diverged."""
     return [-inf if score is None else score for score in expectation.scores]
@@ -89,6 +75,11 @@ class Verdict:
     expectation: Expectation
     seeds: tuple[int, ...]
     scores: tuple[float, ...]  # of the new seeds; -inf for one that diverged
+
+    @property
+    def iqm(self) -> float | None:
+        """Interquartile mean of the new seeds; None if one diverged."""
+        return aggregate(self.scores) if all(isfinite(score) for score in self.scores) else None
 
     @property
     def tolerated(self) -> float:
@@ -140,7 +131,7 @@ class Verdict:
             "largest_loss": _finite(self.largest_loss),
             "recorded": {"iqm": known.iqm, "interval": known.interval, "seeds": known.seeds, "scores": known.scores},
             "found": {
-                "iqm": _finite(interquartile_mean(self.scores)),
+                "iqm": self.iqm,
                 "seeds": self.seeds,
                 "scores": [_finite(score) for score in self.scores],
             },

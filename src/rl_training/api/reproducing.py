@@ -8,12 +8,11 @@ from math import inf, isfinite
 from pathlib import Path
 from typing import Any
 
+from rl_training.analysis.bootstrap import interval
 from rl_training.analysis.logged_run import LoggedRun
 from rl_training.analysis.reproduction import (
     Verdict,
-    bootstrap_interval,
     fewest_seeds,
-    interquartile_mean,
     new_seeds,
 )
 from rl_training.api.policy import Policy
@@ -34,7 +33,7 @@ from rl_training.runtime.progress import Reporter
 
 EPISODES = 50
 EPISODE_SEED = 0  # every seed gets the same episodes: where they begin matters more than the seed of training
-_CHANGES_NO_SCORE = {"device", "env_imports", "env_timeout", "workers", "keep_checkpoints", "run_name"}
+_CHANGES_NO_SCORE = {"device", "env_imports", "env_timeout", "workers", "keep_checkpoints", "run_name", "log"}
 
 
 @dataclass(frozen=True)
@@ -198,14 +197,10 @@ def record(
 
 def expectation_of(name: str, found: Sequence[float], **measured: Any) -> Expectation:
     """Return scores as what a config should reach, with their statistics; `measured` are the other fields."""
-    whole = all(isfinite(score) for score in found)
-    statistics = {
-        "scores": [score if isfinite(score) else None for score in found],
-        "iqm": round(interquartile_mean(found), 3) if whole else None,
-        "interval": [round(bound, 3) for bound in bootstrap_interval(found)] if whole else None,
-        "recipe": recipe_digest(name),
-    }
-    return Expectation.checked({**measured, **statistics}, f"{name}: ")
+    known = [score if isfinite(score) else None for score in found]
+    iqm, *bounds = (None,) if None in known else (round(value, 3) for value in interval(found))
+    statistics = {"scores": known, "iqm": iqm, "interval": bounds or None}
+    return Expectation.checked({**measured, **statistics, "recipe": recipe_digest(name)}, f"{name}: ")
 
 
 def _minutes(run: LoggedRun) -> float:

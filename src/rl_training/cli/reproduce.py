@@ -83,15 +83,14 @@ def _announce(replication: "Replication") -> None:
 
 
 def _print_verdict(replication: "Replication", verdict: "Verdict", remarks: "Sequence[str]") -> None:
-    from rl_training.analysis.reproduction import LEVEL, TOLERANCE, interquartile_mean
+    from rl_training.analysis.reproduction import LEVEL, TOLERANCE
 
     known = verdict.expectation
     bounds = f" [{known.interval[0]:.1f}, {known.interval[1]:.1f}]" if known.interval else ""
     print(f"{replication.name} on {replication.case}: return of the last checkpoint, {known.episodes} episodes per seed")
     print(f"recorded: IQM {_shown(known.iqm)}{bounds} of {len(known.seeds)} seeds, {_span(known.seeds)}")
     each = ", ".join(_shown(score) for score in verdict.scores)
-    iqm = interquartile_mean(verdict.scores)
-    print(f"found:    IQM {_shown(iqm)} of {len(verdict.seeds)} seeds, {_span(verdict.seeds)}: {each}")
+    print(f"found:    IQM {_shown(verdict.iqm)} of {len(verdict.seeds)} seeds, {_span(verdict.seeds)}: {each}")
     loss = f"{100 * TOLERANCE:g} % ({verdict.tolerated:.2g})"
     print(f"p = {verdict.p:.2g}: how likely ranks this low are, if no more than {loss} is lost (exact rank test)")
     for remark in remarks:

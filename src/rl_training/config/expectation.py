@@ -30,9 +30,9 @@ class Expectation(StrictModel):
     scores: Annotated[tuple[float | None, ...], Field(strict=False)]
     """The score of each seed; null for one that diverged."""
     iqm: float | None
-    """Interquartile mean of the scores; null if too many diverged."""
+    """Interquartile mean of the scores; null if a seed diverged."""
     interval: Annotated[tuple[float, float], Field(strict=False)] | None
-    """95 % bootstrap interval of the interquartile mean."""
+    """95 % bootstrap interval of the interquartile mean, as `rl-training compare` makes it."""
     step: int = Field(ge=0)
     """Gradient steps that were taken."""
     env_step: int | None = None
