@@ -137,7 +137,7 @@ def test_a_config_of_which_every_seed_diverges_fails(own, tmp_path, capsys):
         (("sac/mujoco",), "what it should reach has not been recorded (no mujoco.expected.json beside it)"),
         (
             ("iql/d4rl-locomotion",),
-            "needs data: files such as hopper-medium, made as benchmarks/locomotion/README.md describes",
+            "needs data: a set such as hopper-medium, made by `python -m benchmarks.locomotion.data hopper-m",
         ),
         (("iql/d4rl-locomotion", "--dataset", "none-such.npz"), "no result is recorded for none-such"),
     ],

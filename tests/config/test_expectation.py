@@ -31,7 +31,7 @@ def test_records_are_up_to_date(name, case):
 def test_configs_that_leave_their_data_open_say_what_they_need():
     for name in packaged_configs():
         if name.endswith("/d4rl-locomotion"):
-            assert "benchmarks/locomotion" in RECORDED[name].needs
+            assert "benchmarks.locomotion" in RECORDED[name].needs
 
 
 def test_results_are_kept_by_name(tmp_path):

@@ -116,7 +116,7 @@ def _case(name: str, known: Expectations, dataset: Sequence[str], env: str | Non
     config, recorded = load_config(name), ", ".join(known.results) or "nothing yet"
     if get_spec(config.algo).takes_data and not config.algo_kwargs.dataset and not dataset:
         needs = known.needs or "name it by --dataset"
-        raise ConfigError(f"{name} needs data: {needs}; `rl-training reproduce {name} --dataset FILE` (recorded: {recorded})")
+        raise ConfigError(f"{name} needs data: {needs}; `rl-training reproduce {name} --dataset PATH` (recorded: {recorded})")
     asked = expect or (Path(dataset[0]).stem if len(dataset) == 1 else env)
     if asked is None and len(known.results) == 1:
         return next(iter(known.results))
