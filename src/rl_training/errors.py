@@ -54,6 +54,12 @@ class RunBusyError(RLTrainingError):
     exit_code = 7
 
 
+class NotReproducedError(RLTrainingError):
+    """New seeds of a config are worse than what was recorded of it, beyond chance."""
+
+    exit_code = 8
+
+
 class StoppedBySignal(RLTrainingError):  # noqa: N818 - it reports a request, not an error
     """The run was asked to stop; it saved its state first."""
 

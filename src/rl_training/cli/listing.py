@@ -4,13 +4,16 @@ import json
 import re
 import textwrap
 from collections.abc import Mapping
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rl_training.cli.options import DebugOption, JsonOption
 from rl_training.errors import ConfigError, did_you_mean
 from rl_training.registry import REGISTRY, AlgorithmSpec
+
+if TYPE_CHECKING:
+    from rl_training.config.expectation import Expectation
 
 _LINE = 100  # columns of a listing
 NameArgument = Annotated[
@@ -46,6 +49,7 @@ def _show_all(titles: Mapping[str, str], as_json: bool) -> None:
     for spec in REGISTRY.values():
         _print_group(spec, {name: title for name, title in titles.items() if name.startswith(f"{spec.id}/")})
     print("packaged configs, each below its algorithm: rl-training train NAME")
+    print("  what one should reach: rl-training list iql/pendulum; check it: rl-training reproduce iql/pendulum")
     print("  those of D4RL learn from your files: rl-training train iql/d4rl-locomotion --dataset hopper.hdf5")
 
 
@@ -92,10 +96,29 @@ def _print_wrapped(text: str) -> None:
 
 
 def _show_config(name: str, text: str, as_json: bool) -> None:
-    """Its YAML as it is written: the comments have its source and what differs per dataset."""
+    """Its YAML as it is written: the comments have its source and what differs per dataset; below it what it should reach."""
+    from rl_training.config.expectation import Expectations, read_expectations
     from rl_training.config.yaml_loader import parse_yaml
 
+    expected = (read_expectations(name) or Expectations()).results
     if as_json:
-        print(json.dumps({"name": name, "title": _title(text), "text": text, "values": parse_yaml(text, name)[0]}))
+        measured = {case: one.model_dump(mode="json") for case, one in expected.items()}
+        known = {"name": name, "title": _title(text), "text": text, "values": parse_yaml(text, name)[0]}
+        print(json.dumps({**known, "expected": measured}))
         return
     print(text, end="")
+    for case, one in expected.items():
+        print(f"# reaches on {case}: {_reached(one)}")
+    if len(expected) == 1:
+        print(f"# measured by {next(iter(expected.values())).command}")
+    if expected:
+        print(f"# check it with new seeds: rl-training reproduce {name}")
+
+
+def _reached(one: "Expectation") -> str:
+    """The recorded result in one line."""
+    if one.iqm is None or one.interval is None:
+        return "not known, since seeds diverged"
+    steps = f"{one.step:,} gradient steps" if one.env_step is None else f"{one.env_step:,} environment steps"
+    low, high = one.interval
+    return f"return {one.iqm:.1f} [{low:.1f}, {high:.1f}] (IQM of {len(one.seeds)} seeds, 95 %) after {steps}"

@@ -20,6 +20,7 @@ from rl_training.cli.listing import list_names
 from rl_training.cli.options import DATA, data_app, with_read_options, without_read_options
 from rl_training.cli.render import render
 from rl_training.cli.report import report
+from rl_training.cli.reproduce import reproduce
 from rl_training.cli.watch import watch
 from rl_training.errors import RLTrainingError
 
@@ -33,7 +34,7 @@ app = typer.Typer(
 READING = (training.train, policies.evaluate)  # commands that take the read options, which are built only when used
 for command in (
     *(training.train, training.resume, training.finetune, policies.evaluate, policies.predict),
-    *(render, report, watch, collect, compare, env, bench),
+    *(render, report, watch, reproduce, collect, compare, env, bench),
 ):
     app.command()(without_read_options(command) if command in READING else command)
 app.command("export-member")(policies.export_member)

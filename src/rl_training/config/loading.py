@@ -75,7 +75,7 @@ def load_config(
     `paths` replace the dataset, `reading` says how its files are read; `key.path=value` overrides are applied in order, then
     `extra`.
     """
-    text, where = _config_text(name)
+    text, where = config_text(name)
     values, lines = parse_yaml(text, where)
     if not isinstance(values, dict):
         raise ConfigError(f"{where}: must be a mapping of settings")
@@ -91,8 +91,8 @@ def load_config(
     return make_config(values, where, places)
 
 
-def _config_text(name: str) -> tuple[str, str]:
-    """The YAML of an algorithm alone, of a packaged name or of a file, and what to call it in messages."""
+def config_text(name: str) -> tuple[str, str]:
+    """Return the YAML of an algorithm alone, of a packaged name or of a file, and what to call it in messages."""
     if name in REGISTRY and not Path(name).is_file():
         return f"algo: {name}", name
     packaged = packaged_configs()

@@ -1,0 +1,66 @@
+"""Record what configs should reach: `python -m benchmarks.expected NAME... [--seeds 100..107] [--run-dir DIR]`.
+
+Trains the seeds of each config as one population, scores the last checkpoint, and writes `<name>.expected.json` beside the
+YAML file, which `rl-training reproduce` and `rl-training list NAME` read. `pendulum` stands for every packaged config of that
+task. Runs are below DIR; a finished one is scored without training it again, and an interrupted one continues. The result of
+a config that leaves its data open has the name of the file: `--dataset hopper-medium.h5 --set env_id=Hopper-v5`.
+"""
+
+import argparse
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from rl_training.api.reproducing import EPISODES, recipe_config, record, run_name, train
+from rl_training.cli.training import parse_seeds
+from rl_training.config.expectation import Expectation, expectation_path, read_expectations
+from rl_training.config.loading import packaged_configs
+from rl_training.runtime.progress import default_reporter
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Record what configs should reach.")
+    parser.add_argument("names", nargs="+", metavar="NAME")
+    parser.add_argument("--seeds", default="100..107")
+    parser.add_argument("--run-dir", type=Path, default=Path("runs/expected"))
+    parser.add_argument("--missing", action="store_true", help="leave out configs of which this result is recorded")
+    parser.add_argument("--dataset", action="append", default=[], help="the data of a config that leaves it open")
+    parser.add_argument("--set", action="append", default=[], dest="settings", help="key=value; `reproduce` sets it too")
+    parser.add_argument("--episodes", type=int, default=EPISODES)
+    parser.add_argument("--device", default="auto")
+    given = parser.parse_args()
+    for name in wanted(given.names):
+        config = recipe_config(name, given.settings, parse_seeds(given.seeds), dataset=given.dataset, device=given.device)
+        case = Path(given.dataset[0]).stem if given.dataset else str(config.final_env_id)
+        known = read_expectations(name)
+        if given.missing and known is not None and case in known.results:
+            continue
+        run_dir = given.run_dir / run_name(name) / (case if given.dataset else "")
+        train(config, run_dir, reporter=default_reporter())
+        command = command_line(name, given.seeds, given.dataset, given.settings)
+        found = record(name, case, run_dir, settings=given.settings, episodes=given.episodes, command=command)
+        print(f"{expectation_path(name)}: {summary(found)}", flush=True)
+
+
+def wanted(names: Sequence[str]) -> Iterator[str]:
+    """Yield the configs that the names stand for."""
+    for name in names:
+        if name == "pendulum":
+            yield from (config for config in packaged_configs() if "/pendulum" in config)
+        else:
+            yield name
+
+
+def command_line(name: str, seeds: str, dataset: Sequence[str], settings: Sequence[str]) -> str:
+    """Return the command that measures this again; data are named by their file, wherever that is."""
+    options = [f" --dataset {Path(path).name}" for path in dataset] + [f" --set {setting}" for setting in settings]
+    return f"python -m benchmarks.expected {name} --seeds {seeds}{''.join(options)}"
+
+
+def summary(found: Expectation) -> str:
+    """Return the result in a few words."""
+    scores = ", ".join("diverged" if score is None else f"{score:.1f}" for score in found.scores)
+    return f"IQM {found.iqm and round(found.iqm, 1)} of {scores}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,182 @@
+"""`rl-training reproduce`: new seeds of a config against recorded ones, by the exit code."""
+
+import json
+import math
+import shutil
+
+import pytest
+import torch
+
+from rl_training.api.reproducing import plan_replication, recipe_config, record, train
+from rl_training.experiment.manager import ExperimentManager
+from rl_training.runtime.callbacks import Callback
+from tests.helpers import Cut, CutAt, call_cli, contents, run_cli
+
+CLONING = """
+algo: bc
+env_id: Pendulum-v1
+device: cpu
+workers: 0
+total_timesteps: 600
+eval_interval: 600
+eval_episodes: 1
+log_interval: 600
+checkpoint_interval: 300
+algo_kwargs:
+  hidden_sizes: [32, 32]
+  batch_size: 64
+  actor_learning_rate: 3e-3
+  normalize_observations: true
+  dataset: {kind: scripted, size: 4_000, seed: 1, noise: 0.2}
+"""
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    """A folder with the config of a controller's clone and what five seeds of it reach."""
+    folder = tmp_path_factory.mktemp("recorded")
+    own = folder / "own.yaml"
+    own.write_text(CLONING)
+    train(recipe_config(str(own), [], range(5)), folder / "recorded")
+    record(str(own), "Pendulum-v1", folder / "recorded", episodes=20, command="make own")
+    return folder
+
+
+@pytest.fixture
+def own(recorded, tmp_path):
+    """A copy of the config with what is recorded of it."""
+    for name in ("own.yaml", "own.expected.json"):
+        shutil.copy(recorded / name, tmp_path)
+    return tmp_path / "own.yaml"
+
+
+def test_the_same_config_passes(own):
+    done = run_cli("reproduce", own.name, cwd=own.parent)
+    lines = done.stdout.splitlines()
+    assert lines[0] == "own.yaml on Pendulum-v1: return of the last checkpoint, 20 episodes per seed"
+    assert lines[1].startswith("recorded: IQM -")
+    assert lines[1].endswith("of 5 seeds, 0..4")
+    assert "of 5 seeds, 5..9: -" in lines[2]  # others than those recorded
+    assert lines[4].startswith("PASS: ")
+    assert "99 %" in lines[5]
+    assert "its 5 recorded seeds took about a minute on cpu" in done.stderr
+    assert (own.parent / "runs" / "reproduce" / "own" / "run.json").exists()
+
+
+def test_a_sabotaged_config_fails(own):
+    own.write_text(CLONING.replace("3e-3", "1e-9"))
+    done = run_cli("reproduce", own.name, "--run-dir", "run", cwd=own.parent, code=8)
+    assert "p = 0.004: " in done.stdout  # every seed below every recorded one: one choice in 252
+    assert done.stdout.splitlines()[-1].startswith("FAIL: ")
+    assert "remark: own.yaml has been changed since it was measured" in done.stdout
+    assert done.stderr.splitlines()[-1] == "error: own.yaml was not reproduced; the run is run"
+
+
+def test_an_interrupted_replication_continues_and_a_finished_one_is_judged_again(own, tmp_path, capsys):
+    run = tmp_path / "run"
+    plan = plan_replication(str(own), run_dir=run)
+    with pytest.raises(Cut):
+        ExperimentManager(plan.config, run).train(callbacks=[CutAt("checkpoint", 300)])
+    done = call_cli(capsys, "reproduce", own, "--run-dir", run)
+    assert "training from step 300" in done.stderr
+    before = contents(run)
+    again = json.loads(call_cli(capsys, "reproduce", own, "--run-dir", run, "--json").stdout)
+    assert contents(run) == before
+    assert (again["verdict"], again["result"], again["found"]["seeds"]) == ("PASS", "Pendulum-v1", [5, 6, 7, 8, 9])
+    beside = own.with_suffix(".expected.json")
+    beside.write_text(beside.read_text().replace(f'"torch": "{torch.__version__}"', '"torch": "1.0"'))
+    changed = json.loads(call_cli(capsys, "reproduce", own, "--run-dir", run, "--json").stdout)
+    assert changed["remarks"] == [f"versions differ: torch 1.0 there, {torch.__version__} here"]
+    refused = call_cli(capsys, "reproduce", own, "--run-dir", run, "--seeds", "20..23", code=2)
+    assert "holds a run with other settings (seeds); pass --overwrite or another --run-dir" in refused.stderr
+    other = call_cli(capsys, "reproduce", own, "--run-dir", run, "--seeds", "1..4", "--overwrite", "--json")
+    report = json.loads(other.stdout)
+    assert report["found"]["scores"] == report["recorded"]["scores"][1:]  # bit for bit
+    assert "4 of the seeds are recorded ones" in report["remarks"][0]
+
+
+class Poison(Callback):
+    """Makes two members diverge after the first checkpoint."""
+
+    def on_start(self, learner):
+        self.learner = learner
+
+    def on_checkpoint(self, step, path):
+        self.learner.model.trained.flat[[1, 3], 0] = math.nan
+
+
+def test_seeds_that_diverge_count_as_the_worst(own, tmp_path, capsys):
+    plan = plan_replication(str(own), run_dir=tmp_path / "run")
+    ExperimentManager(plan.config, plan.run_dir).train(callbacks=[Poison()])
+    report = json.loads(call_cli(capsys, "reproduce", own, "--run-dir", plan.run_dir, "--json").stdout)
+    assert [score is None for score in report["found"]["scores"]] == [False, True, False, True, False]
+    assert report["remarks"][0] == "2 of 5 seeds diverged; they count as the worst"
+
+
+def test_a_config_of_which_every_seed_diverges_fails(own, tmp_path, capsys):
+    iql = CLONING.replace("algo: bc", "algo: iql").replace("algo_kwargs:", "algo_kwargs:\n  reward: {scale: 1e30}")
+    own.write_text(iql)
+    done = call_cli(capsys, "reproduce", own, "--run-dir", tmp_path / "run", "--json", code=8)
+    report = json.loads(done.stdout)
+    assert report["found"] == {"iqm": None, "seeds": [5, 6, 7, 8, 9], "scores": [None] * 5}
+    assert report["remarks"][0] == "5 of 5 seeds diverged; they count as the worst"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("own.yaml", "--seeds", "20,21"), "2 against 5 recorded ones cannot fail, however bad they are: the test needs 4"),
+        (
+            ("own.yaml", "--expect", "Hopper-v5"),
+            "no result is recorded for Hopper-v5; choose by --expect NAME (recorded: Pen",
+        ),
+        (("own.yaml", "--run-dir", ""), "the run directory has an empty name"),
+        (("own.yaml", "--seeds", "7,7,8,9"), "seeds must differ"),
+        (("iql",), "is an algorithm; name a config, such as iql/pendulum"),
+        (("iql/pendulm",), "Did you mean `iql/pendulum`"),
+        (("sac/mujoco",), "what it should reach has not been recorded (no mujoco.expected.json beside it)"),
+        (
+            ("iql/d4rl-locomotion",),
+            "needs data: a set such as hopper-medium, made by `python -m benchmarks.locomotion.data hopper-m",
+        ),
+        (("iql/d4rl-locomotion", "--dataset", "none-such.npz"), "no result is recorded for none-such"),
+    ],
+)
+def test_what_proves_nothing_is_refused_first(own, monkeypatch, capsys, arguments, said):
+    monkeypatch.chdir(own.parent)
+    done = call_cli(capsys, "reproduce", *arguments, code=2)
+    assert said in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert not (own.parent / "runs").exists()
+
+
+def test_data_are_named_by_their_file(own, tmp_path, capsys):
+    """A config that leaves its data open: the result of the file's name is meant, and other data are remarked on."""
+    text = CLONING.replace("env_id: Pendulum-v1\n", "").replace(CLONING[CLONING.index("  dataset:") :], "\n")
+    own.write_text(text)
+    for name, seed in (("swing.npz", 1), ("other.npz", 2)):
+        collect = ("scripted", "--env", "Pendulum-v1", "--rows", 2000, "--seed", seed, "--workers", 0)
+        call_cli(capsys, "collect", *collect, "--out", tmp_path / name)
+    config = recipe_config(str(own), ["env_id=Pendulum-v1"], range(5), dataset=[str(tmp_path / "swing.npz")])
+    train(config, tmp_path / "measured")
+    record(str(own), "swing", tmp_path / "measured", settings=["env_id=Pendulum-v1"], episodes=20, command="make own")
+    done = call_cli(capsys, "reproduce", own, "--dataset", tmp_path / "swing.npz", "--run-dir", tmp_path / "a", "--json")
+    assert json.loads(done.stdout)["result"] == "swing"
+    assert json.loads(done.stdout)["remarks"] == []
+    other = ("--dataset", tmp_path / "other.npz", "--expect", "swing", "--run-dir", tmp_path / "b", "--json")
+    done = call_cli(capsys, "reproduce", own, *other)
+    assert json.loads(done.stdout)["remarks"] == ["the data are not byte for byte those that were measured"]
+
+
+def test_list_shows_what_a_config_should_reach(capsys):
+    report = json.loads(call_cli(capsys, "list", "bc/pendulum", "--json").stdout)["expected"]["Pendulum-v1"]
+    low, high = report["interval"]
+    lines = call_cli(capsys, "list", "bc/pendulum").stdout.splitlines()
+    assert lines[-3] == (
+        f"# reaches on Pendulum-v1: return {report['iqm']:.1f} [{low:.1f}, {high:.1f}] (IQM of 8 seeds, 95 %) "
+        "after 10,000 gradient steps"
+    )
+    assert lines[-2:] == [
+        "# measured by python -m benchmarks.expected bc/pendulum --seeds 100..107",
+        "# check it with new seeds: rl-training reproduce bc/pendulum",
+    ]
