@@ -45,41 +45,47 @@ PER_SET: dict[tuple[str, str], list[str]] = {  # what the comments of the recipe
 }
 
 
+def trained(algo: str, name: str, data: Path, run_dir: Path, settings: list[str], given: dict[str, Any]) -> LoggedRun:
+    """Train a population on a set with the packaged recipe, or go on with it, evaluating beside training; return its run."""
+    fixed = [f"eval_episodes={EPISODES}", "eval_mode=beside", *settings]
+    values = {"env_id": TASKS[split(name)[0]], **given}
+    config = load_config(f"{algo}/d4rl-locomotion", fixed, values, [str(make(name, data))])
+    ExperimentManager(config, run_dir).train(resume=True)
+    return LoggedRun.load(run_dir)
+
+
 def job(algo: str, name: str, data: Path, runs: Path, steps: int, seeds: int, settings: list[str]) -> dict[str, Any]:
     """Train a population and return what its last policies reach."""
-    dataset = make(name, data)
     own = [f"algo_kwargs.{setting}" for setting in PER_SET.get((algo, name), [])]
-    fixed = [f"eval_interval={steps // 5}", f"eval_episodes={EPISODES}", f"checkpoint_interval={steps}", "eval_mode=beside"]
-    given = {"env_id": TASKS[split(name)[0]], "total_timesteps": steps, "seeds": list(range(seeds))}
-    config = load_config(f"{algo}/d4rl-locomotion", [*fixed, *own, *settings], given, [str(dataset)])
+    rhythm = [f"eval_interval={steps // 5}", f"checkpoint_interval={steps}"]
+    given = {"total_timesteps": steps, "seeds": list(range(seeds))}
     begin = time.perf_counter()
-    run_dir = runs / f"{algo}-{name}"
-    result = ExperimentManager(config, run_dir).train(resume=True)
-    seconds = time.perf_counter() - begin
-    run = LoggedRun.load(run_dir)
-    curve = run.curve()
+    run = trained(algo, name, data, runs / f"{algo}-{name}", [*rhythm, *own, *settings], given)
+    seconds, curve = time.perf_counter() - begin, run.curve()
     return {
-        "algo": algo,
-        "set": name,
-        "fingerprint": load_dataset(dataset).fingerprint,
+        **origin(algo, name, data, run),
         "steps": steps,
-        "seeds": list(range(seeds)),
-        "episodes": EPISODES,
-        "returns": [member.last_return for member in result.members],
+        "returns": curve.last().tolist(),
         "curve": dict(zip(curve.positions.tolist(), np.round(curve.values, 3).tolist(), strict=True)),
         "per_set": own,
         "settings": settings,
         "seconds": round(seconds, 1),
         "seconds_of_gradient_steps": run.timings[-1]["seconds/gradient_steps"],
-        **origin(run_dir),
         "command": command("offline", algo, name, settings, ["--steps", str(steps), "--seeds", str(seeds)]),
     }
 
 
-def origin(run_dir: Path) -> dict[str, Any]:
-    """Return where and with what a run was made."""
-    versions = {library: importlib.metadata.version(library) for library in ("torch", "mujoco", "gymnasium")}
-    return {"execution": json.loads((run_dir / "run.json").read_text())["hardware"], "versions": versions}
+def origin(algo: str, name: str, data: Path, run: LoggedRun) -> dict[str, Any]:
+    """Return what was trained on what, where and with what."""
+    return {
+        "algo": algo,
+        "set": name,
+        "fingerprint": load_dataset(make(name, data)).fingerprint,
+        "seeds": list(run.seeds.values()),
+        "episodes": EPISODES,
+        "execution": run.record["hardware"],
+        "versions": {library: importlib.metadata.version(library) for library in ("torch", "mujoco", "gymnasium")},
+    }
 
 
 def command(module: str, algo: str, name: str, settings: list[str], options: Sequence[str] = ()) -> str:

@@ -12,44 +12,30 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.locomotion.behaviour import TASKS
-from benchmarks.locomotion.data import make, split
-from benchmarks.locomotion.offline import RESULTS, command, origin
-from rl_training.analysis.logged_run import Curve, LoggedRun
-from rl_training.config.loading import load_config
-from rl_training.data.dataset_loaders import load_dataset
-from rl_training.experiment.manager import ExperimentManager
+from benchmarks.locomotion.offline import RESULTS, command, origin, trained
+from rl_training.analysis.logged_run import Curve
 from rl_training.registry import REGISTRY
 
 ALGOS = ("cal_ql", "iql", "rlpd", "awac", "td3_bc")
 SETS = ("hopper-medium-replay", "halfcheetah-medium-replay")
-STEPS, SEEDS, EPISODES, INTERVAL = 100_000, 5, 10, 5_000
+STEPS, SEEDS, INTERVAL = 100_000, 5, 5_000
 
 
 def job(algo: str, name: str, data: Path, runs: Path, settings: list[str]) -> dict[str, Any]:
     """Train a population in both phases and return its curves."""
-    dataset = make(name, data)
-    fixed = [f"eval_interval={INTERVAL}", f"eval_episodes={EPISODES}", "checkpoint_interval=50000", "eval_mode=beside"]
-    given: dict[str, Any] = {"env_id": TASKS[split(name)[0]], "total_timesteps": STEPS, "seeds": list(range(SEEDS))}
+    own = [f"eval_interval={INTERVAL}", "checkpoint_interval=50000"]
     if not REGISTRY[algo].online:
-        fixed.append(f"finetune={{env_steps: {STEPS}, replay: mixed, prior_ratio: 0.5}}")
-    config = load_config(f"{algo}/d4rl-locomotion", [*fixed, *settings], given, [str(dataset)])
-    run_dir = runs / f"online-{algo}-{name}"
-    ExperimentManager(config, run_dir).train(resume=True)
-    run = LoggedRun.load(run_dir)
+        own.append(f"finetune={{env_steps: {STEPS}, replay: mixed, prior_ratio: 0.5}}")
+    given = {"total_timesteps": STEPS, "seeds": list(range(SEEDS))}
+    run = trained(algo, name, data, runs / f"online-{algo}-{name}", [*own, *settings], given)
     curve = run.curve()
     return {
-        "algo": algo,
-        "set": name,
-        "fingerprint": load_dataset(dataset).fingerprint,
+        **origin(algo, name, data, run),
         "switch": run.switch,
-        "seeds": list(run.seeds.values()),
-        "episodes": EPISODES,
         "positions": curve.positions.tolist(),
         "returns": np.round(curve.values, 3).tolist(),  # by position and seed
         **dip(curve, run.switch),
         "seconds": run.timings[-1]["seconds"],
-        **origin(run_dir),
         "command": command("online", algo, name, settings),
     }
 
