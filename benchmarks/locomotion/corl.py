@@ -3,7 +3,8 @@
 python -m benchmarks.locomotion.corl --source CORL --data data --parallel 8
 
 CORL is a checkout of its repository, of which nothing is stored here. Its files expect D4RL, the old Gym, pyrallis and
-Weights & Biases; what stands in for them hands over our rows, and episodes of Gymnasium under the old interface.
+Weights & Biases; what stands in for them hands over our rows, and episodes of Gymnasium under the old interface. On a GPU
+the training steps are recorded as CUDA graphs (`recorded.py`).
 """
 
 import importlib.util
@@ -15,12 +16,17 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium
+import numpy as np
+import torch
 import yaml
 
 from benchmarks.locomotion.data import split
 from benchmarks.locomotion.offline import EPISODES
 from benchmarks.locomotion.peers import Job, rows_of, run_jobs
+from benchmarks.locomotion.recorded import Rate, Recorder, count_on_device
 
+TRAINERS = {"iql": "ImplicitQLearning", "td3_bc": "TD3_BC", "cql": "ContinuousCQL"}
+REBRAC_EPOCH = 1000  # updates
 COLUMNS = ("observations", "actions", "rewards", "next_observations", "terminals")
 
 
@@ -86,7 +92,7 @@ def stand_in(env: OldEnv, rows: dict[str, Any]) -> None:
     module("d4rl", qlearning_dataset=lambda _: rows)
     module("pyrallis", wrap=lambda: lambda function: function)
     run = types.SimpleNamespace(save=lambda: None)
-    module("wandb", init=lambda **_: None, log=lambda *_, **__: None, run=run)
+    module("wandb", init=lambda **_: None, log=lambda *_, **__: None, mark_preempting=lambda: None, run=run)
     wrappers = types.SimpleNamespace(TransformObservation=TransformObservation)
     module("gym", Env=object, make=lambda _: env, wrappers=wrappers)
 
@@ -102,27 +108,83 @@ def loaded(path: Path) -> Any:
     return module
 
 
-def settings(source: Path, job: Job, module: Any, given: dict[str, Any]) -> Any:
-    """Return CORL's own config for a set, with our seed, budget and device."""
-    task, kind = split(job.name)
-    text = (source / "configs" / "offline" / job.algo / task / f"{kind.replace('-', '_')}_v2.yaml").read_text()
+def settings(source: Path, job: Job, kind: Any, given: dict[str, Any]) -> Any:
+    """Return CORL's own config for a set, with our seed and budget."""
+    task, quality = split(job.name)
+    text = (source / "configs" / "offline" / job.algo / task / f"{quality.replace('-', '_')}_v2.yaml").read_text()
     values = {**yaml.safe_load(text), **given}
-    kinds = {field.name: field.type for field in fields(module.TrainConfig)}
-    return module.TrainConfig(**{key: float(value) if kinds[key] is float else value for key, value in values.items()})
+    kinds = {field.name: field.type for field in fields(kind)}
+    return kind(**{key: float(value) if kinds[key] is float else value for key, value in values.items()})
 
 
 def train(job: Job) -> None:
     """Train one seed and write down what its last policy reaches."""
     source = job.source or Path("CORL")
     dataset, env = job.dataset(), OldEnv(job.env_id)
-    stand_in(env, rows_of(dataset, COLUMNS))
-    module = loaded(source / "algorithms" / "offline" / f"{job.algo}.py")
-    given = {"seed": job.seed, "max_timesteps": job.steps, "eval_freq": job.steps, "n_episodes": EPISODES}
-    config = settings(source, job, module, {**given, "device": job.device, "buffer_size": len(dataset)})
+    rows = rows_of(dataset, COLUMNS)
+    stand_in(env, rows)
     begin = time.perf_counter()
-    module.train(config)
+    module = loaded(source / "algorithms" / "offline" / f"{job.algo}.py")
+    if job.algo == "rebrac":
+        rebrac(source, job, module, with_next_actions(rows, dataset.timeouts))
+    else:
+        in_torch(source, job, module, len(dataset))
     job.done("CORL", dataset, env.returns, begin)
 
 
+def in_torch(source: Path, job: Job, module: Any, size: int) -> None:
+    """Train one of CORL's algorithms in PyTorch."""
+    if job.device != "cpu":
+        record_steps(getattr(module, TRAINERS[job.algo]))
+    given = {"seed": job.seed, "max_timesteps": job.steps, "eval_freq": job.steps, "n_episodes": EPISODES}
+    module.train(settings(source, job, module.TrainConfig, {**given, "device": job.device, "buffer_size": size}))
+
+
+def record_steps(kind: Any) -> None:
+    """Make trainers of a class record their step once it is warm, and replay it from then on."""
+    own, recorders = kind.train, {}
+
+    def train(self: Any, batch: list[torch.Tensor]) -> dict[str, float]:
+        if id(self) not in recorders:
+            recorders[id(self)] = recorder(self, own, batch[0].device)
+        count = self.total_it
+        recorders[id(self)].train(batch, count)
+        self.total_it = count + 1
+        return {}
+
+    kind.train = train
+
+
+def recorder(trainer: Any, own: Any, device: torch.device) -> Recorder:
+    """Return what records the step of a trainer; its temperature, which CORL keeps on the CPU, goes to the device."""
+    parts = vars(trainer)
+    for part in parts.values():
+        if isinstance(part, torch.nn.Module):
+            part.to(device)
+    count_on_device(part for part in parts.values() if isinstance(part, torch.optim.Optimizer))
+    rate = None
+    if "actor_lr_schedule" in parts:
+        rate = Rate(trainer.actor_optimizer, trainer.actor_lr_schedule, device)
+        trainer.actor_lr_schedule = types.SimpleNamespace(step=lambda: None)
+    return Recorder(lambda batch, _: own(trainer, batch), getattr(trainer, "policy_freq", 1), device, rate)
+
+
+def rebrac(source: Path, job: Job, module: Any, rows: dict[str, Any]) -> None:
+    """Train ReBRAC, which is JAX, on the device that JAX finds; reads its rows one by one if it is let."""
+    module.qlearning_dataset = lambda _: rows
+    module.jax.tree_map = module.jax.tree_util.tree_map  # gone from JAX since
+    epochs = job.steps // REBRAC_EPOCH
+    given = {"train_seed": job.seed, "num_epochs": epochs, "eval_every": epochs, "eval_episodes": EPISODES}
+    module.main(settings(source, job, module.Config, {**given, "eval_seed": job.seed}))
+
+
+def with_next_actions(rows: dict[str, Any], timeouts: Any) -> dict[str, Any]:
+    """Return the rows that have a next action, which those before a time limit have not."""
+    kept = ~timeouts.astype(bool)
+    kept[-1] = False
+    following = {**rows, "next_actions": np.roll(rows["actions"], -1, axis=0)}
+    return {name: values[kept] for name, values in following.items()}
+
+
 if __name__ == "__main__":
-    run_jobs(__doc__, "corl", train, needs_source=True)
+    run_jobs(__doc__, "corl", train, needs_source=True, algos=(*TRAINERS, "rebrac"))

@@ -3,9 +3,11 @@
 python -m benchmarks.locomotion.d3rlpy_peer --data data --parallel 8
 
 d3rlpy wants an older Gymnasium than ours; installed without its dependencies it works with the newer one too, of which it
-uses nothing but types here. scikit-learn, which another of its algorithms uses, may be missing.
+uses nothing but types here. scikit-learn, which another of its algorithms uses, may be missing. Batches are drawn from our
+rows as arrays, where d3rlpy would gather them one by one; on a GPU its updates are recorded as CUDA graphs (`recorded.py`).
 """
 
+import dataclasses
 import importlib.machinery
 import importlib.util
 import sys
@@ -14,11 +16,15 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+import torch
 
 from benchmarks.locomotion.offline import EPISODES
 from benchmarks.locomotion.peers import Job, rows_of, run_jobs
+from benchmarks.locomotion.recorded import Rate, Recorder, count_on_device
 
-COLUMNS = ("observations", "actions", "rewards", "terminals", "timeouts")
+EPISODE_COLUMNS = ("observations", "actions", "rewards", "terminals", "timeouts")
+BATCH_COLUMNS = ("observations", "actions", "rewards", "next_observations", "terminals")
+UPDATE_COLUMNS = (*BATCH_COLUMNS, "next_actions", "returns_to_go", "intervals")
 
 
 def library() -> Any:
@@ -70,6 +76,45 @@ def algorithm(d3rlpy: Any, algo: str, steps: int, device: str) -> Any:
     ).create(device=device)
 
 
+def feed(d3rlpy: Any, rows: dict[str, Any], seed: int) -> Any:
+    """Return a function that draws a batch of the rows."""
+    draw = np.random.default_rng(seed)
+    columns = {name: values.reshape(len(values), -1) for name, values in rows.items()}
+
+    def batch(size: int) -> Any:
+        chosen = draw.integers(len(rows["rewards"]), size=size)
+        found = {name: values[chosen] for name, values in columns.items()}
+        ones = np.ones((size, 1), dtype=np.float32)
+        return d3rlpy.dataset.TransitionMiniBatch(**found, next_actions=found["actions"], intervals=ones, transitions=[])
+
+    return batch
+
+
+def record_updates(learner: Any) -> None:
+    """Make the updates of an algorithm be recorded once they are warm, and replayed from then on."""
+    impl = learner.impl
+    own, device = impl.inner_update, torch.device(impl.device)
+    wrappers = {name: part for name, part in vars(impl.modules).items() if name.endswith("_optim") and part is not None}
+    count_on_device(wrapper.optim for wrapper in wrappers.values())
+    rate, schedule = None, wrappers["actor_optim"]._lr_scheduler
+    if schedule is not None:
+        rate = Rate(wrappers["actor_optim"].optim, schedule, device)
+        wrappers["actor_optim"]._lr_scheduler = None
+    last: list[Any] = []
+
+    def train(columns: list[torch.Tensor], count: int) -> None:
+        own(dataclasses.replace(last[0], **dict(zip(UPDATE_COLUMNS, columns, strict=True))), count)
+
+    recorder = Recorder(train, getattr(impl, "_update_actor_interval", 1), device, rate)
+
+    def update(batch: Any, count: int) -> dict[str, float]:
+        last[:] = [batch]
+        recorder.train([getattr(batch, name) for name in UPDATE_COLUMNS], count)
+        return {}
+
+    impl.inner_update = update
+
+
 def evaluate(algo: Any, env_id: str, seed: int) -> list[float]:
     """Return the returns of the greedy policy, all episodes side by side."""
     envs = [gymnasium.make(env_id) for _ in range(EPISODES)]
@@ -88,13 +133,17 @@ def train(job: Job) -> None:
     """Train one seed and write down what its last policy reaches."""
     d3rlpy, dataset = library(), job.dataset()
     d3rlpy.seed(job.seed)
-    episodes = d3rlpy.dataset.MDPDataset(**rows_of(dataset, COLUMNS), action_space=d3rlpy.ActionSpace.CONTINUOUS)
+    episodes = d3rlpy.dataset.MDPDataset(**rows_of(dataset, EPISODE_COLUMNS), action_space=d3rlpy.ActionSpace.CONTINUOUS)
+    episodes.sample_transition_batch = feed(d3rlpy, rows_of(dataset, BATCH_COLUMNS), job.seed)
     begin = time.perf_counter()
     learner = algorithm(d3rlpy, job.algo, job.steps, job.device)
+    learner.build_with_dataset(episodes)
+    if job.device != "cpu":
+        record_updates(learner)
     quiet = d3rlpy.logging.NoopAdapterFactory()
     learner.fit(episodes, n_steps=job.steps, n_steps_per_epoch=job.steps, logger_adapter=quiet, show_progress=False)
     job.done(f"d3rlpy {d3rlpy.__version__}", dataset, evaluate(learner, job.env_id, job.seed), begin)
 
 
 if __name__ == "__main__":
-    run_jobs(__doc__, "d3rlpy", train, needs_source=False)
+    run_jobs(__doc__, "d3rlpy", train, needs_source=False, algos=("iql", "td3_bc", "cql"))

@@ -1,4 +1,4 @@
-"""The tables of README.md from the results beside it: `python -m benchmarks.locomotion.table`.
+"""The tables and the picture of README.md from the results beside it: `python -m benchmarks.locomotion.table`.
 
 A score is 100 (return - random) / (expert - random), with the mean returns of the `random` and `expert` sets of the task.
 """
@@ -12,13 +12,16 @@ from typing import Any
 import numpy as np
 
 from benchmarks.locomotion.behaviour import TASKS
+from benchmarks.locomotion.curves import draw
 from benchmarks.locomotion.data import RECORDS, split
 from benchmarks.locomotion.offline import ALGOS, RESULTS, SETS
+from benchmarks.locomotion.online import ALGOS as ONLINE_ALGOS
+from benchmarks.locomotion.online import SETS as ONLINE_SETS
 from rl_training.analysis.bootstrap import interval
 
 README = Path(__file__).parent / "README.md"
 PEERS = {"corl": "CORL", "d3rlpy": "d3rlpy"}
-PEER_ALGOS = ("iql", "td3_bc", "cql")
+PEER_ALGOS = ("iql", "td3_bc", "cql", "rebrac")
 Scores = Mapping[tuple[str, str], list[float]]
 """Normalised scores of the seeds by algorithm and set."""
 
@@ -92,6 +95,23 @@ def offline_table() -> str:
     return rows_of(["", *(f"`{name}`" for name in SETS), "all nine", "seconds of a population"], rows)
 
 
+def online_results() -> list[dict[str, Any]]:
+    """Return the results of going online, one for each algorithm and set."""
+    found = [json.loads(path.read_text()) for path in sorted((RESULTS / "online").glob("*.json"))]
+    return sorted(found, key=lambda one: (ONLINE_SETS.index(one["set"]), ONLINE_ALGOS.index(one["algo"])))
+
+
+def online_table() -> str:
+    """Return the scores at the switch, how far they fell after it, and the last ones."""
+    rows = []
+    for one in online_results():
+        scores = {key: normalised(one["set"], one[key]) for key in ("before", "lowest", "last") if key in one}
+        fallen = [before - low for before, low in zip(scores.get("before", []), scores.get("lowest", []), strict=True)]
+        cells = [cell([values]) if values else "-" for values in (scores.get("before"), fallen, scores["last"])]
+        rows.append([f"`{one['set']}`", f"`{one['algo']}`", *cells, f"{one['seconds']:.0f}"])
+    return rows_of(["", "", "at the switch", "dip", "after 100,000 environment steps", "seconds"], rows)
+
+
 def peer_table() -> str:
     """Return our scores beside those of other libraries, on the sets that they were run on."""
     ours = {(one["algo"], one["set"]): normalised(one["set"], one["returns"]) for one in own_results()}
@@ -107,10 +127,12 @@ def peer_table() -> str:
 
 
 def _counted(scores: list[float] | None) -> str:
-    return "-" if not scores else f"{cell([scores])}, {len(scores)} seeds"
+    if not scores:
+        return "-"
+    return f"{scores[0]:.1f}, 1 seed" if len(scores) == 1 else f"{cell([scores])}, {len(scores)} seeds"
 
 
-TABLES = {"data": data_table, "offline": offline_table, "peers": peer_table}
+TABLES = {"data": data_table, "offline": offline_table, "peers": peer_table, "online": online_table}
 
 
 def main() -> None:
@@ -120,6 +142,7 @@ def main() -> None:
         begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
         text = re.sub(f"{begin}.*?{end}", lambda _: f"{begin}{table()}\n{end}", text, flags=re.S)  # noqa: B023
     README.write_text(text)
+    draw(online_results(), normalised, README.with_name("online.png"))
 
 
 if __name__ == "__main__":
