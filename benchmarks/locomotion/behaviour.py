@@ -9,6 +9,7 @@ that the medium one had seen by then (`hopper-medium-replay`).
 
 import argparse
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from rl_training.runtime.checkpoints.member import member_of
 from rl_training.runtime.progress import default_reporter
 
 TASKS = {"hopper": "Hopper-v5", "halfcheetah": "HalfCheetah-v5", "walker2d": "Walker2d-v5"}
+STEPS = {"hopper": 450_000, "halfcheetah": 500_000, "walker2d": 440_000}  # environment steps
 INTERVAL = 10_000  # environment steps between checkpoints, each of which is evaluated
 MEDIUM = 0.4  # of the expert's return; D4RL's medium policies have 0.43 (HalfCheetah), 0.44 (Hopper) and 0.66 (Walker2d)
 
@@ -36,13 +38,12 @@ class Behaviour:
     evaluated_return: float
 
 
-def train(task: str, out: Path, steps: int, settings: list[str]) -> Path:
+def train(task: str, out: Path, settings: Sequence[str] = (), steps: int | None = None) -> Path:
     """Train SAC in a task, or continue; return the run directory, which holds every checkpoint."""
     run_dir = out / f"sac-{task}"
     fixed = [f"checkpoint_interval={INTERVAL}", f"eval_interval={INTERVAL}", "keep_checkpoints=10000", "eval_mode=beside"]
-    config = load_config(
-        "sac/mujoco", [*fixed, *settings], {"env_id": TASKS[task], "total_timesteps": steps, "seeds": [0, 1]}
-    )
+    given = {"env_id": TASKS[task], "total_timesteps": steps or STEPS[task], "seeds": [0, 1]}
+    config = load_config("sac/mujoco", [*fixed, *settings], given)
     ExperimentManager(config, run_dir).train(resume=True, reporter=default_reporter())
     return run_dir
 
@@ -82,10 +83,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("task", choices=TASKS)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--steps", type=int, default=500_000)
+    parser.add_argument("--steps", type=int, help="environment steps; by default those of the data here")
     parser.add_argument("--set", action="append", default=[], dest="settings", metavar="KEY=VALUE")
     given = parser.parse_args()
-    run_dir = train(given.task, given.out, given.steps, given.settings)
+    run_dir = train(given.task, given.out, given.settings, given.steps)
     print(write(given.task, run_dir, given.out))
 
 

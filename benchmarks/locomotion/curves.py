@@ -13,7 +13,9 @@ from rl_training.report.bands import band
 COLOURS = {"cal_ql": "#0072b2", "iql": "#c75000", "rlpd": "#00795a", "awac": "#a8427f", "td3_bc": "#946300"}
 
 
-def draw(results: Iterable[dict[str, Any]], normalised: Callable[[str, Iterable[float]], list[float]], path: Path) -> None:
+def draw(
+    results: Iterable[dict[str, Any]], normalised: Callable[[str, Iterable[float | None]], list[float]], path: Path
+) -> None:
     """Write the interquartile means over seeds, with a band over their middle half, by environment steps."""
     results = list(results)
     names = list(dict.fromkeys(one["set"] for one in results))

@@ -9,6 +9,7 @@ are not there; `medium-replay` is what it wrote; `medium-expert` is both sets; `
 import argparse
 import importlib.metadata
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +32,8 @@ def split(name: str) -> tuple[str, str]:
     return task, kind
 
 
-def make(name: str, out: Path, rows: int = ROWS, workers: int | str = "auto") -> Path:
-    """Make a set, unless it is there; return its directory."""
+def make(name: str, out: Path, rows: int = ROWS, workers: int | str = "auto", settings: Sequence[str] = ()) -> Path:
+    """Make a set, unless it is there; return its directory. `settings` are those of the policies, if they must be trained."""
     task, kind = split(name)
     target = out / name
     if target.exists():
@@ -41,12 +42,12 @@ def make(name: str, out: Path, rows: int = ROWS, workers: int | str = "auto") ->
     if kind == "random":
         collect_dataset("random", target, rows, **env)
     elif kind == "medium-expert":
-        halves = [load_dataset(make(f"{task}-{half}", out, rows, workers)) for half in ("medium", "expert")]
+        halves = [load_dataset(make(f"{task}-{half}", out, rows, workers, settings)) for half in ("medium", "expert")]
         save_dataset(mix_datasets(halves), target)
     else:
         policy = out / "policies" / f"{task}-{kind}"
         if not policy.exists() or kind == "medium-replay":
-            behaviour.write(task, behaviour.train(task, out, 500_000, []), out)
+            behaviour.write(task, behaviour.train(task, out, settings), out)
         if kind != "medium-replay":
             collect_dataset(policy, target, rows, stochastic=True, **env)
     return target
@@ -73,11 +74,12 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--rows", type=int, default=ROWS)
     parser.add_argument("--workers", default="auto")
+    parser.add_argument("--set", action="append", default=[], dest="settings", metavar="KEY=VALUE", help="of SAC")
     parser.add_argument("--record", action="store_true", help="write down returns and fingerprint")
     given = parser.parse_args()
     workers = int(given.workers) if given.workers.isdecimal() else given.workers
     for name in given.sets:
-        found = describe(load_dataset(make(name, given.out, given.rows, workers)))
+        found = describe(load_dataset(make(name, given.out, given.rows, workers, given.settings)))
         if given.record:
             record(name, found)
         known = json.loads(RECORDS.read_text()).get(name, {}) if RECORDS.exists() else {}

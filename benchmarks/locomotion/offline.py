@@ -61,11 +61,12 @@ def job(algo: str, name: str, data: Path, runs: Path, steps: int, seeds: int, se
     given = {"total_timesteps": steps, "seeds": list(range(seeds))}
     begin = time.perf_counter()
     run = trained(algo, name, data, runs / f"{algo}-{name}", [*rhythm, *own, *settings], given)
-    seconds, curve = time.perf_counter() - begin, run.curve()
+    seconds, curve, events = time.perf_counter() - begin, run.curve(), run.history.get("event")
+    lost = [] if events is None else run.history["member"][events == "diverged"].tolist()
     return {
         **origin(algo, name, data, run),
         "steps": steps,
-        "returns": curve.last().tolist(),
+        "returns": [None if number in lost else value for number, value in enumerate(curve.last().tolist())],
         "curve": dict(zip(curve.positions.tolist(), np.round(curve.values, 3).tolist(), strict=True)),
         "per_set": own,
         "settings": settings,

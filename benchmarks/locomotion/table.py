@@ -32,10 +32,10 @@ def references() -> dict[str, tuple[float, float]]:
     return {task: tuple(records[f"{task}-{kind}"]["return_mean"] for kind in ("random", "expert")) for task in TASKS}
 
 
-def normalised(name: str, returns: Iterable[float]) -> list[float]:
-    """Return the scores of returns in the task of a set."""
+def normalised(name: str, returns: Iterable[float | None]) -> list[float]:
+    """Return the scores of returns in the task of a set; a seed that diverged (None) has that of random actions."""
     low, high = references()[split(name)[0]]
-    return [100.0 * (value - low) / (high - low) for value in returns]
+    return [0.0 if value is None else 100.0 * (value - low) / (high - low) for value in returns]
 
 
 def own_results() -> list[dict[str, Any]]:

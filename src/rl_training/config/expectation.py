@@ -22,7 +22,7 @@ class Expectation(StrictModel):
     settings: Annotated[tuple[str, ...], Field(strict=False)] = ()
     """What was changed in the config, as `--set` takes it; the environment of a config that leaves it open, for example."""
     episodes: int = Field(ge=1)
-    """Episodes of which a score is the mean return, under the last checkpoint; never those of training."""
+    """Episodes of which a score is the mean return, under the last checkpoint; with an `episode_seed`, none of training's."""
     episode_seed: Seed | None = None
     """Seed of the episodes, which are then the same for every seed; null where each had its own."""
     seeds: Annotated[tuple[Seed, ...], Field(strict=False, min_length=FEWEST_SCORES)]
