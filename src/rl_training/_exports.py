@@ -22,6 +22,8 @@ _TABLE: dict[str, dict[str, str]] = {
     "rl_training": {
         "api.algorithms": _MANAGED,
         "api.policy": "Policy",
+        "api.deploying": "export_policy",
+        "api.exported": "load_export",
         "api.reporting": "write_report",
         "data.offline_dataset": "TransitionDataset",
         "data.replay_buffer": "ReplayBuffer",

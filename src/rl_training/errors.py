@@ -60,6 +60,12 @@ class NotReproducedError(RLTrainingError):
     exit_code = 8
 
 
+class ExportError(RLTrainingError):
+    """An exported policy does not compute what the policy computes."""
+
+    exit_code = 1
+
+
 class StoppedBySignal(RLTrainingError):  # noqa: N818 - it reports a request, not an error
     """The run was asked to stop; it saved its state first."""
 

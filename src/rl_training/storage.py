@@ -144,13 +144,13 @@ def storage_error(path: Path, needed: int, error: OSError) -> StorageError:
     return StorageError(f"{path}: cannot be written: {error.strerror}")
 
 
-def write_files(stage: Path, files: Mapping[str, bytes], format_version: int) -> None:
-    """Write the files of a checkpoint and, last, the manifest that lists and hashes them and itself."""
+def write_files(stage: Path, files: Mapping[str, bytes], format_version: int, kind: str = CHECKPOINT) -> None:
+    """Write the files of a directory and, last, the manifest that lists and hashes them and itself."""
     for name, data in files.items():
         write_file(stage / name, data)
     listed = {name: {"bytes": len(data), "sha256": sha256(data)} for name, data in files.items()}
     fault_point("save:before-manifest")
-    write_manifest(stage, {"files": listed, "format": format_version, "kind": CHECKPOINT})
+    write_manifest(stage, {"files": listed, "format": format_version, "kind": kind})
 
 
 def write_manifest(stage: Path, manifest: Mapping[str, Any]) -> None:
@@ -174,11 +174,11 @@ def read_manifest(
     return manifest
 
 
-def read_files(path: Path, format_version: int) -> dict[str, bytes]:
-    """Return the verified files of a checkpoint; a missing, added, truncated or corrupted file is refused by name."""
+def read_files(path: Path, format_version: int, kind: str = CHECKPOINT) -> dict[str, bytes]:
+    """Return the verified files of a directory; a missing, added, truncated or corrupted file is refused by name."""
     if not path.is_dir() or path.is_symlink():
-        raise CheckpointError(f"{path}: there is no checkpoint here")
-    manifest = read_manifest(path, CHECKPOINT, format_version)
+        raise CheckpointError(f"{path}: there is no {kind} here")
+    manifest = read_manifest(path, kind, format_version)
     listed: dict[str, dict[str, Any]] = manifest["files"]
     found = {entry.name for entry in path.iterdir()} - {MANIFEST}
     if found != set(listed):

@@ -103,7 +103,7 @@ class Policy:
         stacked = self._stacked(self.transforms.observations(rows))
         with acting_threads(self.learner.model, stacked.shape[1]):
             actions = self.learner.act(stacked, deterministic=deterministic, step=step)
-        real = self.spaces.denormalize_actions(actions[self._member(member)].cpu().numpy())
+        real = self.spaces.denormalize_actions(actions[self.chosen_member(member)].cpu().numpy())
         return real.reshape(*rows.shape[:-1], self.spaces.action_dim)
 
     def value(self, observations: RowsLike, *, member: int | None = None) -> np.float64 | NDArray[np.float64]:
@@ -160,7 +160,8 @@ class Policy:
         flat = torch.from_numpy(rows.reshape(-1, rows.shape[-1]))
         return flat.to(self.learner.model.device).expand(self.learner.model.members, -1, -1)
 
-    def _member(self, member: int | None) -> int:
+    def chosen_member(self, member: int | None) -> int:
+        """Return the number of a member, by default of the best by its last evaluation; one that is not there is refused."""
         chosen = self.best_member() if member is None else member
         return whole_number("member", chosen, 0, self.learner.model.members - 1)
 
@@ -181,7 +182,7 @@ class Policy:
             raise ConfigError(f"{self.config.algo} has no critics, so it has no values; train iql, for example")
         if self.transforms.reward_scale == 0.0:
             raise ConfigError("rewards were scaled by 0 (algo_kwargs.reward.scale), so values have no real units")
-        chosen = self._member(member)
+        chosen = self.chosen_member(member)
         gamma = self.members[chosen].knobs.get("gamma", self.config.algo_kwargs.gamma)
         real = self.transforms.real_values(values[chosen].cpu().numpy(), gamma).reshape(shape)
         return real if shape else np.float64(real)
@@ -234,7 +235,7 @@ class Policy:
         """The members asked for; by default the best one."""
         count = self.learner.model.members
         if members is None or not isinstance(members, Sequence):
-            return (self._member(members),)
+            return (self.chosen_member(members),)
         shown = tuple(range(count) if members == "all" else (whole_number("member", one, 0, count - 1) for one in members))
         if not shown or len(set(shown)) < len(shown):
             raise ConfigError(f"members = {members!r} is not legal: must be `all`, or different members, 0 to {count - 1}")

@@ -33,7 +33,7 @@ app = typer.Typer(
 )
 READING = (training.train, policies.evaluate)  # commands that take the read options, which are built only when used
 for command in (
-    *(training.train, training.resume, training.finetune, policies.evaluate, policies.predict),
+    *(training.train, training.resume, training.finetune, policies.evaluate, policies.predict, policies.export),
     *(render, report, watch, reproduce, collect, compare, env, bench),
 ):
     app.command()(without_read_options(command) if command in READING else command)

@@ -1,4 +1,4 @@
-"""`rl-training evaluate | predict | export-member`: parsing and printing only."""
+"""`rl-training evaluate | predict | export | export-member`: parsing and printing only."""
 
 import json
 import sys
@@ -168,6 +168,69 @@ def export_member(
         return
     print(f"run: {path}")
     print(f"next: rl-training resume {path}, or evaluate, predict")
+
+
+def export(
+    run: RunArgument,
+    out: Annotated[str, typer.Option(help="The new directory; it must not exist yet.")],
+    format: Annotated[str, typer.Option(help="onnx, torch, numpy or c.")] = "numpy",
+    member: MemberOption = None,
+    checkpoint: CheckpointOption = None,
+    best: BestOption = False,
+    data: Annotated[
+        str | None, typer.Option(help="Data for the range of the observations; by default that of the run, if it is there.")
+    ] = None,
+    max_change: Annotated[
+        list[str] | None,
+        typer.Option(help="Largest change of an action: 5/s, 0.2/step, pump=5/min; may be repeated."),
+    ] = None,
+    dt: Annotated[float | None, typer.Option(help="Seconds between two calls, for --max-change per time.")] = None,
+    ranges: Annotated[
+        list[str] | None, typer.Option("--range", help="Narrower range of an action: 0:8 or pump=0:8; may be repeated.")
+    ] = None,
+    on_nan: Annotated[
+        str | None,
+        typer.Option(help="What to do if an observation is NaN: last (repeat the action), nan, or actions as JSON: '[0.0]'."),
+    ] = None,
+    flag_outside: Annotated[
+        bool, typer.Option("--flag-outside", help="A second output: how many observations are outside the range of the data.")
+    ] = False,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Write a policy as files that run without this package, checked against predict, with a model card."""
+    del debug
+    from rl_training.api.deploying import export_policy
+
+    limits = {
+        "max_change": max_change or (),
+        "dt": dt,
+        "ranges": ranges or (),
+        "on_nan": on_nan,
+        "flag_outside": flag_outside,
+    }
+    which = which_checkpoint(run, checkpoint, best)
+    made = export_policy(run, out, format=format, member=member, which=which, data=data, **limits)
+    if as_json:
+        print(json.dumps({"path": str(made.path), **made.card}))
+        return
+    card = made.card
+    policy, check = card["policy"], card["check"]
+    print(
+        f"policy: {policy['algo']} after {policy['step']:,} gradient steps, member {policy['member']}, seed {policy['seed']}"
+    )
+    for concern in card["concerns"]:
+        print(f"warning: {concern}", file=sys.stderr)
+    if check is None:
+        print("warning: not checked, since there is no C compiler here", file=sys.stderr)
+    else:
+        print(f"checked: {check['rows']:,} observations, at most {check['largest_difference']:.1e} of the range from predict")
+        print(f"latency: {check['latency']['median_us']:g} us for one observation (median)")
+    if not any(one["seen"] for one in card["interface"]["observations"]):
+        print(
+            "warning: the data of the run is not there, so the card has no ranges; name it with --data PATH", file=sys.stderr
+        )
+    print(f"files: {made.path}: {', '.join([*card['files'], 'card.md', 'card.json'])}")
 
 
 def which_checkpoint(run: str, checkpoint: str | None, best: bool) -> str:

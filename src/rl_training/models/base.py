@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -17,6 +17,21 @@ from rl_training.models.parameters import Dropper, ParameterBank, Segment, Segme
 from rl_training.rng import Draws
 
 Parameters = Mapping[str, SegmentValues]
+
+
+@dataclass(frozen=True)
+class ActingParts:
+    """What a deterministic action is computed from: enough to compute it elsewhere, without this package.
+
+    The action is the first outputs of `actor`, one for each action column, through tanh if `squashed`, and otherwise clipped
+    to [-1, 1]. With `candidates` (candidates, action_dim), the actor also takes one of them as further inputs, and the action
+    is that of the candidate with the highest value of the smallest critic.
+    """
+
+    actor: StackedMLP
+    squashed: bool
+    candidates: Tensor | None = None
+    critic: StackedMLP | None = None
 
 
 class StackedModel(ABC):
@@ -83,6 +98,10 @@ class StackedModel(ABC):
     @abstractmethod
     def act(self, observations: Tensor, noise: Tensor | None = None) -> Tensor:
         """Return actions in [-1, 1], (members, batch, actions): the mean, or with standard normal `noise` a sample."""
+
+    @abstractmethod
+    def acting_parts(self) -> ActingParts:
+        """Return what `act` computes a deterministic action from."""
 
     def gradients(self, loss: Tensor, groups: Collection[str] | None = None) -> dict[str, Tensor]:
         """Return the gradient of a scalar loss for each segment of the groups (default: all), (members, segment size)."""

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from rl_training import rng
 from rl_training.config.algorithms.fql import FQLNetworkKnobs
-from rl_training.models.base import CriticModel, Parameters
+from rl_training.models.base import ActingParts, CriticModel, Parameters
 from rl_training.models.parameters import Segment
 
 
@@ -50,6 +50,10 @@ class MLPFQLModel(CriticModel):
             if noise is None:
                 return self._best_actions(observations)
             return self.actions(self.frozen, observations, noise).clamp(-1.0, 1.0)
+
+    def acting_parts(self) -> ActingParts:
+        """Return what `act` computes a deterministic action from."""
+        return ActingParts(self._actor, squashed=False, candidates=self._candidates, critic=self._critic)
 
     def _best_actions(self, observations: Tensor) -> Tensor:
         """The actions of the candidates that the smallest critic prefers."""

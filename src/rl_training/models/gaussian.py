@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from rl_training.config.shared_knobs import StochasticNetworkKnobs
-from rl_training.models.base import Parameters, StackedModel
+from rl_training.models.base import ActingParts, Parameters, StackedModel
 from rl_training.models.initializers import zeros
 from rl_training.models.mlp.network import StackedMLP
 from rl_training.models.parameters import ParameterSpec, Segment
@@ -61,3 +61,7 @@ class GaussianPolicyModel(StackedModel):
             if noise is None or self.deterministic:
                 return mean.clamp(-1.0, 1.0)
             return self.sampled(self.frozen, mean, noise)
+
+    def acting_parts(self) -> ActingParts:
+        """Return what `act` computes a deterministic action from."""
+        return ActingParts(self._actor, self._squashed)

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from rl_training.config.algorithms.sac import SACNetworkKnobs
-from rl_training.models.base import CriticModel, Parameters
+from rl_training.models.base import ActingParts, CriticModel, Parameters
 from rl_training.models.initializers import constant, ones
 from rl_training.models.parameters import ParameterSpec, Segment
 
@@ -112,3 +112,7 @@ class MLPSACModel(CriticModel):
         with torch.no_grad():
             policy = self.policy(self.frozen, observations)
             return policy.mode() if noise is None else policy.sample(noise)[0]
+
+    def acting_parts(self) -> ActingParts:
+        """Return what `act` computes a deterministic action from: the actor's first half of outputs is the mean."""
+        return ActingParts(self._actor, squashed=True)

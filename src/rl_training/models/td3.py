@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from rl_training.config.algorithms.td3 import TD3NetworkKnobs
-from rl_training.models.base import CriticModel, Parameters
+from rl_training.models.base import ActingParts, CriticModel, Parameters
 from rl_training.models.parameters import Segment
 
 
@@ -33,3 +33,7 @@ class MLPTD3Model(CriticModel):
         with torch.no_grad():
             actions = self.actions(self.frozen, observations)
             return actions if noise is None else (actions + self.exploration_noise * noise).clamp(-1.0, 1.0)
+
+    def acting_parts(self) -> ActingParts:
+        """Return what `act` computes a deterministic action from."""
+        return ActingParts(self._actor, squashed=True)

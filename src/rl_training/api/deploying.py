@@ -1,0 +1,169 @@
+"""A policy of a run as files that run without this package, checked before they are there."""
+
+import platform
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rl_training.api.data_report import data_report, load_like_training
+from rl_training.api.policy import Policy
+from rl_training.data.offline_dataset import TransitionDataset
+from rl_training.data.row_blocks import column_range
+from rl_training.deploy import card as cards
+from rl_training.deploy.card import KIND, VERSION
+from rl_training.deploy.check import Check, Runner, compare, latency, probes
+from rl_training.deploy.compiled import CompiledHeader
+from rl_training.deploy.formats import c_header, numpy_file, onnx_file, torch_file
+from rl_training.deploy.options import ExportOptions
+from rl_training.deploy.program import Floats, Program, program_of
+from rl_training.deploy.running import numpy_runner, onnx_runner, torch_runner
+from rl_training.errors import ConfigError, DatasetError
+from rl_training.runtime.offline_data import build_offline_dataset
+from rl_training.storage import canonical_json, staged_directory, storage_error, write_files
+
+WRITERS = {"numpy": numpy_file, "onnx": onnx_file, "torch": torch_file, "c": c_header}
+_USAGE = {
+    "numpy": 'In Python with numpy alone: `from policy import Policy; Policy("policy.npz")(observation{last})`.',
+    "onnx": f"Opset {onnx_file.OPSET}, float32; inputs `observation{{last}}`, first axis `batch` of any size.",
+    "torch": 'In Python: `torch.export.load("policy.pt2").module()(observation{last})`, float32, a batch of any size.',
+    "c": 'C99: `#include "policy.h"`, then `policy_act(observation{last}, action)`; link with `-lm`.',
+}
+
+
+@dataclass(frozen=True)
+class Export:
+    """An export on disk: its directory and its card."""
+
+    path: Path
+    card: Mapping[str, Any]
+
+
+def export_policy(
+    run: str | Path | Policy,
+    out: str | Path,
+    *,
+    format: str = "numpy",
+    member: int | None = None,
+    which: str = "latest",
+    data: Any = None,
+    **limits: Any,
+) -> Export:
+    """Write the deterministic policy of a run, checked against `predict`, with a model card: completely or not at all.
+
+    By default it is the best member by its last evaluation. `data` gives the range of the observations and figures for the
+    card, by default the data of the run, if that can be read or made again. `limits` are the fields of `ExportOptions`.
+    """
+    options, target = ExportOptions.of(limits), Path(out)
+    if format not in WRITERS:
+        raise ConfigError(f"--format {format}: must be one of {', '.join(WRITERS)}")
+    if not str(out) or target.exists() or target.is_symlink():
+        raise ConfigError(f"{target}: already exists; choose another --out")
+    policy = run if isinstance(run, Policy) else Policy.load(run, device="cpu", which=which)
+    chosen = policy.chosen_member(member)
+    dataset = _dataset(policy, data)
+    seen = None if dataset is None else _range(policy, dataset)
+    safety = options.safety(policy.spaces, seen)
+    program = program_of(policy.learner.model, chosen, policy.spaces, policy.transforms, safety)
+    files, checked = _made(policy, chosen, program, format)
+    card = {
+        "format": format,
+        "files": list(files),
+        "usage": _USAGE[format].format(last=", last_action" if safety.uses_last else ""),
+        **_origin(policy, chosen, dataset),
+        "interface": cards.interface(program, seen),
+        "check": checked,
+        "machine": f"{platform.machine()}, one thread",
+        "versions": {name: metadata.version(name) for name in ("rl-training", "torch", "numpy")},
+    }
+    files |= {"card.json": canonical_json(card), "card.md": cards.markdown(card).encode()}
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise storage_error(target, 0, error) from error
+    with staged_directory(target) as stage:
+        write_files(stage, files, VERSION, KIND)
+    return Export(target, card)
+
+
+def _made(policy: Policy, member: int, program: Program, format: str) -> tuple[dict[str, bytes], dict[str, Any] | None]:
+    """The files of a format, and what their check found; None without a compiler."""
+    with tempfile.TemporaryDirectory(prefix="rl-training-export-") as name:
+        folder = Path(name)
+        WRITERS[format].write(program, folder)
+        check, took = _checked(policy, member, program, format, folder)
+        files = {name: (folder / name).read_bytes() for name in WRITERS[format].FILES}
+    return files, None if check is None else cards.checked(check, took)
+
+
+def _dataset(policy: Policy, data: Any) -> TransitionDataset | None:
+    """The data that is asked for, or that of the run if it can be had."""
+    if data is not None:
+        return load_like_training(policy, data)
+    if not getattr(policy.config.algo_kwargs, "dataset", None):
+        return None
+    try:
+        return build_offline_dataset(policy.config, lambda: None)
+    except (ConfigError, DatasetError):  # moved or changed since: the export does not depend on it
+        return None
+
+
+def _range(policy: Policy, dataset: TransitionDataset) -> tuple[Floats, Floats]:
+    """The smallest and the largest value of each observation."""
+    if dataset.observation_dim != policy.spaces.observation_dim:
+        raise DatasetError(
+            f"the data has {dataset.observation_dim} observations, the policy {policy.spaces.observation_dim}; name its own"
+        )
+    low, high = column_range(dataset.observations)
+    return np.asarray(low, dtype=np.float32), np.asarray(high, dtype=np.float32)
+
+
+def _checked(
+    policy: Policy,
+    member: int,
+    program: Program,
+    format: str,
+    stage: Path,
+) -> tuple[Check | None, dict[str, float] | None]:
+    """What a check of the files found, and how long one observation takes; None without a compiler."""
+    predict, value = partial(policy.predict, member=member), partial(policy.q, member=member)
+    file, safety = stage / WRITERS[format].FILES[0], program.safety
+    if format == "c":
+        try:
+            compiled = CompiledHeader(file, program)
+        except FileNotFoundError:
+            return None, None
+        return compare(program, compiled, predict, value), compiled.latency(*probes(program, safety))
+    makers = {"numpy": numpy_runner, "onnx": onnx_runner, "torch": torch_runner}
+    runner: Runner = makers[format](file, safety)
+    return compare(program, runner, predict, value), latency(runner, program)
+
+
+def _origin(policy: Policy, member: int, dataset: TransitionDataset | None) -> dict[str, Any]:
+    """What the card says of the policy, its data, and how good it is."""
+    record, checkpoint = policy.members[member], policy.checkpoint
+    facts = {"algo": policy.config.algo, "step": policy.learner.step, "member": member, "seed": record.seed}
+    facts |= {f"knob {name}": value for name, value in record.knobs.items()}
+    if checkpoint is not None and checkpoint.env_step is not None:
+        facts["environment steps"] = checkpoint.env_step
+    environment = policy.config.final_environment
+    data: dict[str, Any] = {"environment": None if environment is None else str(environment)}
+    data["data"] = None if checkpoint is None else checkpoint.state.get("dataset_fingerprint")
+    figures = []
+    if record.last_return is not None:
+        figures.append(f"Its last evaluation in {data['environment']}: a return of {record.last_return:.5g}.")
+    concerns: list[str] = []
+    if dataset is not None:
+        data |= {"rows": len(dataset), "episodes": len(dataset.episode_spans[0])}
+        row = data_report(policy, dataset)["members"][member]
+        concerns = [one["text"] for one in row["concerns"]]
+        if "action_distance" in row["figures"]:
+            figures.append(
+                f"On the data it is {row['figures']['action_distance']:.1%} of the range from the logged actions on average."
+            )
+    return {"policy": facts, "data": data, "figures": figures, "concerns": concerns}

@@ -1,0 +1,1 @@
+"""A trained policy as files that run without this package."""

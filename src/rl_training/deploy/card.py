@@ -1,0 +1,149 @@
+"""The model card of an export: what the policy is, what it was made from, what it may be used for, and how it was checked."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rl_training.deploy.check import TOLERANCE, Check
+from rl_training.deploy.program import Program
+
+KIND, VERSION = "rl_training export", 1  # of the manifest of an export
+
+
+def interface(program: Program, seen: tuple[NDArray[Any], NDArray[Any]] | None) -> dict[str, Any]:
+    """Return the inputs and outputs of an export as plain values; a number that is not finite is null."""
+    safety = program.safety
+    observations = [
+        {"name": name, "mean": mean, "std": std, "seen": None if seen is None else _plain((seen[0][k], seen[1][k]))}
+        for k, (name, mean, std) in enumerate(
+            zip(program.observation_names, _plain(program.mean), _plain(program.std), strict=True)
+        )
+    ]
+    actions = [
+        {"name": name, "low": low, "high": high, "on_nan": other, "max_change": change}
+        for name, low, high, other, change in zip(
+            program.action_names,
+            _plain(safety.low),
+            _plain(safety.high),
+            ["last action"] * len(safety.low) if safety.fallback is None else _plain(safety.fallback),
+            [None] * len(safety.low) if safety.change is None else _plain(safety.change),
+            strict=True,
+        )
+    ]
+    return {
+        "inputs": ["observation", *(["last_action"] if safety.uses_last else [])],
+        "outputs": ["action", *(["outside"] if safety.seen is not None else [])],
+        "observations": observations,
+        "actions": actions,
+    }
+
+
+def checked(check: Check, latency: Mapping[str, float] | None) -> dict[str, Any]:
+    """Return the figures of a check as plain values."""
+    return {
+        "rows": check.rows,
+        "largest_difference": check.largest_difference,
+        "tolerance": TOLERANCE,
+        "ties": check.ties,
+        "latency": None if latency is None else dict(latency),
+    }
+
+
+def _plain(values: Sequence[Any] | NDArray[Any]) -> list[float | None]:
+    return [float(f"{value:.7g}") if np.isfinite(value) else None for value in np.asarray(values, dtype=np.float64)]
+
+
+def markdown(card: Mapping[str, Any]) -> str:
+    """Return the card as a page to read."""
+    policy, data, face = card["policy"], card["data"], card["interface"]
+    lines = [
+        f"# Policy: {policy['algo']}, {policy['step']:,} gradient steps, seed {policy['seed']}",
+        "",
+        f"Exported as `{card['format']}`: {', '.join(f'`{name}`' for name in card['files'])}. {card['usage']}",
+        "",
+        "## What it was made from",
+        "",
+        *_table(("", ""), [(name, _text(value)) for name, value in {**policy, **data}.items()]),
+        "",
+        "## How good it is",
+        "",
+        *([f"- {line}" for line in card["figures"]] or ["- It was never evaluated."]),
+        *([f"- Doubt: {line}" for line in card["concerns"]]),
+        "- Off-policy evaluation: not made.",
+        "",
+        "## Observations: what goes in, in this order, in the units of the data",
+        "",
+    ]
+    rows = [
+        (k, one["name"], _range(one["seen"]), _text(one["mean"]), _text(one["std"]))
+        for k, one in enumerate(face["observations"])
+    ]
+    lines += _table(("", "name", "range in the data", "mean", "deviation"), rows)
+    lines += ["", "## Actions: what comes out", ""]
+    rows = [
+        (k, one["name"], _range((one["low"], one["high"])), _text(one["max_change"]), _text(one["on_nan"]))
+        for k, one in enumerate(face["actions"])
+    ]
+    lines += _table(("", "name", "range", "most change in a call", "on NaN"), rows)
+    lines += ["", *(f"- {line}" for line in _behaviour(face)), "", "## Checks", ""]
+    lines += [f"- {line}" for line in _checks(card)]
+    return "\n".join(lines) + "\n"
+
+
+def _behaviour(face: Mapping[str, Any]) -> list[str]:
+    """What happens outside the ordinary, in sentences."""
+    nan = {one["on_nan"] for one in face["actions"]}
+    if nan == {None}:
+        other = "every action is NaN: the caller must notice. Export with `--on-nan` for an action instead."
+    elif nan == {"last action"}:
+        other = "the last action is repeated; before there is one (`last_action` NaN) the actions are NaN."
+    else:
+        other = "the actions of the column `on NaN` are taken."
+    lines = [f"If an observation is NaN or infinite, {other}"]
+    if "last_action" in face["inputs"]:
+        lines.append("`last_action` is what was really applied in the last call, NaN if that is not known.")
+    if any(one["max_change"] is not None for one in face["actions"]):
+        lines.append("The change of an action is limited from call to call, also on the way to what is taken on NaN.")
+    if "outside" in face["outputs"]:
+        lines.append("`outside` counts the observations of a row that are outside the range in the data, or NaN.")
+    lines.append("Outside the range in the data the policy was never tested by anything.")
+    return lines
+
+
+def _checks(card: Mapping[str, Any]) -> list[str]:
+    found = card["check"]
+    if found is None:
+        return ["Not checked: there was no C compiler where it was exported."]
+    ties = f"; in {found['ties']} rows another candidate of the same value was taken" if found["ties"] else ""
+    lines = [
+        f"{found['rows']:,} observations, half of them up to ten times as far out as the data: at most "
+        f"{found['largest_difference']:.1e} of an action's range from `predict` ({found['tolerance']:g} is allowed){ties}."
+    ]
+    if found["latency"] is not None:
+        took = found["latency"]
+        lines.append(
+            f"One observation takes {took['median_us']:g} us (median), {took['p99_us']:g} us (99 %), {card['machine']}."
+        )
+    return [*lines, f"Made with {', '.join(f'{name} {version}' for name, version in card['versions'].items())}."]
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:
+    lines = [head, ["---"] * len(head), *rows]
+    return ["| " + " | ".join(_cell(value) for value in line) + " |" for line in lines]
+
+
+def _cell(value: Any) -> str:
+    """Text that stays in its cell and is not read as HTML."""
+    return " ".join(str(value).split()).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
+
+
+def _range(ends: Sequence[float | None] | None) -> str:
+    return "not known" if ends is None else f"{_text(ends[0])} to {_text(ends[1])}"
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return "-"
+    return f"{value:,}" if isinstance(value, int) else f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,175 @@
+"""`rl-training export`, `export_policy` and `load_export`: what is written, what is refused."""
+
+import json
+
+import numpy as np
+import pytest
+
+from rl_training import CheckpointError, ConfigError, Policy, export_policy, load_export
+from rl_training.deploy import standalone
+from rl_training.storage import read_manifest, sha256, write_manifest
+from tests.helpers import call_cli, run_cli, small_arrays
+
+pytest.importorskip("onnxruntime")
+
+
+@pytest.fixture
+def run(finished):
+    return finished("iql", seeds=[0, 1]).run_dir
+
+
+@pytest.fixture
+def exported(run, tmp_path):
+    return export_policy(run, tmp_path / "out").path
+
+
+def test_from_the_shell(run, tmp_path):
+    out = tmp_path / "made" / "here"
+    done = run_cli("export", run, "--format", "onnx", "--out", out, "--max-change", "5/s", "--dt", "0.1", "--flag-outside")
+    assert "checked: 1,000 observations" in done.stdout
+    assert "latency" in done.stdout
+    assert {file.name for file in out.iterdir()} == {"policy.onnx", "card.md", "card.json", "manifest.json"}
+    card = json.loads((out / "card.json").read_text())
+    assert card["interface"]["inputs"] == ["observation", "last_action"]
+    assert card["interface"]["outputs"] == ["action", "outside"]
+    assert card["interface"]["actions"][0]["max_change"] == pytest.approx(0.5)
+    assert card["policy"]["member"] == Policy.load(run).best_member()
+    assert "Pendulum-v1" in (out / "card.md").read_text()
+    action, outside = load_export(out).predict([0.5, 0.0, 99.0], [0.0])
+    assert abs(action[0]) <= 0.5
+    assert outside == 1
+
+
+@pytest.mark.parametrize("member", [0, 1])
+@pytest.mark.parametrize("kind", ["numpy", "onnx"])
+def test_a_member_read_back(run, tmp_path, member, kind):
+    made = export_policy(run, tmp_path / "out", format=kind, member=member)
+    rows = np.random.Generator(np.random.Philox(1)).normal(size=(50, 3)).astype(np.float32)
+    wanted = Policy.load(run, device="cpu").predict(rows, member=member)
+    loaded = load_export(made.path)
+    np.testing.assert_allclose(loaded.predict(rows), wanted, atol=4e-5)
+    np.testing.assert_allclose(loaded.predict(rows[0]), wanted[0], atol=4e-5)
+
+
+def test_json(run, tmp_path, capsys):
+    done = call_cli(capsys, "export", run, "--out", tmp_path / "x", "--json")
+    card = json.loads(done.stdout)
+    assert card["check"]["largest_difference"] <= card["check"]["tolerance"] == 1e-5
+    assert card["interface"]["actions"][0]["on_nan"] is None
+    assert "every action is NaN" in (tmp_path / "x" / "card.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--format", "matlab"], "must be one of numpy, onnx, torch, c"),
+        (["--max-change", "5/s"], "--dt SECONDS"),
+        (["--max-change", "5"], "must be such as 5/s"),
+        (["--max-change", "-5/s", "--dt", "1"], "must be such as 5/s"),
+        (["--max-change", "motor=5/s", "--dt", "1"], "there is no action `motor`"),
+        (["--max-change", "5/s", "--dt", "nan"], "--dt nan"),
+        (["--dt", "1"], "only --max-change needs"),
+        (["--range", "0:9"], "can only narrow"),
+        (["--range", "1:0"], "LOW:HIGH"),
+        (["--range", "action 0=x:1"], "LOW:HIGH"),
+        (["--on-nan", "stop"], "must be last, nan"),
+        (["--on-nan", "[0, 1]"], "a JSON list of 1 numbers"),
+        (["--on-nan", "[7]"], "outside -2 to 2"),
+        (["--on-nan", '{"pump": 1}'], "must be last, nan"),
+        (["--member", "2"], "0 to 1"),
+        (["--data", "nowhere.npz"], "nowhere.npz"),
+    ],
+)
+def test_wrong_options(run, tmp_path, capsys, options, told):
+    code = 3 if options[0] == "--data" else 2
+    done = call_cli(capsys, "export", run, "--out", tmp_path / "x", *options, code=code)
+    assert told in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "x").exists()
+
+
+def test_an_existing_path_is_kept(run, exported, capsys):
+    before = (exported / "card.json").read_bytes()
+    done = call_cli(capsys, "export", run, "--out", exported, code=2)
+    assert "already exists" in done.stderr
+    assert (exported / "card.json").read_bytes() == before
+
+
+def test_data_gives_the_range(run, tmp_path, capsys):
+    arrays = small_arrays(action_dim=1)
+    np.savez(tmp_path / "other.npz", **arrays)
+    export_policy(run, tmp_path / "x", data=tmp_path / "other.npz", flag_outside=True)
+    card = load_export(tmp_path / "x").card
+    low = [one["seen"][0] for one in card["interface"]["observations"]]
+    np.testing.assert_allclose(low, arrays["observations"].min(axis=0), rtol=1e-6)
+    np.savez(tmp_path / "wide.npz", **small_arrays(observation_dim=5, action_dim=1))
+    done = call_cli(capsys, "export", run, "--out", tmp_path / "y", "--data", tmp_path / "wide.npz", code=3)
+    assert "5 observations, the policy 3" in done.stderr
+
+
+def test_unknown_limits_in_python(run, tmp_path):
+    with pytest.raises(ConfigError, match="Did you mean `max_change`"):
+        export_policy(run, tmp_path / "x", max_chnage="5/s")
+
+
+def test_a_changed_card_is_refused(exported):
+    text = (exported / "card.json").read_text()
+    (exported / "card.json").write_text(text.replace('"on_nan": null', '"on_nan": 1.25'))
+    with pytest.raises(CheckpointError, match="card.json"):
+        load_export(exported)
+
+
+@pytest.mark.parametrize("name", ["policy.npz", "policy.py", "card.md", "manifest.json"])
+def test_a_cut_file_is_refused(exported, name):
+    content = (exported / name).read_bytes()
+    (exported / name).write_bytes(content[: len(content) // 2])
+    with pytest.raises(CheckpointError, match=name):
+        load_export(exported)
+
+
+def test_an_added_file_is_refused(exported):
+    (exported / "numpy.py").write_text("raise SystemExit")
+    with pytest.raises(CheckpointError, match="numpy.py"):
+        load_export(exported)
+
+
+def rewritten(exported, name, content):
+    """Replace a file and make the manifest agree, as someone would who means harm."""
+    (exported / name).write_bytes(content)
+    manifest = read_manifest(exported, "rl_training export", 1)
+    manifest["files"][name] = {"bytes": len(content), "sha256": sha256(content)}
+    (exported / "manifest.json").unlink()
+    write_manifest(exported, manifest)
+
+
+class Bomb:
+    def __reduce__(self):
+        return (exec, ("raise SystemExit('executed')",))
+
+
+def test_nothing_in_an_export_is_executed(run, exported, tmp_path):
+    rewritten(exported, "policy.py", b"raise SystemExit('executed')")
+    assert load_export(exported).predict([1.0, 0.0, 0.0]).shape == (1,)
+    hostile = tmp_path / "hostile.npz"
+    np.savez(hostile, mean=np.array([Bomb()], dtype=object))
+    rewritten(exported, "policy.npz", hostile.read_bytes())
+    with pytest.raises(CheckpointError, match="not a policy"):
+        load_export(exported)
+    onnx = export_policy(run, tmp_path / "onnx", format="onnx").path
+    rewritten(onnx, "policy.onnx", b"not a graph")
+    with pytest.raises(CheckpointError, match="not an ONNX file"):
+        load_export(onnx)
+
+
+def test_code_is_verified_but_not_run(run, tmp_path):
+    made = export_policy(run, tmp_path / "c", format="c", on_nan=[0.0], ranges="-1:1")
+    loaded = load_export(made.path)
+    with pytest.raises(ConfigError, match="never executed here"):
+        loaded.predict([1.0, 0.0, 0.0])
+
+
+def test_a_wrong_shape_is_refused_by_the_lines_that_are_shipped(exported):
+    policy = standalone.Policy(exported / "policy.npz")
+    assert policy(np.zeros((2, 5, 3))).shape == (2, 5, 1)
+    with pytest.raises(ValueError, match="3 numbers"):
+        policy(np.zeros(6))
