@@ -32,6 +32,20 @@ def test_episodes_that_truly_end_earn_nothing_afterwards(tmp_path):
     assert found.achieved.values[0, 0] == pytest.approx(-10.0 * (1 - 0.9**10) / 0.1)
 
 
+def test_a_shift_is_not_undone_where_episodes_end(tmp_path):
+    """A reward of 1 at the goal after 10 steps, shifted by -1: an exact critic expects 0.9**9 - (1 - 0.9**10) / 0.1."""
+    rows = rows_of(RETURN, [[1.0]], (0,)) + rows_of("eval/length_mean", [[10.0]], (0,))
+    rows += rows_of("train/q_mean", [[0.9**9 - (1 - 0.9**10) / 0.1]], (0,))
+    shifted = {"shift": -1.0, "normalize": False}
+    for name, dataset in (("ends", {**DATASET, "true_ends": 1}), ("unknown", None)):
+        found = curves(tmp_path / name, rows, dataset, reward=shifted)
+        assert found == (
+            "rewards were shifted, which cannot be undone where episodes may end: values do not tell how many steps are left"
+        )
+    plain = curves(tmp_path / "plain", rows, {**DATASET, "true_ends": 1}, reward={"normalize": False})
+    assert plain.expected.values == [[pytest.approx(0.9**9 - (1 - 0.9**10) / 0.1)]]  # nothing to undo
+
+
 def test_what_cannot_be_compared_is_said(tmp_path):
     assert "no checkpoint tells it" in curves(tmp_path / "auto")
     assert "cannot be undone" in curves(tmp_path / "clip", reward={"clip": [-1.0, 1.0], "normalize": False})
