@@ -79,26 +79,6 @@ def test_the_return_before_the_switch_is_found_in_the_offline_run(tmp_path):
     assert facts.dip_of(groups_of(runs)[0], [run, *unlike]) is None
 
 
-def test_time_adds_up_over_processes(tmp_path):
-    rows = [
-        {"step": 50, "seconds": 5.0, "seconds/gradient_steps": 4.0, "seconds/rest": 1.0},
-        {"step": 100, "seconds": 10.0, "seconds/gradient_steps": 8.0, "seconds/rest": 2.0},
-        {"step": 80, "seconds": 2.0, "seconds/gradient_steps": 2.0},  # resumed at 60
-        {"step": 120, "seconds": 6.0, "seconds/gradient_steps": 5.0},
-    ]
-    (run,) = loaded(write_run(tmp_path / "run", [], timings=rows))
-    timing = facts.timing_of(run)
-    assert (timing.seconds, timing.activities) == (16.0, {"gradient_steps": 13.0, "rest": 2.0})
-    assert (timing.positions, timing.elapsed) == ([50, 80, 120], [5.0, 12.0, 16.0])
-    assert timing.speed == pytest.approx(70 / 11)
-
-
-def test_a_run_without_timings_has_no_speed(tmp_path):
-    (run,) = loaded(write_run(tmp_path / "run", []))
-    assert (facts.timing_of(run).seconds, facts.timing_of(run).speed) == (0.0, None)
-    assert facts.steps_text(run) == "no steps yet"
-
-
 def test_settings_that_differ(tmp_path):
     runs = loaded(population(tmp_path / "a"), write_run(tmp_path / "b", [], total_timesteps=7, algo_kwargs={"beta": 5.0}))
     found = facts.differences(runs)

@@ -11,8 +11,9 @@ from rl_training.analysis.logged_run import LoggedRun
 from rl_training.config.sweep import knob_text
 from rl_training.report import facts
 from rl_training.report.bands import Group
-from rl_training.report.facts import NOTHING, Timing, number
+from rl_training.report.facts import NOTHING, number
 from rl_training.report.html import Cell, Markup, Row, bar, pairs, table
+from rl_training.report.timing import Timing
 
 _MOST_ROWS = 500  # of the table of members
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from rl_training.report.bands import Group
 from rl_training.report.charts import Chart, Line
-from rl_training.report.facts import Timing
+from rl_training.report.timing import Timing
 
 MAIN_POINTS, SMALL_POINTS = 400, 200  # most points of a curve with its band: on a large chart, on a small one
 _MEMBER_NUMBERS = 45_000  # most numbers for curves of single members: on all large charts, and on all small ones

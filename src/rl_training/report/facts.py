@@ -8,6 +8,7 @@ import numpy as np
 
 from rl_training.analysis.logged_run import RETURN, Curve, LoggedRun
 from rl_training.report.bands import Group, Numbers, band, member_knobs, summarize
+from rl_training.report.timing import Timing
 
 DISTANCE = "validation/action_distance"
 NOTHING = "\N{EN DASH}"  # for a number that is not known
@@ -190,46 +191,6 @@ def _return_at(positions: Any, means: Numbers, switch: int) -> float | None:
 
 def _fingerprint(run: LoggedRun) -> Any:
     return (run.record.get("dataset") or {}).get("fingerprint")
-
-
-@dataclass(frozen=True)
-class Timing:
-    """Where the time of a run went; a run that was resumed adds up its parts."""
-
-    seconds: float
-    activities: dict[str, float]
-    positions: list[int]
-    elapsed: list[float]  # seconds at these positions
-
-    @property
-    def speed(self) -> float | None:
-        """Steps per second over the whole run; None before two rows are known."""
-        if len(self.positions) < 2 or self.elapsed[-1] <= self.elapsed[0]:
-            return None
-        return (self.positions[-1] - self.positions[0]) / (self.elapsed[-1] - self.elapsed[0])
-
-
-def timing_of(run: LoggedRun) -> Timing:
-    """Return the time of a run, over all processes that worked on it."""
-    earlier = last = 0.0
-    spent: dict[str, float] = {}
-    process: dict[str, float] = {}
-    points: list[tuple[int, float]] = []
-    for row in run.timings:
-        seconds = float(row.get("seconds", 0.0))
-        position = int(row["env_step"] + (run.switch or 0)) if "env_step" in row else int(row["step"])
-        if seconds < last:  # another process went on, perhaps from an earlier position
-            earlier, spent = earlier + last, _sum(spent, process)
-            points = [point for point in points if point[0] < position]
-        last = seconds
-        process = {name.removeprefix("seconds/"): float(value) for name, value in row.items() if name.startswith("seconds/")}
-        points.append((position, earlier + seconds))
-    positions, elapsed = ([point[side] for point in points] for side in (0, 1))
-    return Timing(earlier + last, _sum(spent, process), positions, elapsed)  # type: ignore[arg-type]
-
-
-def _sum(first: Mapping[str, float], second: Mapping[str, float]) -> dict[str, float]:
-    return {name: first.get(name, 0.0) + second.get(name, 0.0) for name in {**first, **second}}
 
 
 def duration(seconds: float) -> str:

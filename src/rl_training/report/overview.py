@@ -7,8 +7,9 @@ from pathlib import Path
 from rl_training.analysis.logged_run import LoggedRun
 from rl_training.report import facts
 from rl_training.report.bands import MANY, Numbers, groups_of, summarize
-from rl_training.report.facts import Timing, number
+from rl_training.report.facts import number
 from rl_training.report.html import Cell, Markup, Row, card, table
+from rl_training.report.timing import Timing
 
 
 def overview(runs: Sequence[LoggedRun], names: Sequence[str], timings: Mapping[Path, Timing]) -> str:

@@ -13,6 +13,7 @@ from rl_training.config.sweep import knob_text
 from rl_training.report import facts
 from rl_training.report.bands import distinct_names, groups_of
 from rl_training.report.facts import NOTHING, number
+from rl_training.report.timing import timing_of
 
 CSV_START = ("run", "member", "seed", "position")
 
@@ -20,7 +21,7 @@ CSV_START = ("run", "member", "seed", "position")
 def markdown(runs: Sequence[LoggedRun], mark: str, title: str | None = None) -> str:
     """Return the results of some runs as Markdown, without curves."""
     names, groups = distinct_names(runs), groups_of(runs)
-    timings = [facts.timing_of(run) for run in runs]
+    timings = [timing_of(run) for run in runs]
     rows = [facts.overview_cells(run, name, timing) for run, name, timing in zip(runs, names, timings, strict=True)]
     parts = [f"{mark}\n# {_text(title or ', '.join(names))}", _table(facts.OVERVIEW, rows)]
     online = [facts.dip_cells(group, runs) for group in groups if group.run.switch is not None]

@@ -39,7 +39,9 @@ def value_curves(group: Group) -> ValueCurves | str | None:
         return "rewards were clipped or scaled by 0, which cannot be undone"
     endless = (run.record.get("dataset") or {}).get("true_ends") == 0
     if shift != 0.0 and not endless:  # it adds to a value once for each step that is left
-        return "rewards were shifted, which cannot be undone where episodes may end: values do not tell how many steps are left"
+        return (
+            "rewards were shifted, which cannot be undone where episodes may end: values do not tell how many steps are left"
+        )
     gamma = group.knobs.get("gamma", run.config.algo_kwargs.gamma)
     expected, returns, lengths = run.curve(Q), run.curve(RETURN), run.curve(LENGTH)
     steps = 1.0 / (1.0 - gamma) if endless else (1.0 - gamma**lengths.values) / (1.0 - gamma)

@@ -115,6 +115,7 @@ class Stopwatch:
     def start(self, position: int) -> None:
         """Begin at a position, with no time spent."""
         self._start = self._last = self._since = time.perf_counter()
+        self._started = round(time.time(), 6)  # by which readers tell the processes of a resumed run apart
         self._last_position = position
         self._activity: Activity = "rest"
         self._seconds: dict[Activity, float] = dict.fromkeys(get_args(Activity), 0.0)
@@ -136,10 +137,11 @@ class Stopwatch:
             self.switch(before)
 
     def lap(self, position: int, counters: Mapping[str, int]) -> dict[str, float | int]:
-        """Return the counters, the seconds so far, in all and by activity, and the speed since the last lap."""
+        """Return the counters, when it started, the seconds so far, in all and by activity, and the speed since the last lap."""
         self.switch(self._activity)
         now = self._since
         speed = (position - self._last_position) / max(now - self._last, 1e-9)
         self._last, self._last_position = now, position
         parts = {f"seconds/{activity}": round(seconds, 3) for activity, seconds in self._seconds.items()}
-        return {**counters, "seconds": round(now - self._start, 3), "steps_per_second": round(speed, 2), **parts}
+        figures = {"seconds": round(now - self._start, 3), "steps_per_second": round(speed, 2), **parts}
+        return {**counters, "started": self._started, **figures}

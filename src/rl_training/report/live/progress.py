@@ -11,6 +11,7 @@ from rl_training.analysis.logged_run import LoggedRun
 from rl_training.config.blocks import OnlineKwargs
 from rl_training.config.run import RunConfig
 from rl_training.report.facts import duration, status_of
+from rl_training.report.timing import processes
 
 _RECENT = 10  # rows of timings that tell the speed
 _PATIENCE = 5.0  # times the longest usual wait for a row after which a run does not move
@@ -99,11 +100,8 @@ def _speed(rows: list[dict[str, Any]], counter: str) -> tuple[float | None, floa
     """Steps per second over the last rows of one process, and the longest time between two of them."""
     if not rows:
         return None, None
-    last = rows[-_RECENT:]
+    last = processes(rows[-_RECENT:])[-1]
     seconds = [float(row.get("seconds", 0.0)) for row in last]
-    restarts = [place for place in range(1, len(last)) if seconds[place] < seconds[place - 1]]
-    begin = restarts[-1] if restarts else 0
-    last, seconds = last[begin:], seconds[begin:]
     if len(last) == 1:
         return last[0].get("steps_per_second"), seconds[0] or None
     spent = seconds[-1] - seconds[0]
