@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from rl_training.analysis.logged_run import RETURN, Curve, LoggedRun
-from rl_training.report.bands import band, best_groups, distinct_names, groups_of, summarize
+from rl_training.report.bands import band, distinct_names, groups_of, summarize
+from rl_training.report.facts import best_groups
 from tests.report.run_files import population, rows_of, write_run
 
 NAN = np.nan

@@ -2,11 +2,15 @@
 
 import json
 
+import numpy as np
 import pytest
 
+from rl_training.analysis.groups import Choice
 from rl_training.analysis.logged_run import RETURN, LoggedRun
+from rl_training.analysis.run_scores import read_runs
 from rl_training.report import facts
 from rl_training.report.bands import groups_of
+from rl_training.report.timing import timing_of
 from tests.report.run_files import finetune, population, rows_of, timing_rows, without_environment, write_run
 
 
@@ -21,8 +25,21 @@ def test_members_have_their_last_return_and_their_best(tmp_path):
     first, second = facts.member_facts(run)
     assert (first.seed, first.final, first.best, first.best_at, first.status) == (7, 3.0, 4.0, 20, "finished")
     assert (second.final, second.best, second.best_at, second.status) == (2.0, 5.0, 10, "diverged at step 20")
-    assert facts.returns_of([first, second], "final").tolist() == [3.0], "a diverged member is left out"
-    assert facts.returns_of([second], "final").tolist() == [2.0], "unless all diverged"
+    assert facts.returns_of([first, second], "final").tolist() == [3.0, 2.0], "one that diverged counts with its last"
+    assert (facts.count_text([first]), facts.count_text([first, second])) == ("1", "2 (1 diverged)")
+
+
+def test_members_that_diverged_do_not_flatter_a_run(tmp_path):
+    """As `compare` counts them: four at -1000 when they diverged, and one that reached -100; of five the middle three count."""
+    seeds = (0, 1, 2, 3, 4)
+    rows = rows_of(RETURN, [[-1000.0] * 5, [-1000.0] * 4 + [-100.0]], seeds)
+    rows += [{"step": 20, "member": member, "seed": member, "event": "diverged"} for member in range(4)]
+    (run,) = loaded(write_run(tmp_path / "run", rows))
+    cells = dict(zip(facts.OVERVIEW, facts.overview_cells(run, "run", timing_of(run)), strict=True))
+    assert (cells["final return"], cells["members"]) == ("-1,000.0 (-1,000.0 to -100.0)", "5 (4 diverged)")
+    assert {task: values.tolist() for task, values in read_runs([(None, [run.path])], Choice()).scores["iql"].items()} == {
+        "Pendulum-v1": facts.returns_of(facts.member_facts(run), "final").tolist()
+    }
 
 
 def test_a_member_that_stopped_and_was_trained_on_has_not_ended(tmp_path):
@@ -42,16 +59,17 @@ def test_a_run_without_an_environment_has_no_returns_but_a_distance(tmp_path):
     assert facts.source_of(run) == "plant.csv"
 
 
-def test_combinations_of_a_sweep_are_ranked_without_diverged_members(tmp_path):
-    results = [(1.0, 0, 5.0), (1.0, 1, 7.0), (3.0, 0, 9.0), (3.0, 1, -100.0)]
+def test_a_combination_that_lost_members_ranks_behind_those_that_lost_fewer(tmp_path):
+    results = [(1.0, 0, 5.0), (1.0, 1, 7.0), (3.0, 0, 9.0), (3.0, 1, 8.0)]
     rows = [{"step": 10, "member": m, "seed": s, "knob/beta": b, RETURN: v} for m, (b, s, v) in enumerate(results)]
     rows.append({"step": 10, "member": 3, "seed": 1, "knob/beta": 3.0, "event": "diverged"})
     (run,) = loaded(write_run(tmp_path / "run", rows, sweep={"beta": [1.0, 3.0]}))
     found = [facts.combination_cells(*pair) for pair in facts.combinations(groups_of([run]))]
     assert found == [
-        ["beta=3", "2", "1", "9.000", "9.000"],
-        ["beta=1", "2", "0", "6.000 (5.000 to 7.000)", "6.000 (5.000 to 7.000)"],
+        ["beta=1", "2", "6.000 (5.000 to 7.000)", "6.000 (5.000 to 7.000)"],
+        ["beta=3", "2 (1 diverged)", "8.500 (8.000 to 9.000)", "8.500 (8.000 to 9.000)"],
     ]
+    assert [group.label for group in facts.best_groups(groups_of([run]), 1)] == ["beta=1"]
     assert facts.combinations(groups_of(loaded(population(tmp_path / "plain")))) == []
 
 
@@ -86,6 +104,12 @@ def test_settings_that_differ(tmp_path):
     assert found["algo_kwargs.beta"][1] == 5.0
     assert found["algo_kwargs.reward.scale"] == [0.1, 1.0]
     assert "algo" not in found
+
+
+def test_a_range_of_one_value_is_that_value():
+    assert facts.spread_text(np.array([-200.0, -200.0])) == "-200.0"
+    assert facts.spread_text(np.array([2.0])) == "2.000"
+    assert facts.range_text(np.array([1.0, 1.00001, 3.0])) == "1.000 to 3.000"
 
 
 @pytest.mark.parametrize(

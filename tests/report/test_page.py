@@ -121,7 +121,8 @@ def test_members_that_diverged_are_marked(tmp_path):
     rows = [*rows_of(RETURN, [[1.0, 5.0], [4.0, None]]), {"step": 20, "member": 1, "seed": 1, "event": "diverged"}]
     page = page_of(write_run(tmp_path / "run", rows))
     assert '<span class="bad">diverged at step 20</span>' in page
-    assert "1 diverged" in page
+    assert "<dt>members</dt><dd>2 (1 diverged)</dd><dd>seeds 0, 1</dd>" in page
+    assert "<dt>final return</dt><dd>4.500</dd><dd>mean, 4.000 to 5.000; last evaluation; 1 of 2 diverged</dd>" in page
     assert "A member that diverged or stopped counts up to there." in page
 
 
@@ -195,4 +196,4 @@ def test_of_very_many_groups_the_best_are_drawn(tmp_path):
     page = page_of(write_run(tmp_path / "run", rows, sweep={"beta": [m + 1.0 for m in range(50)]}))
     groups = [group["label"] for group in data_of(page)["groups"]]
     assert (len(groups), groups[0], groups[-1]) == (40, "beta=1", "beta=40")
-    assert "The 40 of 50 with the highest final returns are drawn." in page
+    assert "The best 40 of 50 are drawn: the fewest diverged members, then the highest final return." in page

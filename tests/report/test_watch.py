@@ -109,7 +109,8 @@ def test_a_run_without_an_environment_shows_its_figures_on_held_out_rows(tmp_pat
 def test_a_diverged_member_comes_last(tmp_path):
     rows = [*rows_of(RETURN, [[5.0, 1.0, 2.0]], (0, 1, 2)), {"step": 10, "member": 0, "seed": 0, "event": "diverged"}]
     lines = shown(write_run(tmp_path / "run", rows), 60, 13)
-    assert lines[-2:] == ["   2  2.000  2.000       10  finished", "and 2 more: 1.000 to 1.000, 1 diverged"]
+    assert lines[-2:] == ["   2  2.000  2.000       10  finished", "and 2 more: 1.000, 1 diverged"]
+    assert lines[2] == "return 2.667 (1.000 to 5.000), best 5.000, 1 of 3 diverged"
 
 
 def test_a_run_with_no_rows_has_only_a_head(tmp_path):

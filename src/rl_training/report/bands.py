@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rl_training.analysis.aggregates import cut
-from rl_training.analysis.logged_run import RETURN, Curve, LoggedRun
+from rl_training.analysis.logged_run import Curve, LoggedRun
 from rl_training.config.sweep import knob_text
 
 MANY = 5  # members from which on the middle half says more than mean and extremes
@@ -95,20 +95,6 @@ def groups_of(runs: Sequence[LoggedRun]) -> list[Group]:
             label = own if own and len(runs) == 1 else f"{name}: {own}" if own else name
             found.append(Group(run, label, tuple(members), dict(knobs)))
     return found
-
-
-def best_groups(groups: Sequence[Group], most: int) -> list[Group]:
-    """Return at most so many groups, in their order: those with the highest final return."""
-    if len(groups) <= most:
-        return list(groups)
-    curves = {group.run.path: group.run.curve() if RETURN in group.run.history else None for group in groups}
-
-    def final(index: int) -> float:
-        curve = curves[groups[index].run.path]
-        middle = np.nan if curve is None else summarize(curve.last()[list(groups[index].members)])[0]
-        return -np.inf if np.isnan(middle) else middle
-
-    return [groups[index] for index in sorted(sorted(range(len(groups)), key=final, reverse=True)[:most])]
 
 
 def member_knobs(run: LoggedRun, member: int) -> dict[str, float]:

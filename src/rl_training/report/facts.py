@@ -29,7 +29,7 @@ class MemberFacts:
 
     @property
     def diverged(self) -> bool:
-        """Whether its training ended in NaN or inf, so that averages leave it out."""
+        """Whether its training ended in NaN or inf; it counts with its last evaluation."""
         return self.status.startswith("diverged")
 
 
@@ -90,36 +90,60 @@ def status_of(run: LoggedRun) -> str:
 
 
 def returns_of(facts: Sequence[MemberFacts], which: str) -> Numbers:
-    """Return `final` or `best` of the members that were evaluated and did not diverge; of all if all diverged."""
-    counted = [one for one in facts if not one.diverged] or facts
-    return np.array([value for one in counted if (value := getattr(one, which)) is not None], dtype=np.float64)
+    """Return `final` or `best` of the members that were evaluated, those that diverged among them."""
+    return np.array([value for one in facts if (value := getattr(one, which)) is not None], dtype=np.float64)
 
 
-COMBINATIONS = ("combination", "members", "diverged", "final return", "best return")
+def count_text(facts: Sequence[MemberFacts]) -> str:
+    """Return the number of members, such as `5 (4 diverged)`."""
+    lost = sum(one.diverged for one in facts)
+    return f"{len(facts)} ({lost} diverged)" if lost else str(len(facts))
+
+
+COMBINATIONS = ("combination", "members", "final return", "best return")
 
 
 def combinations(groups: Sequence[Group]) -> list[tuple[Group, list[MemberFacts]]]:
-    """Return the combinations of sweeps with their members, the highest final return first."""
-    swept = [group for group in groups if group.knobs]
-    known = {group.run.path: member_facts(group.run) for group in swept}
-    found = [(group, [known[group.run.path][column] for column in group.members]) for group in swept]
-    return sorted(found, key=lambda pair: -np.nan_to_num(summarize(returns_of(pair[1], "final"))[0], nan=-np.inf))
+    """Return the combinations of sweeps with their members: the fewest diverged first, then the highest final return."""
+    return sorted(_with_facts([group for group in groups if group.knobs]), key=_rank)
+
+
+def best_groups(groups: Sequence[Group], most: int) -> list[Group]:
+    """Return at most so many groups, in their order: those with the fewest diverged members, then the highest final return."""
+    if len(groups) <= most:
+        return list(groups)
+    chosen = [group for group, _ in sorted(_with_facts(groups), key=_rank)[:most]]
+    return [group for group in groups if group in chosen]
+
+
+def _with_facts(groups: Sequence[Group]) -> list[tuple[Group, list[MemberFacts]]]:
+    known = {run.path: member_facts(run) for run in {group.run.path: group.run for group in groups}.values()}
+    return [(group, [known[group.run.path][column] for column in group.members]) for group in groups]
+
+
+def _rank(pair: tuple[Group, Sequence[MemberFacts]]) -> tuple[int, float]:
+    final = summarize(returns_of(pair[1], "final"))[0]
+    return sum(one.diverged for one in pair[1]), np.inf if np.isnan(final) else -final
 
 
 def combination_cells(group: Group, found: Sequence[MemberFacts]) -> list[str]:
     """Return the row of a combination under `COMBINATIONS`."""
     returns = [spread_text(returns_of(found, which)) for which in ("final", "best")]
-    return [group.label, str(len(found)), str(sum(one.diverged for one in found)), *returns]
+    return [group.label, count_text(found), *returns]
 
 
 def spread_text(values: Numbers) -> str:
     """Return the middle of some values with their range, such as `-210.8 (-335.1 to -156.1)`."""
     if not len(values):
         return "none yet"
-    middle, text = summarize(values)[0], ""
-    if len(values) > 1:
-        text = f" ({number(values.min())} to {number(values.max())})"
-    return number(middle) + text
+    middle, ends = number(summarize(values)[0]), range_text(values)
+    return middle if ends == middle else f"{middle} ({ends})"
+
+
+def range_text(values: Numbers) -> str:
+    """Return from where to where some values reach, such as `-335.1 to -156.1`; one number if they do not differ."""
+    low, high = number(values.min()), number(values.max())
+    return low if low == high else f"{low} to {high}"
 
 
 def number(value: float | None) -> str:
@@ -216,7 +240,7 @@ def overview_cells(run: LoggedRun, name: str, timing: Timing) -> list[str]:
     """Return the row of a run under `OVERVIEW`."""
     found = member_facts(run)
     returns = [spread_text(returns_of(found, which)) for which in ("final", "best")]
-    where = [run.config.algo, source_of(run), str(len(found)), steps_text(run), duration(timing.seconds)]
+    where = [run.config.algo, source_of(run), count_text(found), steps_text(run), duration(timing.seconds)]
     return [name, status_of(run), *returns, *where]
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from rl_training.analysis.logged_run import LoggedRun
 from rl_training.report import facts
 from rl_training.report.bands import MANY, Numbers, groups_of, summarize
-from rl_training.report.facts import number
+from rl_training.report.facts import MemberFacts, number
 from rl_training.report.html import Cell, Markup, Row, card, table
 from rl_training.report.timing import Timing
 
@@ -37,14 +37,13 @@ def _sorted_by(values: Numbers) -> float | str:
 
 def _cards(run: LoggedRun, timing: Timing) -> str:
     found = facts.member_facts(run)
-    diverged = sum(one.diverged for one in found)
     speed = f"{timing.speed:,.0f} steps per second" if timing.speed else ""
     final, best = (facts.returns_of(found, which) for which in ("final", "best"))
     cards = [
         card("status", _status(run)),
         card("algorithm", run.config.algo),
         card("environment" if run.config.final_env_id else "data", facts.source_of(run)),
-        card("members", str(len(found)), f"{diverged} diverged" if diverged else _seeds(run)),
+        card("members", facts.count_text(found), _seeds(run)),
         card("steps", *_two_lines(facts.steps_text(run))),
         card("time", facts.duration(timing.seconds), speed),
     ]
@@ -54,11 +53,11 @@ def _cards(run: LoggedRun, timing: Timing) -> str:
         value = facts.returns_of(own, "final")
         cards += [
             card("best combination", group.label),
-            card("its final return", number(summarize(value)[0]), _spread(value)),
+            card("its final return", number(summarize(value)[0]), _spread(value, own)),
         ]
     elif len(final):
-        cards += [card("final return", number(summarize(final)[0]), _spread(final))]
-        cards += [card("best return", number(summarize(best)[0]), _spread(best, "each member's best"))]
+        cards += [card("final return", number(summarize(final)[0]), _spread(final, found))]
+        cards += [card("best return", number(summarize(best)[0]), _spread(best, found, "each member's best"))]
     elif run.config.final_env_id:
         cards += [card("final return", "none yet", "not evaluated so far")]
     else:
@@ -86,11 +85,13 @@ def _seeds(run: LoggedRun) -> str:
     return f"seed{'s' if len(seeds) > 1 else ''} {shown}"
 
 
-def _spread(values: Numbers, what: str = "last evaluation") -> str:
-    if len(values) == 1:
-        return what
-    middle = "mean" if len(values) < MANY else "interquartile mean"
-    return f"{middle}, {number(values.min())} to {number(values.max())}; {what}"
+def _spread(values: Numbers, members: Sequence[MemberFacts], what: str = "last evaluation") -> str:
+    """What a number of some members is: the middle of how many values, from where to where; and how many diverged."""
+    lost = sum(one.diverged for one in members)
+    told = [what, *([f"{lost} of {len(members)} diverged"] if lost else [])]
+    if len(values) > 1:
+        told.insert(0, f"{'mean' if len(values) < MANY else 'interquartile mean'}, {facts.range_text(values)}")
+    return "; ".join(told)
 
 
 def _status(run: LoggedRun) -> Markup:

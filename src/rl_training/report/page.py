@@ -11,9 +11,10 @@ from importlib.resources import files
 
 from rl_training.analysis.logged_run import LoggedRun
 from rl_training.report import appendix, overview, sections
-from rl_training.report.bands import best_groups, distinct_names, groups_of
+from rl_training.report.bands import distinct_names, groups_of
 from rl_training.report.chart_data import as_json, page_data
 from rl_training.report.charts import held_out_charts, return_charts, training_charts, value_chart
+from rl_training.report.facts import best_groups
 from rl_training.report.timing import timing_of
 
 MARK = "<!-- made by rl-training report -->"

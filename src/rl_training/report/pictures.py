@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from rl_training.analysis.logged_run import LoggedRun
 from rl_training.errors import ConfigError
-from rl_training.report.bands import Group, best_groups, distinct_names, groups_of
+from rl_training.report.bands import Group, distinct_names, groups_of
 from rl_training.report.charts import Chart, held_out_charts, return_charts, training_charts, value_chart
+from rl_training.report.facts import best_groups
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -44,7 +44,8 @@ def curves(
         for i, group in enumerate(groups)
     )
     drawn = figures.of(charts, large=True) or f'<p class="card">{_nothing(runs)}</p>'
-    chosen = f"The {len(groups)} of {of} with the highest final returns are drawn. " if of > len(groups) else ""
+    best = f"The best {len(groups)} of {of} are drawn: the fewest diverged members, then the highest final return. "
+    chosen = best if of > len(groups) else ""
     thinned = "Long curves are thinned; their band covers the points left out. " if data["thinned"] else ""
     note = f'<p class="note">{chosen}{thinned}{_explained(groups)}</p>'
     return f"<section><h2>Learning curves</h2>{_toolbar(seen, groups, data)}{note}{drawn}{_switches(groups, runs)}</section>"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from rich.text import Text
 
-from rl_training.report.facts import MemberFacts, duration, number
+from rl_training.report.facts import MemberFacts, duration, number, range_text, returns_of
 from rl_training.report.live.plot import Glyphs, plot, sparkline, wrapped
 from rl_training.report.live.progress import State
 from rl_training.report.live.view import RunView, knobs_of
@@ -117,7 +117,7 @@ def _table(rows: Sequence[Sequence[str]], size: Size, left: int) -> list[Text]:
 
 def _summary(others: Sequence[MemberFacts]) -> str:
     """The members that are not shown, in a line."""
-    finals = [one.final for one in others if one.final is not None and not one.diverged]
-    spread = [f"{number(min(finals))} to {number(max(finals))}"] if finals else []
+    finals = returns_of([one for one in others if not one.diverged], "final")
+    spread = [range_text(finals)] if len(finals) else []
     ended = [f"{sum(one.diverged for one in others)} diverged"] if any(one.diverged for one in others) else []
     return f"and {len(others)} more" + (f": {', '.join([*spread, *ended])}" if spread or ended else "")

@@ -6,8 +6,17 @@ import numpy as np
 
 from rl_training.analysis.logged_run import RETURN, LoggedRun
 from rl_training.config.sweep import knob_text
-from rl_training.report.bands import Band, Group, Numbers, band, best_groups, groups_of
-from rl_training.report.facts import DISTANCE, MemberFacts, member_facts, number, returns_of, source_of, spread_text
+from rl_training.report.bands import Band, Group, Numbers, band, groups_of
+from rl_training.report.facts import (
+    DISTANCE,
+    MemberFacts,
+    best_groups,
+    member_facts,
+    number,
+    returns_of,
+    source_of,
+    spread_text,
+)
 from rl_training.report.live.progress import Progress, progress_of
 
 _MOST_METRICS = 8
@@ -33,7 +42,9 @@ class RunView:
         """Return the latest of what counts, such as `return -210.8 (-335.1 to -156.1), best -156.1`; None before that."""
         if self.metric == RETURN:
             final, best = (returns_of(self.members, which) for which in ("final", "best"))
-            return f"return {spread_text(final)}, best {number(float(best.max()))}" if len(final) else None
+            lost = sum(one.diverged for one in self.members)
+            more = f", {lost} of {len(self.members)} diverged" if lost else ""
+            return f"return {spread_text(final)}, best {number(float(best.max()))}{more}" if len(final) else None
         if self.metric is None or self.curve is None:
             return None
         last = self.curve.members[-1]
