@@ -152,6 +152,27 @@ def test_an_event_file_that_was_cut_is_continued(tmp_path):
         check("tensorboard", tmp_path / "run")
 
 
+@pytest.mark.skipif("tensorboard" not in INSTALLED, reason="not installed")
+@pytest.mark.parametrize("seeds", [[0], [0, 1]])
+def test_a_run_that_is_logged_anew_removes_its_own_event_files_alone(tmp_path, seeds):
+    values, run = {"log": "tensorboard", "learning_rate_schedule": "constant", "seeds": seeds}, tmp_path / "run"
+    tiny_run(run, **values)
+    logs = run / "tensorboard"
+    own = sorted(logs.rglob("events*"))
+    users = [logs / "notes.txt", logs / "mine" / "events.out.tfevents.1700000000.host.7.0"]
+    users += [folder / "events.out.tfevents.1700000000.0123456789ab" for folder in {path.parent for path in own}]  # of a host
+    users.append(logs / "other" / own[0].name.replace(own[0].suffix, ".abcdefabcdef"))  # a copy from another run
+    for path in users:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("x")
+    (run / "tracking.jsonl").unlink()  # so that it gets a new id
+    tiny_run(run, **values, total_timesteps=160, resume=True)
+    assert all(path.read_text() == "x" for path in users)
+    others = set(logs.rglob("events*")) - set(users)
+    assert len(others) == len(own)
+    assert not others & set(own)
+
+
 @each
 def test_hyperparameters_and_failures_in_the_library(tmp_path, name, monkeypatch):
     """A library that fails in the middle costs one warning, and training is the same."""

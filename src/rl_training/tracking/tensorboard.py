@@ -1,6 +1,6 @@
 """TensorBoard: one event file per member under `<run>/tensorboard`."""
 
-import shutil
+import re
 import socket
 import struct
 import time
@@ -16,6 +16,7 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 
 from rl_training.tracking.subject import Member, Row, Subject
 
+_OURS = re.compile(r"events\.out\.tfevents\.\d+\..+\.[0-9a-f]{12}")  # time, host, and the id of the run
 _HEADER = 2  # records before the first row: the version of the format, the hyper-parameters
 
 
@@ -32,10 +33,9 @@ class TensorBoardSink:
         alone = len(subject.members) == 1
         self._streams: dict[int, BinaryIO] = {}
         self._held: dict[int, int] = {}
-        if root.is_dir() and not [*root.rglob(f"*.{subject.id}")]:
-            shutil.rmtree(root)  # of a run that started over
         for member in subject.members:
             folder = root if alone else root / member.name
+            _remove_others(folder, subject.id)
             stream, records = _open(folder, subject.id)
             self._streams[member.number] = stream
             for event in _header(member)[records:]:
@@ -55,6 +55,13 @@ class TensorBoardSink:
         del finished
         for stream in self._streams.values():
             stream.close()
+
+
+def _remove_others(folder: Path, run_id: str) -> None:
+    """Remove what a run that started over wrote for a member; no other file, since users keep theirs here too."""
+    for path in folder.iterdir() if folder.is_dir() else ():
+        if _OURS.fullmatch(path.name) and not path.name.endswith(f".{run_id}"):
+            path.unlink()
 
 
 def _open(folder: Path, run_id: str) -> tuple[BinaryIO, int]:
