@@ -1,6 +1,8 @@
 """Reports from Python: files, and pictures of policies."""
 
 import io
+import json
+import os
 
 import pytest
 
@@ -21,6 +23,18 @@ def test_a_report_is_written_and_replaced_and_leaves_the_run_alone(tmp_path):
     assert "<h1>Again</h1>" in out.read_text()
     assert [path.name for path in out.parent.iterdir()] == ["page.html"]
     assert contents(run) == before
+
+
+@pytest.mark.parametrize("name", [b"a\xffb", "a\x1b[2Jb\n|`<img src=x>".encode()])
+@pytest.mark.parametrize("kind", ["html", "md", "csv", "png"])
+def test_any_name_of_a_directory_can_be_reported(tmp_path, name, kind):
+    runs = [population(tmp_path / folder / os.fsdecode(name)) for folder in ("first", "second")]
+    record = json.loads((runs[0] / "run.json").read_text())
+    (runs[0] / "run.json").write_text(json.dumps({**record, "status": "DatasetError", "message": f"{runs[0]}: is gone"}))
+    report = reporting.make_report(load_runs(runs), kind, title=os.fsdecode(name), picture=False)
+    if kind != "png":
+        assert b"first/a" + (rb"\udcffb" if name == b"a\xffb" else rb"\x1b[2Jb\n") in report
+        assert kind == "html" or b"\x1b" not in report  # which may be printed
 
 
 @pytest.mark.parametrize("name", ["page.html", "page.md", "page.csv", "page.png"])

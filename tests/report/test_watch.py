@@ -280,6 +280,17 @@ def test_once_prints_the_present_state(tmp_path, capsys, monkeypatch):
     assert out.isascii()
 
 
+@pytest.mark.parametrize(("name", "shown"), [(b"x\x1b[2Jy", r"x\x1b[2Jy"), (b"x\xffy", r"x\udcffy")])
+@pytest.mark.parametrize("once", [True, False])
+def test_a_name_cannot_change_the_terminal(tmp_path, capsys, name, shown, once):
+    folder = ended(tmp_path / os.fsdecode(name), "DatasetError", "\x1b]0;title\x07")
+    watch_runs([folder], once=once, sleep=Ticks())
+    out = capsys.readouterr().out
+    assert out.startswith(f"{shown}: ")
+    assert r"DatasetError: \x1b]0;title\x07" in out
+    assert all(line.isprintable() for line in out.splitlines())
+
+
 @pytest.mark.parametrize("interval", [0.0, -1.0, float("nan")])
 def test_an_interval_must_be_positive(tmp_path, interval):
     with pytest.raises(ConfigError, match="--interval .*: must be at least 0.1 seconds"):

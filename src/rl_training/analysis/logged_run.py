@@ -68,7 +68,7 @@ class LoggedRun:
     @property
     def name(self) -> str:
         """The last part of the path: what people call the run."""
-        return self.path.resolve().name
+        return printable(self.path.resolve().name)
 
     @cached_property
     def seeds(self) -> dict[int, int]:
@@ -114,6 +114,11 @@ class LoggedRun:
         columns = np.searchsorted(list(self.seeds), self.history["member"][chosen])
         values[rows, columns] = self.history[metric][chosen]
         return Curve(positions, values)
+
+
+def printable(text: str) -> str:
+    """Return a text that every file and terminal can show as it is: bytes that are no UTF-8 and control characters as escapes."""
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
 
 
 def _last(column: NDArray[np.float64]) -> float:

@@ -21,6 +21,7 @@ from rl_training.storage import replace_file
 _MOST_PICTURES = 4  # runs whose policies are drawn
 _PICTURE_BYTES = 360_000  # of all animations together
 _SIZES = ((320, 200), (240, 150), (160, 100), (120, 60))  # width and steps of an animation: the first that is small enough
+_ESCAPED = "backslashreplace"  # bytes of a path or message that are no UTF-8
 _SHORTEST_INTERVAL = 1.0  # seconds between two looks at runs whose page is kept fresh
 
 Warn = Callable[[str], None]
@@ -51,13 +52,13 @@ def make_report(
     environments draw. Why one cannot be shown is told through `warn` and on the page. A `live` page loads itself again.
     """
     if kind == "md":
-        return markdown(runs, MARK, title).encode()
+        return markdown(runs, MARK, title).encode(errors=_ESCAPED)
     if kind == "csv":
-        return comma_separated(runs).encode()
+        return comma_separated(runs).encode(errors=_ESCAPED)
     if kind == "png":
         return png(runs, title, members=bool(members))
     pictures = policy_pictures(runs, warn or _to_stderr) if picture else []
-    return render_page(runs, title=title, members=members, pictures=pictures, live=live).encode()
+    return render_page(runs, title=title, members=members, pictures=pictures, live=live).encode(errors=_ESCAPED)
 
 
 def write_report(

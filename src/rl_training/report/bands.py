@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rl_training.analysis.aggregates import cut
-from rl_training.analysis.logged_run import Curve, LoggedRun
+from rl_training.analysis.logged_run import Curve, LoggedRun, printable
 from rl_training.config.sweep import knob_text
 
 MANY = 5  # members from which on the middle half says more than mean and extremes
@@ -110,5 +110,6 @@ def distinct_names(runs: Sequence[LoggedRun]) -> list[str]:
     for count in range(2, max(map(len, parts), default=0) + 1):
         if len(set(names)) == len(names):
             break
-        names = ["/".join(one[-count:]) if names.count(name) > 1 else name for one, name in zip(parts, names, strict=True)]
+        longer = [printable("/".join(one[-count:])) for one in parts]
+        names = [own if names.count(name) > 1 else name for own, name in zip(longer, names, strict=True)]
     return names

@@ -5,7 +5,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from rl_training.analysis.logged_run import LoggedRun
+from rl_training.analysis.logged_run import LoggedRun, printable
 from rl_training.errors import ConfigError
 from rl_training.report.bands import Group, distinct_names, groups_of
 from rl_training.report.charts import Chart, held_out_charts, return_charts, training_charts, value_chart
@@ -43,7 +43,8 @@ def png(runs: Sequence[LoggedRun], title: str | None = None, *, members: bool = 
     for i, chart in enumerate(rest):
         _draw(figure.add_subplot(grid[1 + i // _COLUMNS, i % _COLUMNS]), chart, groups, members=members)
     names = distinct_names(runs)
-    figure.suptitle(title or ", ".join(names[:4]) + (" ..." if len(names) > 4 else ""), parse_math=False)
+    shown = title or ", ".join(names[:4]) + (" ..." if len(names) > 4 else "")
+    figure.suptitle(printable(shown), parse_math=False)
     data = io.BytesIO()
     figure.savefig(data, format="png", dpi=130, metadata={"Software": SOFTWARE})
     return data.getvalue()

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rl_training.analysis.logged_run import LoggedRun
+from rl_training.analysis.logged_run import LoggedRun, printable
 from rl_training.config.sweep import knob_text
 from rl_training.report import facts
 from rl_training.report.bands import distinct_names, groups_of
@@ -87,7 +87,7 @@ def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def _text(value: str) -> str:
     """A text that is itself in Markdown, and stays inside its cell."""
-    return escape(" ".join(value.split()), quote=False).replace("|", "\\|")
+    return escape(printable(" ".join(value.split())), quote=False).replace("|", "\\|")
 
 
 def comma_separated(runs: Sequence[LoggedRun]) -> str:

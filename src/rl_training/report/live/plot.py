@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.text import Text
 
+from rl_training.analysis.logged_run import printable
 from rl_training.report.bands import Band, Numbers
 from rl_training.report.facts import number
 
@@ -36,7 +37,8 @@ class Glyphs:
         return ("│", "─", "└", "┊") if self.unicode else ("|", "-", "+", "!")
 
     def shown(self, text: str) -> str:
-        """Return a text in characters that can be shown."""
+        """Return a text in characters that can be shown; none of them moves the cursor or changes the terminal."""
+        text = printable(text)
         return text if self.unicode else text.replace("\N{EN DASH}", "-").encode("ascii", "replace").decode()
 
     def fit(self, text: str, width: int) -> str:
