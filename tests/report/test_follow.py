@@ -129,6 +129,29 @@ def test_a_followed_run_is_the_run_as_loaded(tmp_path):
     assert follower.run.record["status"] == "finished"
 
 
+@pytest.mark.parametrize("failing", ["metrics.jsonl", "timings.jsonl"])
+def test_no_row_is_lost_if_a_file_cannot_be_read_for_a_moment(tmp_path, monkeypatch, failing):
+    folder = population(tmp_path / "run", status="running")
+    follower = RunFollower(folder)
+    follower.poll()
+    append(folder, rows_of(RETURN, [[1.0, 2.0, 3.0]], (0, 1, 2), every=500))
+    with (folder / "timings.jsonl").open("a") as stream:
+        stream.write(lines([{"step": 500, "seconds": 90.0}]))
+    real = RowTail._read
+
+    def read(tail, *, again):
+        if tail.path.name == failing:
+            os.utime(folder / "run.json", (1.0, 1.0))  # something changes meanwhile
+            raise OSError(5, "Input/output error")
+        return real(tail, again=again)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RowTail, "_read", read)
+        assert follower.poll()
+    assert follower.poll()
+    assert_same(follower, folder)
+
+
 def test_a_run_that_is_removed_or_is_none(tmp_path):
     folder = population(tmp_path / "run")
     follower = RunFollower(folder)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rl_training.analysis.history import History
-from rl_training.analysis.logged_run import LoggedRun, parse_rows
+from rl_training.analysis.logged_run import LoggedRun, parse_rows, printable
 from rl_training.errors import CheckpointError, ConfigError, RLTrainingError, StorageError
 from rl_training.experiment.manager import locate, run_status
 from rl_training.runtime.checkpoints.lock import is_in_use
@@ -32,13 +32,13 @@ class RowTail:
         if signature == self._seen:
             return [], False
         replaced = signature is None or (self._seen is not None and signature[0] != self._seen[0])
-        self._seen = signature
         try:
             rows, anew = ([], True) if signature is None else self._read(again=replaced)
         except OSError as error:
             raise StorageError(f"{self.path}: cannot be read: {error.strerror}") from None
         if signature is None:
             self._offset, self._anchor = 0, b""
+        self._seen = signature  # last: what could not be read is still news
         return rows, anew
 
     def _read(self, *, again: bool) -> tuple[list[dict[str, Any]], bool]:
@@ -79,7 +79,7 @@ class RunFollower:
     @property
     def name(self) -> str:
         """The last part of the path: what people call the run."""
-        return self.path.resolve().name
+        return printable(self.path.resolve().name)
 
     def poll(self) -> bool:
         """Read what is new; return whether anything is. Raise a CheckpointError if the run is not there, or no longer."""
@@ -91,7 +91,8 @@ class RunFollower:
             self._explain_absence()
             return True
         try:
-            self._take(*self._metrics.news(), *self._timings.news())
+            self._take_metrics(*self._metrics.news())  # each at once: a tail gives its rows once, and the other may fail
+            self._take_timings(*self._timings.news())
             if self.run is None or seen[:2] != before[:2]:
                 self.run = LoggedRun.with_rows(self.path, self._history, self._times)
             else:
@@ -106,10 +107,12 @@ class RunFollower:
     def _signatures(self) -> list[_Signature | None]:
         return [_signature(self.path / name) for name in _FILES]
 
-    def _take(self, rows: list[dict[str, Any]], anew: bool, times: list[dict[str, Any]], times_anew: bool) -> None:
+    def _take_metrics(self, rows: list[dict[str, Any]], anew: bool) -> None:
         known = History() if anew else self._history
         self._history = known.extended(rows) if rows else known
-        self._times = [*([] if times_anew else self._times), *times]
+
+    def _take_timings(self, rows: list[dict[str, Any]], anew: bool) -> None:
+        self._times = [*([] if anew else self._times), *rows]
 
     def _explain_absence(self) -> None:
         """Raise unless the run is about to begin: its process reads data, or clears the directory for a new start."""
