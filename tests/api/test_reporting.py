@@ -25,7 +25,7 @@ def test_a_report_is_written_and_replaced_and_leaves_the_run_alone(tmp_path):
     assert contents(run) == before
 
 
-@pytest.mark.parametrize("name", [b"a\xffb", "a\x1b[2Jb\n|`<img src=x>".encode()])
+@pytest.mark.parametrize("name", [b"a\xffb", b"a\x1b[2Jb\n|`<img src=x>"])
 @pytest.mark.parametrize("kind", ["html", "md", "csv", "png"])
 def test_any_name_of_a_directory_can_be_reported(tmp_path, name, kind):
     runs = [population(tmp_path / folder / os.fsdecode(name)) for folder in ("first", "second")]

@@ -30,7 +30,7 @@ def test_members_have_their_last_return_and_their_best(tmp_path):
 
 
 def test_members_that_diverged_do_not_flatter_a_run(tmp_path):
-    """As `compare` counts them: four at -1000 when they diverged, and one that reached -100; of five the middle three count."""
+    """As `compare` counts them: four were at -1000 when they diverged, one reached -100; of five the middle three count."""
     seeds = (0, 1, 2, 3, 4)
     rows = rows_of(RETURN, [[-1000.0] * 5, [-1000.0] * 4 + [-100.0]], seeds)
     rows += [{"step": 20, "member": member, "seed": member, "event": "diverged"} for member in range(4)]

@@ -117,7 +117,7 @@ class LoggedRun:
 
 
 def printable(text: str) -> str:
-    """Return a text that every file and terminal can show as it is: bytes that are no UTF-8 and control characters as escapes."""
+    """Return a text that any file can hold and no terminal obeys: control characters and bytes outside UTF-8 are escapes."""
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
 
 

@@ -109,7 +109,7 @@ def combinations(groups: Sequence[Group]) -> list[tuple[Group, list[MemberFacts]
 
 
 def best_groups(groups: Sequence[Group], most: int) -> list[Group]:
-    """Return at most so many groups, in their order: those with the fewest diverged members, then the highest final return."""
+    """Return at most so many groups, in their order: those with fewest diverged members, then the highest final return."""
     if len(groups) <= most:
         return list(groups)
     chosen = [group for group, _ in sorted(_with_facts(groups), key=_rank)[:most]]

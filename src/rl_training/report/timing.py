@@ -42,7 +42,7 @@ def timing_of(run: LoggedRun) -> Timing:
 
 
 def processes(rows: Sequence[TimingRow]) -> list[list[TimingRow]]:
-    """Return rows of timings.jsonl by the process that wrote them, in their order; each counts its time from its own start."""
+    """Return rows of timings.jsonl by the process that wrote them, in order; each counts its time from its own start."""
     found: list[list[TimingRow]] = [list(rows[:1])] if rows else []
     for before, row in pairwise(rows):
         if _is_another_process(before, row):

@@ -137,7 +137,7 @@ class Stopwatch:
             self.switch(before)
 
     def lap(self, position: int, counters: Mapping[str, int]) -> dict[str, float | int]:
-        """Return the counters, when it started, the seconds so far, in all and by activity, and the speed since the last lap."""
+        """Return the counters, when it started, the seconds since then, by activity too, and the speed since the last lap."""
         self.switch(self._activity)
         now = self._since
         speed = (position - self._last_position) / max(now - self._last, 1e-9)
