@@ -3,8 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+BACKENDS := .venv-backends
 
-.PHONY: setup demo test lint format test-learning test-faults stubs golden-record golden-check bench clean
+.PHONY: setup demo test lint format test-learning test-faults test-backends stubs golden-record golden-check bench clean
 
 setup: $(STAMP)
 
@@ -39,6 +40,16 @@ test-learning: setup
 test-faults: setup
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m faults --timeout 2700
 
+# The libraries behind --log, in an environment of their own: their requirements contradict constraints.txt.
+$(BACKENDS)/.installed: pyproject.toml constraints.txt
+	test -x $(BACKENDS)/bin/python || $(PYTHON) -m venv $(BACKENDS)
+	$(BACKENDS)/bin/python -m pip install --quiet --constraint constraints.txt torch
+	$(BACKENDS)/bin/python -m pip install --quiet --editable ".[tensorboard,wandb,mlflow,trackio]" pytest pytest-timeout pytest-xdist
+	touch $@
+
+test-backends: $(BACKENDS)/.installed
+	OMP_NUM_THREADS=1 $(BACKENDS)/bin/python -m pytest -n 2 tests/tracking -rs
+
 stubs: setup
 	$(BIN)/python -m tools.stubs
 	$(BIN)/python -m tools.options
@@ -54,4 +65,4 @@ bench: setup
 	$(BIN)/python -m benchmarks.data
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(BACKENDS) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
