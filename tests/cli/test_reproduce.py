@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import shutil
 
 import pytest
@@ -79,18 +80,26 @@ def test_an_interrupted_replication_continues_and_a_finished_one_is_judged_again
         ExperimentManager(plan.config, run).train(callbacks=[CutAt("checkpoint", 300)])
     done = call_cli(capsys, "reproduce", own, "--run-dir", run)
     assert "training from step 300" in done.stderr
+    assert "nothing was trained" not in done.stdout
     before = contents(run)
+    os.utime(run / "run.json", (1_700_000_000, 1_700_000_000))
+    told = "nothing was trained now, a run finished 2023-11-14 22:13 UTC is judged again; --overwrite trains anew"
+    done = call_cli(capsys, "reproduce", own, "--run-dir", run)
+    assert f"remark: {told}" in done.stdout.splitlines()
+    assert done.stderr.splitlines()[0].endswith(f"seeds 5..9 in {run}; they are trained already")
     again = json.loads(call_cli(capsys, "reproduce", own, "--run-dir", run, "--json").stdout)
     assert contents(run) == before
+    assert (again["trained"], again["remarks"]) == (False, [told])
     assert (again["verdict"], again["result"], again["found"]["seeds"]) == ("PASS", "Pendulum-v1", [5, 6, 7, 8, 9])
     beside = own.with_suffix(".expected.json")
     beside.write_text(beside.read_text().replace(f'"torch": "{torch.__version__}"', '"torch": "1.0"'))
     changed = json.loads(call_cli(capsys, "reproduce", own, "--run-dir", run, "--json").stdout)
-    assert changed["remarks"] == [f"versions differ: torch 1.0 there, {torch.__version__} here"]
+    assert changed["remarks"] == [told, f"versions differ: torch 1.0 there, {torch.__version__} here"]
     refused = call_cli(capsys, "reproduce", own, "--run-dir", run, "--seeds", "20..23", code=2)
     assert "holds a run with other settings (seeds); pass --overwrite or another --run-dir" in refused.stderr
     other = call_cli(capsys, "reproduce", own, "--run-dir", run, "--seeds", "1..4", "--overwrite", "--json")
     report = json.loads(other.stdout)
+    assert report["trained"]
     assert report["found"]["scores"] == report["recorded"]["scores"][1:]  # bit for bit
     assert "4 of the seeds are recorded ones" in report["remarks"][0]
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from itertools import pairwise
 from math import inf, isfinite
 from pathlib import Path
@@ -46,6 +47,7 @@ class Replication:
     config: RunConfig[Any]
     run_dir: Path
     overwrite: bool = False
+    finished: str | None = None  # when the run in the directory was; None if there is something to train
 
     def judge(self, reporter: Reporter | None = None) -> Verdict:
         """Train what is not trained yet, score it and compare it; what the run directory holds of it is continued."""
@@ -55,9 +57,11 @@ class Replication:
         return Verdict(known, self.config.member_seeds, tuple(found))
 
     def remarks(self) -> list[str]:
-        """Return in what the finished run differs from what was measured: settings, data and versions."""
+        """Return whether anything was trained, and in what the run differs from what was measured: settings, data, versions."""
         record, known = LoggedRun.load(self.run_dir).record, self.expectation
         found = []
+        if self.finished is not None:
+            found.append(f"nothing was trained now, a run finished {self.finished} is judged again; --overwrite trains anew")
         if recipe_digest(self.name) != known.recipe:
             found.append(f"{self.name} has been changed since it was measured")
         if known.dataset is not None and (record.get("dataset") or {}).get("fingerprint") != known.dataset:
@@ -108,7 +112,8 @@ def plan_replication(
     manager = ExperimentManager(config, run_dir if run_dir is not None else default)
     if not overwrite:
         _refuse_another_run(config, manager.run_dir)
-    return Replication(name, case, expectation, config, manager.run_dir, overwrite)
+    finished = None if overwrite else _finished(manager.run_dir)
+    return Replication(name, case, expectation, config, manager.run_dir, overwrite, finished)
 
 
 def _case(name: str, known: Expectations, dataset: Sequence[str], env: str | None, expect: str | None) -> str:
@@ -208,6 +213,14 @@ def _minutes(run: LoggedRun) -> float:
     clock = [row["seconds"] for row in run.timings]
     ends = [before for before, after in pairwise(clock) if after < before] + clock[-1:]
     return float(f"{sum(ends) / 60:.2g}")
+
+
+def _finished(run_dir: Path) -> str | None:
+    """When the run in a directory was finished; None if it was not."""
+    if run_status(run_dir) != "finished":
+        return None
+    written = (run_dir / "run.json").stat().st_mtime
+    return datetime.fromtimestamp(written, UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
 def _refuse_another_run(config: RunConfig[Any], run_dir: Path) -> None:

@@ -63,6 +63,7 @@ def reproduce(
     remarks = [*verdict.remarks(), *replication.remarks()]
     if as_json:
         known: dict[str, Any] = {"name": config, "result": replication.case, "run_dir": str(replication.run_dir)}
+        known |= {"trained": replication.finished is None}
         known |= {"metric": "return_mean", "episodes": replication.expectation.episodes}
         print(json.dumps({**known, **verdict.record(), "remarks": remarks}))
     else:
@@ -72,14 +73,13 @@ def reproduce(
 
 
 def _announce(replication: "Replication") -> None:
-    """Say what is trained where, and how long that took when it was recorded."""
+    """Say what is trained where, and how long that took when it was recorded; or that it is trained already."""
     known, seeds = replication.expectation, replication.config.member_seeds
     took = f"{known.minutes:.0f} minutes" if known.minutes >= 1.5 else "a minute"
-    print(
-        f"{replication.name}: seeds {_span(seeds)} in {replication.run_dir}; "
-        f"its {len(known.seeds)} recorded seeds took about {took} on {known.device}",
-        file=sys.stderr,
-    )
+    time = f"its {len(known.seeds)} recorded seeds took about {took} on {known.device}"
+    if replication.finished is not None:
+        time = "they are trained already"
+    print(f"{replication.name}: seeds {_span(seeds)} in {replication.run_dir}; {time}", file=sys.stderr)
 
 
 def _print_verdict(replication: "Replication", verdict: "Verdict", remarks: "Sequence[str]") -> None:
