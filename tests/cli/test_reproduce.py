@@ -4,6 +4,8 @@ import json
 import math
 import os
 import shutil
+from dataclasses import replace
+from importlib import metadata
 
 import pytest
 import torch
@@ -95,6 +97,8 @@ def test_an_interrupted_replication_continues_and_a_finished_one_is_judged_again
     beside.write_text(beside.read_text().replace(f'"torch": "{torch.__version__}"', '"torch": "1.0"'))
     changed = json.loads(call_cli(capsys, "reproduce", own, "--run-dir", run, "--json").stdout)
     assert changed["remarks"] == [told, f"versions differ: torch 1.0 there, {torch.__version__} here"]
+    beside.write_text(beside.read_text().replace('"torch": "1.0"', f'"torch": "{torch.__version__.partition("+")[0]}"'))
+    assert json.loads(call_cli(capsys, "reproduce", own, "--run-dir", run, "--json").stdout)["remarks"] == [told]
     refused = call_cli(capsys, "reproduce", own, "--run-dir", run, "--seeds", "20..23", code=2)
     assert "holds a run with other settings (seeds); pass --overwrite or another --run-dir" in refused.stderr
     other = call_cli(capsys, "reproduce", own, "--run-dir", run, "--seeds", "1..4", "--overwrite", "--json")
@@ -102,6 +106,21 @@ def test_an_interrupted_replication_continues_and_a_finished_one_is_judged_again
     assert report["trained"]
     assert report["found"]["scores"] == report["recorded"]["scores"][1:]  # bit for bit
     assert "4 of the seeds are recorded ones" in report["remarks"][0]
+
+
+def test_versions_that_the_run_does_not_name_are_remarked_on(own, recorded):
+    plan = plan_replication(str(own))
+    versions = {"numpy": "1.0", "pytest": "2.3.7", "no-such-library": "3"}
+    there = replace(plan, run_dir=recorded / "recorded", expectation=plan.expectation.model_copy(update={"versions": versions}))
+    pytest_here, numpy = metadata.version("pytest"), metadata.version("numpy")
+    assert there.remarks() == [
+        f"versions differ: numpy 1.0 there, {numpy} here; pytest 2.3.7 there, {pytest_here} here; "
+        "no-such-library 3 there, missing here"
+    ]
+    assert replace(there, finished="2023-11-14").remarks()[1:] == [  # nobody knows what was installed then
+        f"versions differ: numpy 1.0 there, {numpy} here; pytest 2.3.7 there, unknown here; "
+        "no-such-library 3 there, unknown here"
+    ]
 
 
 class Poison(Callback):
@@ -138,6 +157,14 @@ def test_a_config_of_which_every_seed_diverges_fails(own, tmp_path, capsys):
         (
             ("own.yaml", "--expect", "Hopper-v5"),
             "no result is recorded for Hopper-v5; choose by --expect NAME (recorded: Pen",
+        ),
+        (
+            ("own.yaml", "--env", "MountainCarContinuous-v0", "--expect", "Pendulum-v1"),
+            "--env MountainCarContinuous-v0: Pendulum-v1 was recorded in Pendulum-v1",
+        ),
+        (
+            ("iql/d4rl-locomotion", "--dataset", "hopper-medium.npz", "--env", "Walker2d-v5"),
+            "--env Walker2d-v5: hopper-medium was recorded in Hopper-v5",
         ),
         (("own.yaml", "--run-dir", ""), "the run directory has an empty name"),
         (("own.yaml", "--seeds", "7,7,8,9"), "seeds must differ"),

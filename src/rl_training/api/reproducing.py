@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from importlib import metadata
 from itertools import pairwise
 from math import inf, isfinite
 from pathlib import Path
@@ -66,11 +67,20 @@ class Replication:
             found.append(f"{self.name} has been changed since it was measured")
         if known.dataset is not None and (record.get("dataset") or {}).get("fingerprint") != known.dataset:
             found.append("the data are not byte for byte those that were measured")
-        others = {name: now for name, now in record["versions"].items() if known.versions.get(name, now) != now}
-        if others:
-            shown = ", ".join(f"{name} {known.versions[name]} there, {now} here" for name, now in others.items())
-            found.append(f"versions differ: {shown}")
-        return found
+        here = {name: record["versions"].get(name) or self._version(name) for name in known.versions}
+        others = [
+            f"{name} {then} there, {here[name]} here" for name, then in known.versions.items() if not _same(then, here[name])
+        ]
+        return [*found, f"versions differ: {'; '.join(others)}"] if others else found
+
+    def _version(self, library: str) -> str:
+        """The version of a library that run.json does not name: the one that is installed, if it was trained just now."""
+        if self.finished is not None:
+            return "unknown"
+        try:
+            return metadata.version(library)
+        except metadata.PackageNotFoundError:
+            return "missing"
 
 
 def plan_replication(
@@ -107,6 +117,9 @@ def plan_replication(
             f"--seeds: {len(chosen)} against {len(expectation.seeds)} recorded ones cannot fail, however bad they are: "
             f"the test needs {least} or more"
         )
+    recorded_in = load_config(name, expectation.settings).final_env_id
+    if env is not None and recorded_in is not None and env != recorded_in:
+        raise ConfigError(f"--env {env}: {case} was recorded in {recorded_in}, and returns of two environments prove nothing")
     config = recipe_config(name, expectation.settings, chosen, dataset=dataset, env=env, device=device, imports=imports)
     default = Path("runs") / "reproduce" / run_name(name) / (case if dataset or env else "")
     manager = ExperimentManager(config, run_dir if run_dir is not None else default)
@@ -221,6 +234,11 @@ def _finished(run_dir: Path) -> str | None:
         return None
     written = (run_dir / "run.json").stat().st_mtime
     return datetime.fromtimestamp(written, UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def _same(then: str, now: str) -> bool:
+    """Whether two versions are the same; one without a build, such as 2.11.0, is the same as 2.11.0+cpu."""
+    return then == now or ("+" not in then and now.startswith(f"{then}+"))
 
 
 def _refuse_another_run(config: RunConfig[Any], run_dir: Path) -> None:
