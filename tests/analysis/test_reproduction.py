@@ -19,10 +19,10 @@ from rl_training.config.expectation import Expectation
 from tests.helpers import generator
 
 
-def expectation(scores, iqm=None):
+def expectation(scores, iqm=None, **more):
     seeds = list(range(100, 100 + len(scores)))
     measured = {"iqm": iqm, "interval": None, "minutes": 1.0, "device": "cpu", "versions": {}, "recipe": "", "command": ""}
-    return Expectation.checked({"episodes": 20, "seeds": seeds, "scores": scores, "step": 10, **measured})
+    return Expectation.checked({"episodes": 20, "seeds": seeds, "scores": scores, "step": 10, **measured, **more})
 
 
 @pytest.mark.parametrize(
@@ -100,6 +100,12 @@ def test_verdicts():
     assert not lost.passed
     assert [remark.split()[0] for remark in lost.remarks()] == ["4", "1"]
     assert lost.record()["found"] == {"iqm": None, "seeds": (100, 2, 3, 4), "scores": [None] * 4}
+
+
+def test_what_proves_little_is_said():
+    known = expectation([-150.0, -160.0, -155.0, -145.0, -149.0], weak="it learns nothing")
+    found = Verdict(known, (1, 2, 3, 4), (-151.0, -152.0, -148.0, -158.0))
+    assert found.remarks() == ["passing proves little here: it learns nothing"]
 
 
 def test_a_loss_of_two_percent_is_tolerated():

@@ -48,6 +48,17 @@ def test_results_are_kept_by_name(tmp_path):
     assert list(read_expectations(str(own)).results) == ["first", "second"]
 
 
+def test_what_was_said_of_a_result_stays_when_it_is_measured_again(tmp_path):
+    own, known = tmp_path / "own.yaml", RECORDED["bc/pendulum"].results["Pendulum-v1"]
+    own.write_text(packaged_configs()["bc/pendulum"])
+    assert "random actions" in known.weak
+    write_expectation(str(own), "first", known)
+    for name in ("first", "second"):
+        write_expectation(str(own), name, known.model_copy(update={"weak": None}))
+    results = read_expectations(str(own)).results
+    assert (results["first"].weak, results["second"].weak) == (known.weak, None)
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [

@@ -109,7 +109,7 @@ class Verdict:
 
     def remarks(self) -> list[str]:
         """Return what else should be known about the comparison."""
-        found = []
+        found = [] if self.expectation.weak is None else [f"passing proves little here: {self.expectation.weak}"]
         if lost := sum(score == -inf for score in self.scores):
             found.append(f"{lost} of {len(self.seeds)} seeds diverged; they count as the worst")
         if shared := set(self.seeds) & set(self.expectation.seeds):

@@ -91,7 +91,7 @@ def _print_verdict(replication: "Replication", verdict: "Verdict", remarks: "Seq
     print(f"recorded: IQM {_shown(known.iqm)}{bounds} of {len(known.seeds)} seeds, {_span(known.seeds)}")
     each = ", ".join(_shown(score) for score in verdict.scores)
     print(f"found:    IQM {_shown(verdict.iqm)} of {len(verdict.seeds)} seeds, {_span(verdict.seeds)}: {each}")
-    loss = f"{100 * TOLERANCE:g} % ({verdict.tolerated:.2g})"
+    loss = f"{100 * TOLERANCE:g} % of the recorded IQM ({verdict.tolerated:.2g})"
     print(f"p = {verdict.p:.2g}: how likely ranks this low are, if no more than {loss} is lost (exact rank test)")
     for remark in remarks:
         print(f"remark: {remark}")

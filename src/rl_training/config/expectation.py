@@ -49,6 +49,8 @@ class Expectation(StrictModel):
     """SHA-256 of the settings in the YAML file: whether it has changed since."""
     command: str
     """The command that measured it."""
+    weak: str | None = None
+    """Why a replication of it proves little, as a sentence; written by hand, and kept when it is measured again."""
 
     @model_validator(mode="after")
     def _one_score_each(self) -> Self:
@@ -85,6 +87,8 @@ def read_expectations(name: str) -> Expectations | None:
 def write_expectation(name: str, case: str, found: Expectation) -> Path:
     """Keep a result beside the config, in the place of an earlier one of the same name; return the file."""
     known = read_expectations(name) or Expectations()
+    if found.weak is None and case in known.results:
+        found = found.model_copy(update={"weak": known.results[case].weak})
     changed = known.model_copy(update={"results": {**known.results, case: found}})
     path = expectation_path(name)
     replace_file(path, canonical_json(changed.model_dump(mode="json")))
