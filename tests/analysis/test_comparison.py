@@ -104,7 +104,7 @@ def test_several_groups_are_compared_with_the_first_and_intervals_are_corrected(
     assert [(pair.first, pair.second) for pair in found.pairs] == [("a", "b"), ("a", "c")]
     assert found.pair_confidence == pytest.approx(0.975)
     assert found.pairs[0].improvement == improvement_interval(GOOD, BAD, confidence=0.975)
-    assert found.conclusion.endswith("(Bonferroni: 2 comparisons), so that all hold together at 95%.")
+    assert found.conclusion.endswith("(Bonferroni: 2 comparisons), so that the verdicts hold together at 95%.")
     every = compare(groups, against="all")
     assert [(pair.first, pair.second) for pair in every.pairs] == [("a", "b"), ("a", "c"), ("b", "c")]
     chosen = compare(groups, against="b")
@@ -122,8 +122,11 @@ def test_tasks_of_given_scores_are_taken_as_they_are():
     assert [pair.improvement for pairs in found.pairs_by_task.values() for pair in pairs] == [
         improvement_interval(first, second, confidence=1 - 0.05 / 3) for first, second in zip(FIRST, SECOND, strict=True)
     ]
-    assert "(Bonferroni: 1 comparison overall, 3 by task)" in found.conclusion
-    assert "By task: unclear on x, y, z." in found.conclusion
+    assert found.conclusion.endswith(
+        "By task: unclear on x, y, z. By task, intervals are widened (Bonferroni: 3 comparisons), so that those verdicts hold "
+        "together at 95%; the overall one is a single comparison."
+    )
+    assert found.pairs[0].improvement == improvement_interval(FIRST, SECOND)  # not widened
     mixed = compare({"a": {"x": GOOD, "y": BAD, "z": GOOD}, "b": {"x": BAD, "y": GOOD, "z": GOOD}})
     assert mixed.pairs[0].verdict == "unclear"
     assert "By task: better on x; worse on y; unclear on z." in mixed.conclusion
@@ -132,6 +135,13 @@ def test_tasks_of_given_scores_are_taken_as_they_are():
 def test_tasks_of_different_scale_are_warned_of_and_can_be_normalised():
     groups = {"a": {"small": [1.0, 1.2, 1.1], "large": [500.0, 700.0, 600.0]}}
     groups["b"] = {"small": [0.0, 0.2, 0.1], "large": [400.0, 300.0, 500.0]}
+    several = compare({name: {"x": scores, "y": scores} for name, scores in {"a": GOOD, "b": BAD, "c": BAD}.items()})
+    assert several.conclusion.endswith(
+        "Intervals are widened (Bonferroni: 2 comparisons overall, 4 by task), so that the verdicts hold together at 95% within "
+        "each of the two, not across both."
+    )
+    single = compare({"a": {"x": [1.0], "y": GOOD}, "b": {"x": [2.0], "y": BAD}})
+    assert "widened" not in single.conclusion  # no interval is named
     assert "large and small differ in scale" in compare(groups).warnings[0]
     found = compare(groups, normalize="min-max")
     assert found.normalization == "min-max"

@@ -33,10 +33,8 @@ def conclusion(pairs: Sequence["Pair"], by_task: Mapping[str, Sequence["Pair"]],
         sentences.append(_sentence(pair, scores))
         if len(by_task) > 1 and pair.improvement.known:
             sentences.append(_task_by_task({task: found[number].verdict for task, found in by_task.items()}))
-    if len(pairs) * len(by_task) > 1:
-        overall = f"{len(pairs)} comparison{'s' if len(pairs) > 1 else ''}"
-        counts = f"{overall} overall, {len(pairs) * len(by_task)} by task" if len(by_task) > 1 else overall
-        sentences.append(f"Intervals are widened (Bonferroni: {counts}), so that all hold together at {100 * confidence:g}%.")
+    if len(pairs) * len(by_task) > 1 and any(pair.improvement.known for pair in pairs):
+        sentences.append(_correction(len(pairs), len(by_task), f"{100 * confidence:g}%"))
     if min(len(found) for group in scores.values() for found in group.values()) < FEW:
         sentences.append(f"Fewer than {FEW} seeds are too few to rely on: train {FEW} or more, better 10.")
     return " ".join(sentences)
@@ -63,6 +61,18 @@ def _task_by_task(verdicts: Mapping[str, str]) -> str:
         if kind in verdicts.values()
     ]
     return f"By task: {'; '.join(parts)}."
+
+
+def _correction(pairs: int, tasks: int, confidence: str) -> str:
+    """Which intervals are widened; those over all tasks and those by task are two families, each corrected for itself."""
+    if tasks == 1:
+        return f"Intervals are widened (Bonferroni: {pairs} comparisons), so that the verdicts hold together at {confidence}."
+    if pairs == 1:
+        what = f"By task, intervals are widened (Bonferroni: {tasks} comparisons), so that those verdicts hold together"
+        return f"{what} at {confidence}; the overall one is a single comparison."
+    counts = f"{pairs} comparisons overall, {pairs * tasks} by task"
+    what = f"Intervals are widened (Bonferroni: {counts}), so that the verdicts hold together"
+    return f"{what} at {confidence} within each of the two, not across both."
 
 
 def _numbers(pair: "Pair") -> str:
