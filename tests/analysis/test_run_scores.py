@@ -106,6 +106,19 @@ def test_datasets_of_one_environment_are_tasks_where_a_group_has_several(tmp_pat
     assert compare([tmp_path / "iql-medium", tmp_path / "bc-expert"]).warnings == []  # the same data under another name
 
 
+def test_the_same_data_are_one_task_whatever_their_files_are_called(tmp_path):
+    named = {"one/medium": "f1", "one/replay": "f2", "two/hopper-medium": "f1", "two/data": "f2"}
+    for path, fingerprint in named.items():
+        algo = "iql" if path.startswith("one") else "bc"
+        kwargs = {"dataset": f"{path}.npz"}
+        write_run(tmp_path / path, [[1.0, 2.0]], algo, env_id="Hopper-v5", data=fingerprint, algo_kwargs=kwargs)
+    found = compare([tmp_path / "one", tmp_path / "two"])
+    assert (found.tasks, found.warnings) == (["Hopper-v5 medium", "Hopper-v5 replay"], [])
+    kwargs = {"dataset": "elsewhere/medium.npz"}  # one name, other data
+    write_run(tmp_path / "one" / "replay", [[1.0, 2.0]], env_id="Hopper-v5", data="f2", algo_kwargs=kwargs)
+    assert compare([tmp_path / "one", tmp_path / "two"]).tasks == ["Hopper-v5 medium (f1)", "Hopper-v5 medium (f2)"]
+
+
 def test_every_combination_of_a_sweep_is_a_group(tmp_path):
     write_run(tmp_path / "a", [[1.0, 2.0, 11.0, 12.0]], seeds=[0, 1], sweep={"expectile": [0.7, 0.9]})
     found = compare([tmp_path / "a"])

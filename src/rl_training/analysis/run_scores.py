@@ -138,15 +138,16 @@ def _tasks(runs: Sequence[ScoredRun]) -> list[str]:
     for part in runs:
         kinds[part.group, part.env].add(part.fingerprint)
     split = {env for (_, env), found in kinds.items() if len(found) > 1}
-    labels: dict[str, set[str | None]] = defaultdict(set)
+    labels: dict[str | None, str] = {}  # the same data may have other names elsewhere: the first is kept
     for part in runs:
-        labels[part.data].add(part.fingerprint)
+        labels.setdefault(part.fingerprint, part.data)
 
     def task(part: ScoredRun) -> str:
         if part.env not in split:
             return part.env
-        unclear = len(labels[part.data]) > 1 and part.fingerprint
-        return " ".join(filter(None, (part.env, part.data, f"({str(part.fingerprint)[:6]})" if unclear else "")))
+        label = labels[part.fingerprint]
+        unclear = list(labels.values()).count(label) > 1 and part.fingerprint
+        return " ".join(filter(None, (part.env, label, f"({str(part.fingerprint)[:6]})" if unclear else "")))
 
     return [task(part) for part in runs]
 
