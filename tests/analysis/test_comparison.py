@@ -267,3 +267,20 @@ def test_a_comparison_needs_no_torch():
     code = "import sys, rl_training as r; r.compare({'a': [1, 2], 'b': [3, 4]}); print({'torch', 'scipy'} & {*sys.modules})"
     done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
+    assert shown(Interval(0.0, 0.0, 0.0)) == "0.0 [0.0, 0.0]"
+    assert shown(Interval(-0.01, -3.0, 2.0)) == "0.0 [-3.0, 2.0]"
+
+
+def test_tiny_numbers_are_powers_of_ten():
+    assert shown(Interval(-4e-8, -5.6e-8, -2.4e-8)) == "-4.0e-08 [-5.6e-08, -2.4e-08]"
+    assert shown(Interval(0.0, -1.23e-30, 2.5e-29)) == "0 [-1e-30, 2.5e-29]"
+    assert shown(Interval(1.0, 1.0 - 2e-8, 1.0 + 2e-8)) == "1.000000000 [0.999999980, 1.000000020]"
+    found = compare({"a": [1e-8, 2e-8, 3e-8, 4e-8], "b": [5e-8, 6e-8, 7e-8, 8e-8]})
+    assert "difference of IQM -4.0e-08 [-" in found.conclusion
+
+
+def test_an_interval_is_shown_without_what_it_does_not_contain():
+    assert shown(Interval(0.0, 0.0, 0.4968), 2, null=0.5) == "0.000 [0.000, 0.497]"
+    assert shown(Interval(0.0, 0.0, 0.4968), 2) == "0.00 [0.00, 0.50]"
+    assert shown(Interval(0.0, 0.0, 0.5), 2, null=0.5) == "0.00 [0.00, 0.50]"
+    assert shown(Interval(12.0, 0.04, 25.0), null=0.0) == "12.00 [0.04, 25.00]"

@@ -1,6 +1,7 @@
 """Sentences: what may be concluded from a comparison, and what not."""
 
 from collections.abc import Mapping, Sequence
+from math import floor, log10
 from typing import TYPE_CHECKING
 
 from rl_training.analysis.bootstrap import Interval
@@ -10,6 +11,7 @@ if TYPE_CHECKING:
     from rl_training.analysis.comparison import Pair
 
 FEW = 5  # seeds: with fewer, one lucky run decides
+_MOST_DECIMALS = 5  # beyond this, tiny numbers are written as powers of ten
 MOST_SEEDS = 1000  # beyond this a number of seeds only says that there is no difference to be seen
 
 
@@ -76,8 +78,8 @@ def _correction(pairs: int, tasks: int, confidence: str) -> str:
 
 
 def _numbers(pair: "Pair") -> str:
-    chance = f"probability of improvement {shown(pair.improvement, 2)}"
-    return chance if pair.difference is None else f"{chance}, difference of IQM {shown(pair.difference)}"
+    chance = f"probability of improvement {shown(pair.improvement, 2, null=0.5)}"
+    return chance if pair.difference is None else f"{chance}, difference of IQM {shown(pair.difference, null=0.0)}"
 
 
 def _reason(pair: "Pair") -> str:
@@ -109,19 +111,32 @@ def _runs(counts: Mapping[str, Sequence[int]]) -> str:
     return "with " + " and ".join(f"{text} seed{'' if text == '1' else 's'} of {name}" for name, text in texts.items())
 
 
-def shown(found: Interval, places: int | None = None) -> str:
-    """Return an estimate with its interval, such as `35 [12, 60]`; without one, the estimate alone."""
+def shown(found: Interval, places: int | None = None, *, null: float | None = None) -> str:
+    """Return an estimate with its interval, such as `35 [12, 60]`; without one, the estimate alone.
+
+    An interval that does not contain `null` gets as many decimals as it takes to see that.
+    """
     places = digits(found) if places is None else places
-    return f"{found.estimate:,.{places}f} {bounds(found, places)}".strip()
+    if null is not None and found.excludes(null):
+        while not Interval(found.estimate, round(found.low, places), round(found.high, places)).excludes(null):
+            places += 1
+    return f"{number(found.estimate, places)} {bounds(found, places)}".strip()
 
 
 def bounds(found: Interval, places: int | None = None) -> str:
     """Return the interval, such as `[12, 60]`; nothing if there is none."""
     places = digits(found) if places is None else places
-    return f"[{found.low:,.{places}f}, {found.high:,.{places}f}]" if found.known else ""
+    return f"[{number(found.low, places)}, {number(found.high, places)}]" if found.known else ""
+
+
+def number(value: float, places: int) -> str:
+    """Return a number with so many decimals, without the sign of a zero; a tiny one as a power of ten with these decimals."""
+    if places > _MOST_DECIMALS and abs(value) < 1e-3:
+        return f"{value:.{max(0, floor(log10(abs(value))) + places)}e}" if value else "0"
+    return f"{value:z,.{places}f}"
 
 
 def digits(found: Interval) -> int:
     """Return how many decimals an interval justifies: its width has two digits with them, or more before the point."""
     width = found.high - found.low if found.known and found.high > found.low else abs(found.estimate)
-    return next((places for places in range(5) if width * 10**places >= 20), 5) if width else 1
+    return next((places for places in range(300) if width * 10**places >= 20), 300) if width else 1

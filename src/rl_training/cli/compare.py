@@ -89,16 +89,16 @@ def _print_table(found: "Comparison") -> None:
 
 
 def _rows(cells: "Mapping[str, Cell]") -> list[tuple[str, ...]]:
-    from rl_training.analysis.verdict import bounds, digits
+    from rl_training.analysis.verdict import bounds, digits, number
 
     places = max(digits(cell.iqm) for cell in cells.values())
     return [
         (
             f"  {name}",
             str(cell.runs),
-            f"{cell.iqm.estimate:,.{places}f}",
+            number(cell.iqm.estimate, places),
             bounds(cell.iqm, places),
-            *(f"{value:,.{places}f}" for value in (cell.mean, cell.median)),
+            *(number(value, places) for value in (cell.mean, cell.median)),
         )
         for name, cell in cells.items()
     ]
