@@ -1,6 +1,7 @@
 """Intervals: what they equal where that is known, and that they do not promise too much."""
 
 import math
+from itertools import combinations, product
 
 import numpy as np
 import pytest
@@ -101,7 +102,7 @@ def test_the_difference_of_means_is_welch_s():
     assert found[1:] == pytest.approx((welch.low, welch.high), rel=0.05)
 
 
-@pytest.mark.parametrize(("runs", "others"), [(3, 3), (5, 5), (10, 10), (4, 9)])
+@pytest.mark.parametrize(("runs", "others"), [(4, 4), (5, 5), (10, 10), (4, 9)])
 def test_the_bounds_of_a_probability_are_as_far_as_chance_reaches(runs, others):
     """Where every run is better, the lower bound p solves 1 - p = z sqrt(V(p)), V of Hanley and McNeil."""
     found = improvement_interval(np.arange(runs) + 100.0, np.arange(others))
@@ -113,8 +114,23 @@ def test_the_bounds_of_a_probability_are_as_far_as_chance_reaches(runs, others):
     assert mirrored == pytest.approx((0.0, 0.0, 1 - p), abs=1e-9)
 
 
-def test_three_runs_that_are_all_better_prove_hardly_anything():
-    assert 0.5 < improvement_interval([4, 5, 6], [1, 2, 3]).low < 0.51
+def test_three_runs_that_are_all_better_prove_nothing():
+    """One of two sides is all better in 2 of 20 orders of three and three, and in 2 of 400 of two tasks."""
+    assert improvement_interval([4, 5, 6], [1, 2, 3]) == (1.0, 0.5, 1.0)
+    assert improvement_interval([1, 2, 3], [4, 5, 6]) == (0.0, 0.0, 0.5)
+    assert improvement_interval([4, 5, 6], [1, 2, 3], confidence=0.9).low > 0.5
+    assert improvement_interval([[4, 5, 6]] * 2, [[1, 2, 3]] * 2).low > 0.5
+
+
+@pytest.mark.parametrize(("runs", "others", "tasks"), [(3, 3, 1), (4, 4, 1), (5, 5, 1), (2, 3, 2), (3, 4, 2)])
+def test_an_interval_of_equal_groups_excludes_one_half_in_at_most_one_of_twenty_orders(runs, others, tasks):
+    orders = list(combinations(range(runs + others), runs))
+    outside = 0
+    for chosen in product(orders, repeat=tasks):
+        rest = [[rank for rank in range(runs + others) if rank not in own] for own in chosen]
+        outside += improvement_interval([list(own) for own in chosen], rest).excludes(0.5)
+    assert outside <= 0.05 * len(orders) ** tasks
+    assert (outside > 0) is ((runs, others, tasks) != (3, 3, 1))  # only there nothing could
 
 
 def test_unequal_spread_widens_the_interval_of_a_probability():

@@ -78,7 +78,12 @@ def test_the_advised_number_of_seeds_shows_the_difference_in_four_of_five_experi
 
 
 def test_too_few_seeds_are_said_out_loud():
-    found = compare({"a": [100.0, 101.0, 102.0], "b": [1.0, 2.0, 3.0]})
+    few = compare({"a": [100.0, 101.0, 102.0], "b": [1.0, 2.0, 3.0]})
+    assert few.conclusion.startswith(
+        "Nothing can be concluded about a and b: the IQM differs, but the interval of the probability of improvement "
+        "[0.50, 1.00] contains 0.5 ("
+    )
+    found = compare({"a": [100.0, 101.0, 102.0, 103.0], "b": [1.0, 2.0, 3.0, 4.0]})
     assert found.pairs[0].verdict == "better"
     assert found.conclusion.endswith("Fewer than 5 seeds are too few to rely on: train 5 or more, better 10.")
     assert "too few" in compare({"a": [1.0, 2.0], "b": [1.5, 2.0]}).conclusion
@@ -130,11 +135,6 @@ def test_tasks_of_given_scores_are_taken_as_they_are():
     mixed = compare({"a": {"x": GOOD, "y": BAD, "z": GOOD}, "b": {"x": BAD, "y": GOOD, "z": GOOD}})
     assert mixed.pairs[0].verdict == "unclear"
     assert "By task: better on x; worse on y; unclear on z." in mixed.conclusion
-
-
-def test_tasks_of_different_scale_are_warned_of_and_can_be_normalised():
-    groups = {"a": {"small": [1.0, 1.2, 1.1], "large": [500.0, 700.0, 600.0]}}
-    groups["b"] = {"small": [0.0, 0.2, 0.1], "large": [400.0, 300.0, 500.0]}
     several = compare({name: {"x": scores, "y": scores} for name, scores in {"a": GOOD, "b": BAD, "c": BAD}.items()})
     assert several.conclusion.endswith(
         "Intervals are widened (Bonferroni: 2 comparisons overall, 4 by task), so that the verdicts hold together at 95% within "
@@ -142,6 +142,11 @@ def test_tasks_of_different_scale_are_warned_of_and_can_be_normalised():
     )
     single = compare({"a": {"x": [1.0], "y": GOOD}, "b": {"x": [2.0], "y": BAD}})
     assert "widened" not in single.conclusion  # no interval is named
+
+
+def test_tasks_of_different_scale_are_warned_of_and_can_be_normalised():
+    groups = {"a": {"small": [1.0, 1.2, 1.1], "large": [500.0, 700.0, 600.0]}}
+    groups["b"] = {"small": [0.0, 0.2, 0.1], "large": [400.0, 300.0, 500.0]}
     assert "large and small differ in scale" in compare(groups).warnings[0]
     found = compare(groups, normalize="min-max")
     assert found.normalization == "min-max"
@@ -153,6 +158,13 @@ def test_tasks_of_different_scale_are_warned_of_and_can_be_normalised():
         compare(groups, normalize="reference")
     with pytest.raises(ConfigError, match="--normalize 'rank': must be one of auto, reference, min-max, none"):
         compare(groups, normalize="rank")
+
+
+def test_the_scale_of_a_single_task_decides_nothing():
+    groups = {"a": [9.0, 1.0, 8.0, 7.0], "b": [0.0, 2.0, 0.0, 0.0]}
+    plain, scaled = (compare(groups, normalize=normalize).pairs[0] for normalize in ("none", "min-max"))
+    assert scaled.difference == pytest.approx([value / 9.0 for value in plain.difference])
+    assert (scaled.verdict, scaled.improvement) == (plain.verdict, plain.improvement)
 
 
 def test_reference_returns():
@@ -261,12 +273,6 @@ def test_numbers_have_as_many_digits_as_their_interval_justifies():
     assert bounds(Interval(3.0, float("nan"), float("nan"))) == ""
     assert shown(Interval(30.0, float("nan"), float("nan"))) == "30"
     assert digits(Interval(0.0, 0.0, 0.0)) == 1
-
-
-def test_a_comparison_needs_no_torch():
-    code = "import sys, rl_training as r; r.compare({'a': [1, 2], 'b': [3, 4]}); print({'torch', 'scipy'} & {*sys.modules})"
-    done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=True)
-    assert done.stdout == "set()\n"
     assert shown(Interval(0.0, 0.0, 0.0)) == "0.0 [0.0, 0.0]"
     assert shown(Interval(-0.01, -3.0, 2.0)) == "0.0 [-3.0, 2.0]"
 
@@ -284,3 +290,9 @@ def test_an_interval_is_shown_without_what_it_does_not_contain():
     assert shown(Interval(0.0, 0.0, 0.4968), 2) == "0.00 [0.00, 0.50]"
     assert shown(Interval(0.0, 0.0, 0.5), 2, null=0.5) == "0.00 [0.00, 0.50]"
     assert shown(Interval(12.0, 0.04, 25.0), null=0.0) == "12.00 [0.04, 25.00]"
+
+
+def test_a_comparison_needs_no_torch():
+    code = "import sys, rl_training as r; r.compare({'a': [1, 2], 'b': [3, 4]}); print({'torch', 'scipy'} & {*sys.modules})"
+    done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"

@@ -39,6 +39,7 @@ def test_every_kind_and_number_of_runs_was_measured():
         ("iqm, plain percentiles", "normal", 3),
         ("difference", "unequal spread", 5),
         ("improvement", "far apart", 10),
+        ("improvement", "no difference", 3),
         ("improvement", "unequal spread", 30),
     ],
 )
@@ -51,7 +52,8 @@ def test_the_table_is_what_the_code_gives(kind, shape, runs):
 
 def test_the_truth_is_known_where_it_can_be_computed():
     assert truth("iqm", "normal") == pytest.approx(120.0, abs=0.2)
-    assert truth("difference", "no difference") == pytest.approx(0.0, abs=0.3)
+    assert (truth("difference", "no difference"), truth("improvement", "no difference")) == (0.0, 0.5)
+    assert truth("iqm", "no difference") == pytest.approx(50.0, abs=0.2)
     assert truth("improvement", "normal") == pytest.approx(0.7602, abs=0.002)  # Phi(1 / sqrt(2))
 
 

@@ -15,7 +15,9 @@ A probability of improvement is not resampled: where all runs of one side are be
 interval would be [1, 1] with three runs too. It has a score interval instead: the probabilities from which the measured one
 is not further away than chance explains, with the variance of Hanley and McNeil (1982), as in Newcombe (2006), "Confidence
 intervals for an effect size measure based on the Mann-Whitney statistic", part 2, method 5. Where the two sides differ in
-spread that variance is too small; it is then raised to the observed one.
+spread that variance is too small; it is then raised to the observed one. Whether such an interval contains 0.5 is the rank
+test with a normal distribution, which is too bold with few runs: of three against three all on one side, which chance does
+in one of ten experiments, it would be sure. So the interval reaches to 0.5 unless the exact test excludes that too.
 """
 
 from collections.abc import Sequence
@@ -35,6 +37,7 @@ from rl_training.analysis.aggregates import (
     wins,
 )
 from rl_training.analysis.aggregates import weights as weights_of
+from rl_training.analysis.ranks import chance_of_ranking_apart
 from rl_training.errors import ConfigError
 
 RESAMPLES: Final = 10_000
@@ -107,7 +110,10 @@ def improvement_interval(scores: Scores, others: Scores, *, confidence: float = 
     excess = max(1.0, observed / max(float(np.interp(estimate, levels, expected)), 1e-12))
     reach = normal_quantile(confidence) * np.sqrt(excess * expected) / len(first)
     near = levels[np.abs(levels - estimate) <= reach + 1e-9]
-    return Interval(estimate, min(estimate, float(near[0])), max(estimate, float(near[-1])))
+    low, high = min(estimate, float(near[0])), max(estimate, float(near[-1]))
+    if not low <= 0.5 <= high and chance_of_ranking_apart(pairs) > 1.0 - confidence + 1e-9:
+        low, high = min(low, 0.5), max(high, 0.5)
+    return Interval(estimate, low, high)
 
 
 def normal_quantile(confidence: float) -> float:

@@ -55,11 +55,12 @@ def _tasks(*draws: Draw) -> Draw:
     return lambda generator, runs: np.concatenate([draw(generator, runs) for draw in draws])
 
 
+_UNIFORM: Final = _bounded(1, 1)
 SHAPES: Final[Mapping[str, tuple[Draw, Draw]]] = MappingProxyType(
     {
         "normal": (_normal(120, 20), _normal(100, 20)),
         "far apart": (_normal(160, 20), _normal(100, 20)),
-        "no difference": (_bounded(1, 1), _bounded(1, 1)),
+        "no difference": (_UNIFORM, _UNIFORM),
         "unequal spread": (_normal(110, 5), _normal(100, 30)),
         "skewed": (_skewed(0.8, 1.0), _skewed(0.0, 1.0)),
         "one in five fails": (_failing(0.2), _failing(0.4)),
@@ -115,8 +116,11 @@ def coverage(kind: str, shape: str, runs: int, experiments: int = 1000, resample
 @cache
 def truth(kind: str, shape: str) -> float:
     """Return the value that intervals should cover, from so many runs that its error does not matter."""
-    generator = np.random.default_rng(1)
-    scores, others = (draw(generator, _TRUTH_RUNS) for draw in SHAPES[shape])
+    generator, exact = np.random.default_rng(1), {"difference": 0.0, "improvement": 0.5}
+    group, other = SHAPES[shape]
+    if group is other and kind in exact:  # intervals may end exactly there
+        return exact[kind]
+    scores, others = (draw(generator, _TRUTH_RUNS) for draw in (group, other))
     if kind == "improvement":
         return probability_of_improvement(scores, others)
     return aggregate(scores) - (aggregate(others) if kind == "difference" else 0.0)

@@ -1,4 +1,4 @@
-"""Whether the scores of new seeds are worse than recorded ones: an exact test of ranks, and what may be said of it."""
+"""Whether the scores of new seeds are worse than recorded ones: a test of ranks, and what may be said of it."""
 
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -7,33 +7,13 @@ from itertools import pairwise
 from math import comb, inf, isfinite
 from typing import Any
 
-import numpy as np
-
 from rl_training.analysis.aggregates import aggregate
+from rl_training.analysis.ranks import chance_of_ranking_lower, is_exact
 from rl_training.config.expectation import Expectation
 
 LEVEL = 0.01  # a faithful replication fails this often, at most
 TOLERANCE = 0.02  # of the recorded mean: a loss that matters to nobody, whatever a test may say of it
 DEFAULT_SEEDS = 5
-
-
-def chance_of_ranking_lower(found: Sequence[float], recorded: Sequence[float]) -> float:
-    """Return how likely the sum of the ranks of `found` is as low as this, or lower, if all scores come from one source.
-
-    This is the exact one-sided test of Wilcoxon, Mann and Whitney, with mean ranks for equal scores: every choice of as many
-    of all the scores is equally likely. Only the order of scores counts, so the lowest rank is also that of a seed that
-    diverged (-inf), and one lucky or unlucky seed cannot decide.
-    """
-    scores = np.array([*found, *recorded])
-    ranks = [int(2 * (scores < one).sum() + (scores == one).sum() + 1) for one in scores]  # doubled: whole numbers
-    own, others = ranks[: len(found)], ranks[len(found) :]
-    fewer = min(len(own), len(others))  # either group tells of the other
-    ways = np.zeros((fewer + 1, sum(sorted(ranks)[-fewer:]) + 1))  # choices of so many scores with such a sum
-    ways[0, 0] = 1.0
-    for rank in ranks:
-        ways[1:, rank:] += ways[:-1, :-rank]
-    as_low = ways[-1, : sum(own) + 1] if fewer == len(own) else ways[-1, sum(others) :]
-    return float(as_low.sum() / ways[-1].sum())
 
 
 def largest_loss(found: Sequence[float], recorded: Sequence[float], level: float = LEVEL) -> float:
@@ -92,6 +72,11 @@ class Verdict:
         return chance_of_ranking_lower([score + self.tolerated for score in self.scores], known_scores(self.expectation))
 
     @property
+    def exact(self) -> bool:
+        """Whether the test counts all choices; the normal distribution stands in for them where there are many scores."""
+        return is_exact([(len(self.scores), len(self.expectation.scores))])
+
+    @property
     def passed(self) -> bool:
         """Whether the new seeds are not worse than the recorded ones by more than is tolerated, beyond chance."""
         return self.p > LEVEL
@@ -126,6 +111,7 @@ class Verdict:
         return {
             "verdict": "PASS" if self.passed else "FAIL",
             "p": self.p,
+            "exact": self.exact,
             "level": LEVEL,
             "tolerated_loss": self.tolerated,
             "largest_loss": _finite(self.largest_loss),

@@ -25,8 +25,8 @@ class Scale:
 
     @property
     def comparable(self) -> bool:
-        """Whether a difference over several tasks means something beyond this comparison."""
-        return self.kind != "min-max"
+        """Whether a difference means something beyond this comparison, as it does on one task whatever its unit."""
+        return self.kind != "min-max" or all(len(group) == 1 for group in self.values.values())
 
 
 def normalized(scores: Scored, normalize: str, *, metric: str, of_runs: bool) -> Scale:

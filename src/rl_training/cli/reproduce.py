@@ -92,7 +92,8 @@ def _print_verdict(replication: "Replication", verdict: "Verdict", remarks: "Seq
     each = ", ".join(_shown(score) for score in verdict.scores)
     print(f"found:    IQM {_shown(verdict.iqm)} of {len(verdict.seeds)} seeds, {_span(verdict.seeds)}: {each}")
     loss = f"{100 * TOLERANCE:g} % of the recorded IQM ({verdict.tolerated:.2g})"
-    print(f"p = {verdict.p:.2g}: how likely ranks this low are, if no more than {loss} is lost (exact rank test)")
+    test = "exact rank test" if verdict.exact else "rank test by the normal distribution"
+    print(f"p = {verdict.p:.2g}: how likely ranks this low are, if no more than {loss} is lost ({test})")
     for remark in remarks:
         print(f"remark: {remark}")
     if not verdict.passed:
