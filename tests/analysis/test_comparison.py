@@ -128,8 +128,8 @@ def test_tasks_of_given_scores_are_taken_as_they_are():
         improvement_interval(first, second, confidence=1 - 0.05 / 3) for first, second in zip(FIRST, SECOND, strict=True)
     ]
     assert found.conclusion.endswith(
-        "By task: unclear on x, y, z. By task, intervals are widened (Bonferroni: 3 comparisons), so that those verdicts hold "
-        "together at 95%; the overall one is a single comparison."
+        "By task: unclear on x, y, z. By task, intervals are widened (Bonferroni: 3 comparisons), so that those verdicts "
+        "hold together at 95%; the overall one is a single comparison."
     )
     assert found.pairs[0].improvement == improvement_interval(FIRST, SECOND)  # not widened
     mixed = compare({"a": {"x": GOOD, "y": BAD, "z": GOOD}, "b": {"x": BAD, "y": GOOD, "z": GOOD}})
@@ -137,8 +137,8 @@ def test_tasks_of_given_scores_are_taken_as_they_are():
     assert "By task: better on x; worse on y; unclear on z." in mixed.conclusion
     several = compare({name: {"x": scores, "y": scores} for name, scores in {"a": GOOD, "b": BAD, "c": BAD}.items()})
     assert several.conclusion.endswith(
-        "Intervals are widened (Bonferroni: 2 comparisons overall, 4 by task), so that the verdicts hold together at 95% within "
-        "each of the two, not across both."
+        "Intervals are widened (Bonferroni: 2 comparisons overall, 4 by task), so that the verdicts hold together at 95% "
+        "within each of the two, not across both."
     )
     single = compare({"a": {"x": [1.0], "y": GOOD}, "b": {"x": [2.0], "y": BAD}})
     assert "widened" not in single.conclusion  # no interval is named

@@ -111,7 +111,8 @@ def test_an_interrupted_replication_continues_and_a_finished_one_is_judged_again
 def test_versions_that_the_run_does_not_name_are_remarked_on(own, recorded):
     plan = plan_replication(str(own))
     versions = {"numpy": "1.0", "pytest": "2.3.7", "no-such-library": "3"}
-    there = replace(plan, run_dir=recorded / "recorded", expectation=plan.expectation.model_copy(update={"versions": versions}))
+    known = plan.expectation.model_copy(update={"versions": versions})
+    there = replace(plan, run_dir=recorded / "recorded", expectation=known)
     pytest_here, numpy = metadata.version("pytest"), metadata.version("numpy")
     assert there.remarks() == [
         f"versions differ: numpy 1.0 there, {numpy} here; pytest 2.3.7 there, {pytest_here} here; "

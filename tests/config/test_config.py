@@ -6,6 +6,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rl_training.config.base import flat
 from rl_training.config.loading import load_config, make_config, packaged_configs
 from rl_training.config.parts import without_effect
 from rl_training.config.run import RunConfig
@@ -269,3 +270,8 @@ def test_settings_without_effect_are_known(algo, kwargs, idle):
     assert (
         set(without_effect(make_config({"algo": algo, "env_id": "Pendulum-v1", "algo_kwargs": kwargs}).algo_kwargs)) == idle
     )
+
+
+def test_nested_settings_by_their_dotted_names():
+    nested = {"a": 1, "b": {"c": None, "d": {"e": [{"f": 2}]}}, "g": {}}
+    assert flat(nested) == {"a": 1, "b.c": None, "b.d.e": [{"f": 2}], "g": {}}

@@ -66,7 +66,7 @@ def _chances_of_wins(first: Values, second: Values) -> Values:
     ways[0, 0] = 1.0
     for rank in ranks:
         ways[1:, rank:] += ways[:-1, :-rank]
-    chances = ways[-1, lowest:] / ways[-1].sum()
+    chances: Values = ways[-1, lowest:] / ways[-1].sum()
     return chances if fewer == len(first) else chances[::-1]  # what one group does not win, the other does
 
 

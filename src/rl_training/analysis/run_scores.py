@@ -12,6 +12,7 @@ import numpy as np
 from rl_training.analysis.aggregates import Values
 from rl_training.analysis.groups import Choice, Groups, Scored
 from rl_training.analysis.logged_run import LoggedRun
+from rl_training.config.base import flat
 from rl_training.config.sweep import combinations
 from rl_training.errors import ConfigError
 
@@ -60,8 +61,8 @@ class ScoredRun:
     @cached_property
     def settings(self) -> dict[str, Any]:
         """The settings that should be equal in all runs of a group and task."""
-        flat = dict(_flat(self.run.config.record()))
-        return {key: value for key, value in flat.items() if not any(f"{key}.".startswith(f"{free}.") for free in _FREE)}
+        settings = flat(self.run.config.record())
+        return {key: value for key, value in settings.items() if not any(f"{key}.".startswith(f"{free}.") for free in _FREE)}
 
 
 def read_runs(arguments: Sequence[tuple[str | None, Sequence[Path]]], choice: Choice) -> Groups:
@@ -234,12 +235,3 @@ def _label(part: Any) -> str:
     """A source of data in a word: the name of its file, the run or the recipe."""
     paths = [part.path] if isinstance(part.path, str) else part.path or ()
     return "+".join(Path(path).stem for path in paths) or (Path(part.run).name if part.run else str(part.kind))
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Every setting by its dotted name."""
-    for key, value in values.items():
-        if isinstance(value, dict) and value:
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value

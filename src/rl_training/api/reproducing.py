@@ -58,7 +58,7 @@ class Replication:
         return Verdict(known, self.config.member_seeds, tuple(found))
 
     def remarks(self) -> list[str]:
-        """Return whether anything was trained, and in what the run differs from what was measured: settings, data, versions."""
+        """Return that nothing was trained, if so, and how the run differs from the record: settings, data, versions."""
         record, known = LoggedRun.load(self.run_dir).record, self.expectation
         found = []
         if self.finished is not None:

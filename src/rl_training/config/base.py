@@ -52,6 +52,14 @@ class StrictModel(BaseModel):
 PositiveRate = Annotated[float, Field(gt=0.0, le=1.0)]
 
 
+def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested settings by their dotted names, such as `algo_kwargs.expectile`; an empty group stays as it is."""
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        found |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) and value else {f"{prefix}{key}": value}
+    return found
+
+
 def _number_or_auto(value: Any) -> Any:
     if value == "auto" or (
         isinstance(value, int | float) and not isinstance(value, bool) and 0.0 <= value <= sys.float_info.max

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from rl_training.analysis.logged_run import RETURN, Curve, LoggedRun
+from rl_training.config.base import flat
 from rl_training.report.bands import Group, Numbers, band, member_knobs, summarize
 from rl_training.report.timing import Timing
 
@@ -244,20 +245,9 @@ def overview_cells(run: LoggedRun, name: str, timing: Timing) -> list[str]:
     return [name, status_of(run), *returns, *where]
 
 
-def flat_config(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return a config as `section.key -> value`."""
-    found: dict[str, Any] = {}
-    for key, value in config.items():
-        if isinstance(value, Mapping) and value:
-            found |= flat_config(value, f"{prefix}{key}.")
-        else:
-            found[f"{prefix}{key}"] = value
-    return found
-
-
 def differences(runs: Sequence[LoggedRun]) -> dict[str, list[Any]]:
     """Return the settings in which runs differ, each with the value of every run; None where a run has no such setting."""
-    configs = [flat_config(run.config.record()) for run in runs]
+    configs = [flat(run.config.record()) for run in runs]
     keys = dict.fromkeys(key for config in configs for key in config)
     rows = {key: [config.get(key) for config in configs] for key in keys}
     return {key: values for key, values in rows.items() if any(value != values[0] for value in values)}

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from rl_training.config.base import flat
 from rl_training.config.run import RunConfig
 
 COUNTERS = ("step", "env_step", "member", "seed")
@@ -91,14 +92,5 @@ def _hyperparameters(config: RunConfig[Any], member: int) -> Hyperparameters:
     record["algo_kwargs"] |= config.member_knobs[member]
     for name in ("seeds", "sweep", "log", "run_name", "env_imports"):
         record.pop(name)
-    return _flat(record)
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> Hyperparameters:
-    flat: Hyperparameters = {}
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            flat |= _flat(value, f"{prefix}{name}.")
-        elif value is not None:
-            flat[f"{prefix}{name}"] = value if isinstance(value, str | int | float) else json.dumps(value)
-    return flat
+    settings = {name: value for name, value in flat(record).items() if value not in (None, {})}
+    return {name: value if isinstance(value, str | int | float) else json.dumps(value) for name, value in settings.items()}
