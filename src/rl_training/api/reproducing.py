@@ -5,7 +5,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import metadata
-from itertools import pairwise
 from math import inf, isfinite
 from pathlib import Path
 from typing import Any
@@ -31,6 +30,7 @@ from rl_training.config.run import RunConfig
 from rl_training.errors import ConfigError, DivergedError
 from rl_training.experiment.manager import ExperimentManager, run_status
 from rl_training.registry import REGISTRY, get_spec
+from rl_training.report.timing import timing_of
 from rl_training.runtime.progress import Reporter
 
 EPISODES = 50
@@ -203,7 +203,7 @@ def record(
         seeds=run.config.member_seeds,
         step=run.record["step"],
         env_step=run.record["env_step"],
-        minutes=_minutes(run),
+        minutes=float(f"{timing_of(run).seconds / 60:.2g}"),
         device=(run.config.device != "cpu" and run.record["hardware"]["cuda"]) or "cpu",
         versions=run.record["versions"],
         dataset=(run.record["dataset"] or {}).get("fingerprint"),
@@ -219,13 +219,6 @@ def expectation_of(name: str, found: Sequence[float], **measured: Any) -> Expect
     iqm, *bounds = (None,) if None in known else (round(value, 3) for value in interval(found))
     statistics = {"scores": known, "iqm": iqm, "interval": bounds or None}
     return Expectation.checked({**measured, **statistics, "recipe": recipe_digest(name)}, f"{name}: ")
-
-
-def _minutes(run: LoggedRun) -> float:
-    """The time that training took, with two digits; the clock begins again when a run is resumed."""
-    clock = [row["seconds"] for row in run.timings]
-    ends = [before for before, after in pairwise(clock) if after < before] + clock[-1:]
-    return float(f"{sum(ends) / 60:.2g}")
 
 
 def _finished(run_dir: Path) -> str | None:

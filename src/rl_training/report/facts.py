@@ -1,6 +1,6 @@
 """What a report says of a run in numbers: members, the switch to online, time, dataset, settings."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
