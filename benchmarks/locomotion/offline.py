@@ -10,7 +10,6 @@ import argparse
 import importlib.metadata
 import json
 import shlex
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from rl_training.config.loading import load_config
 from rl_training.data.dataset_loaders import load_dataset
 from rl_training.experiment.manager import ExperimentManager
 from rl_training.registry import REGISTRY
+from rl_training.report.timing import timing_of
 
 RESULTS = Path(__file__).parent / "results"
 KINDS = ("medium", "medium-replay", "medium-expert")
@@ -59,9 +59,8 @@ def job(algo: str, name: str, data: Path, runs: Path, steps: int, seeds: int, se
     own = [f"algo_kwargs.{setting}" for setting in PER_SET.get((algo, name), [])]
     rhythm = [f"eval_interval={steps // 5}", f"checkpoint_interval={steps}"]
     given = {"total_timesteps": steps, "seeds": list(range(seeds))}
-    begin = time.perf_counter()
     run = trained(algo, name, data, runs / f"{algo}-{name}", [*rhythm, *own, *settings], given)
-    seconds, curve, events = time.perf_counter() - begin, run.curve(), run.history.get("event")
+    curve, events = run.curve(), run.history.get("event")
     lost = [] if events is None else run.history["member"][events == "diverged"].tolist()
     return {
         **origin(algo, name, data, run),
@@ -70,7 +69,7 @@ def job(algo: str, name: str, data: Path, runs: Path, steps: int, seeds: int, se
         "curve": dict(zip(curve.positions.tolist(), np.round(curve.values, 3).tolist(), strict=True)),
         "per_set": own,
         "settings": settings,
-        "seconds": round(seconds, 1),
+        "seconds": round(timing_of(run).seconds, 1),
         "seconds_of_gradient_steps": run.timings[-1]["seconds/gradient_steps"],
         "command": command("offline", algo, name, settings, ["--steps", str(steps), "--seeds", str(seeds)]),
     }

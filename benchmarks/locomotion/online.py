@@ -15,6 +15,7 @@ import numpy as np
 from benchmarks.locomotion.offline import RESULTS, command, origin, trained
 from rl_training.analysis.logged_run import Curve
 from rl_training.registry import REGISTRY
+from rl_training.report.timing import timing_of
 
 ALGOS = ("cal_ql", "iql", "rlpd", "awac", "td3_bc")
 SETS = ("hopper-medium-replay", "halfcheetah-medium-replay")
@@ -35,7 +36,7 @@ def job(algo: str, name: str, data: Path, runs: Path, settings: list[str]) -> di
         "positions": curve.positions.tolist(),
         "returns": np.round(curve.values, 3).tolist(),  # by position and seed
         **dip(curve, run.switch),
-        "seconds": run.timings[-1]["seconds"],
+        "seconds": timing_of(run).seconds,
         "command": command("online", algo, name, settings),
     }
 

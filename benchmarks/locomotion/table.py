@@ -89,9 +89,8 @@ def offline_table() -> str:
         if own:
             times = [seconds[algo, name] for name in SETS if (algo, name) in seconds]
             cells = [cell([scores[algo, name]]) if (algo, name) in scores else "-" for name in SETS]
-            rows.append(
-                [f"`{algo}`", *cells, cell(own) if len(own) == len(SETS) else "-", f"{min(times):.0f} to {max(times):.0f}"]
-            )
+            taken = f"{min(times):.0f}" if len(times) == 1 else f"{min(times):.0f} to {max(times):.0f}"
+            rows.append([f"`{algo}`", *cells, cell(own) if len(own) == len(SETS) else "-", taken])
     return rows_of(["", *(f"`{name}`" for name in SETS), "all nine", "seconds of a population"], rows)
 
 
