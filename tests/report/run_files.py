@@ -19,8 +19,8 @@ DATASET = {
 }
 
 
-def write_run(folder, rows, *, status="finished", message=None, timings=(), dataset=DATASET, **changes):
-    """Write a run with these rows of metrics; `changes` are keys of its config."""
+def write_run(folder, rows, *, status="finished", message=None, timings=(), dataset=DATASET, warned=(), **changes):
+    """Write a run with these rows of metrics, and the warnings `warned`; `changes` are keys of its config."""
     folder.mkdir(parents=True, exist_ok=True)
     seeds = list(dict.fromkeys(row["seed"] for row in rows)) or [0]
     config = {"algo": "iql", "env_id": "Pendulum-v1", "seeds": seeds, "total_timesteps": 100, **changes}
@@ -28,7 +28,7 @@ def write_run(folder, rows, *, status="finished", message=None, timings=(), data
     (folder / "config.yaml").write_text(make_config(config, "x").to_yaml())
     versions = {"rl_training": "0.1.0", "torch": "2.13.0"}
     record = {"status": status, "message": message, "versions": versions, "hardware": {"cuda": None}, "dataset": dataset}
-    (folder / "run.json").write_text(json.dumps({**record, "phases": []}))
+    (folder / "run.json").write_text(json.dumps({**record, "phases": [], "warnings": list(warned)}))
     for name, lines in (("metrics", rows), ("timings", timings)):
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     return folder

@@ -101,7 +101,9 @@ class ExperimentManager:
         Nothing in the directory is touched before config, environment and data have been checked. A failed start leaves no
         directory that was not there before.
         """
+        from rl_training.experiment.kept_warnings import KeepingReporter, kept_in
         from rl_training.runtime.checkpoints.checkpoint import CheckpointStore
+        from rl_training.runtime.progress import QuietReporter
         from rl_training.runtime.trainer import TrainOptions
         from rl_training.tracking.tracker import tracking
 
@@ -118,7 +120,7 @@ class ExperimentManager:
                 reporter.warn(f"going back from {later[-1]} to {start.path.name}; what came after is discarded")
             if not ours:
                 self._refuse_used_directory(overwrite=overwrite)
-            record = self.record(start)
+            record = {**self.record(start), "warnings": kept_in(self.run_dir) if ours else []}
             empty = not store.names()
 
             def on_ready(data: "TransitionDataset | None") -> None:
@@ -129,12 +131,16 @@ class ExperimentManager:
                 self._write_record(record, "running")  # first: it marks the directory as a run
                 self._write("config.yaml", self.config.to_yaml().encode())
 
+            def on_warning() -> None:
+                if self.started:  # earlier ones are written with the first record
+                    self._write_record(record, "running")
+
             options = TrainOptions(
                 callbacks=[*callbacks, *trackers],
                 dataset=dataset,
                 resume_from=start,
                 continue_metrics=ours,
-                reporter=reporter,
+                reporter=KeepingReporter(reporter or QuietReporter(), record["warnings"], on_warning),
                 on_ready=on_ready,
             )
             try:

@@ -10,7 +10,7 @@ from html import escape
 from importlib.resources import files
 
 from rl_training.analysis.logged_run import LoggedRun
-from rl_training.report import appendix, overview, sections
+from rl_training.report import appendix, cautions, overview, sections
 from rl_training.report.bands import distinct_names, groups_of
 from rl_training.report.chart_data import as_json, page_data
 from rl_training.report.charts import held_out_charts, return_charts, training_charts, value_chart
@@ -59,6 +59,7 @@ def render_page(
     figures = sections.Figures(labels)
     body = [
         overview.overview(runs, names, timings),
+        cautions.section(runs, names),
         sections.curves(groups, len(every), runs, figures, returns, data),
         sections.pictures(pictures),
         sections.values(figures, values, reasons),

@@ -12,6 +12,7 @@ from rl_training.analysis.logged_run import LoggedRun, printable
 from rl_training.config.sweep import knob_text
 from rl_training.report import facts
 from rl_training.report.bands import distinct_names, groups_of
+from rl_training.report.cautions import cautions
 from rl_training.report.facts import NOTHING, number
 from rl_training.report.timing import timing_of
 
@@ -24,6 +25,8 @@ def markdown(runs: Sequence[LoggedRun], mark: str, title: str | None = None) -> 
     timings = [timing_of(run) for run in runs]
     rows = [facts.overview_cells(run, name, timing) for run, name, timing in zip(runs, names, timings, strict=True)]
     parts = [f"{mark}\n# {_text(title or ', '.join(names))}", _table(facts.OVERVIEW, rows)]
+    if warned := cautions(runs, names):
+        parts += ["## Warnings", "\n".join(f"* {_text(text)}" for text in warned)]
     online = [facts.dip_cells(group, runs) for group in groups if group.run.switch is not None]
     if online:
         parts += [f"## The switch to online\n\n{facts.DIP_NOTE}", _table(facts.DIP_HEADINGS, online)]

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 from rl_training.config.run import RunConfig
 from rl_training.config.schedules import CONSTANT
 
+NOTHING_LEFT = "nothing is left to do: "
 FIXED_BUDGET = "a schedule spans the whole run, so its budget is fixed; start a new run"
 
 
@@ -142,5 +143,5 @@ def larger_budget(config: RunConfig[Any]) -> str:
 def nothing_left(now: str, config: RunConfig[Any], *, budget: bool) -> str:
     """Return why a run that starts has nothing to do: its budget is spent, or all members have stopped."""
     if budget:
-        return f"the run is at {now} and has spent its budget; {larger_budget(config)}"
-    return f"every member has stopped by {now}, by early stopping or a callback; start a new run to train on"
+        return f"{NOTHING_LEFT}the run is at {now} and has spent its budget; {larger_budget(config)}"
+    return f"{NOTHING_LEFT}every member has stopped by {now}, by early stopping or a callback; start a new run to train on"

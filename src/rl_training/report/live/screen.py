@@ -29,6 +29,7 @@ def run_lines(name: str, view: RunView | None, state: State, waited: float, size
     """Return a run as lines, at most as many and as long as the screen has."""
     lines = _head(name, view, state, waited, size)
     if view is not None:
+        lines += _caution_lines(view, size, max(3, (size.height - len(lines)) // 3))
         room = size.height - len(lines)
         metrics = _metric_lines(view, size, max(0, (room - 8) // 3))
         table = _member_lines(view, size, max(0, (room - len(metrics)) // 3))
@@ -54,6 +55,18 @@ def speed_texts(view: RunView, state: State, waited: float) -> list[str]:
     if left is not None:
         texts.append(f"{'at most ' * view.may_stop_early}{duration(left)} left" + " offline" * bool(view.progress.then))
     return texts
+
+
+def _caution_lines(view: RunView, size: Size, room: int) -> list[Text]:
+    """What training warned of, the latest first, in whole sentences; how many more there are where they do not fit."""
+    lines: list[str] = []
+    for shown, text in enumerate(reversed(view.cautions)):
+        more = wrapped([f"warning: {text}"], size.width, size.glyphs)
+        if lines and len(lines) + len(more) > room:
+            lines.append(f"{len(view.cautions) - shown} more in `rl-training report`")
+            break
+        lines += more
+    return [Text(line, style="yellow") for line in lines]
 
 
 def _curve_lines(view: RunView, size: Size, room: int) -> list[Text]:

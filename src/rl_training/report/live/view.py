@@ -7,6 +7,7 @@ import numpy as np
 from rl_training.analysis.logged_run import RETURN, LoggedRun
 from rl_training.config.sweep import knob_text
 from rl_training.report.bands import Band, Group, Numbers, band, groups_of
+from rl_training.report.cautions import cautions_of
 from rl_training.report.facts import (
     DISTANCE,
     MemberFacts,
@@ -37,6 +38,7 @@ class RunView:
     members: list[MemberFacts]
     may_stop_early: bool
     metrics: dict[str, Numbers]  # further ones, by name: the mean of members at each row
+    cautions: list[str]  # what training warned of
 
     def result(self) -> str | None:
         """Return the latest of what counts, such as `return -210.8 (-335.1 to -156.1), best -156.1`; None before that."""
@@ -80,6 +82,7 @@ def view_of(run: LoggedRun) -> RunView:
         members=member_facts(run),
         may_stop_early=run.config.early_stopping is not None,
         metrics={name: _mean(run, name) for name in _further(run, metric)},
+        cautions=cautions_of(run),
     )
 
 
