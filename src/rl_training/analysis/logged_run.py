@@ -16,6 +16,8 @@ from rl_training.errors import CheckpointError, ConfigError, StorageError, did_y
 from rl_training.experiment.manager import ExperimentManager, locate, run_status
 
 RETURN = "eval/return_mean"
+_AWAY = "validation/action_distance"
+_EXPECTED = ("/q_mean", "/v_mean", "/q_policy", "/advantage_mean")  # what critics expect, right or wrong
 
 
 @dataclass(frozen=True)
@@ -97,6 +99,14 @@ class LoggedRun:
         online = np.nan_to_num(self.history["env_step"], nan=-1.0)
         return np.where(online < 0, steps, online + (self.switch or 0)).astype(np.int64)
 
+    @property
+    def end(self) -> int | None:
+        """The position at which a finished run ended, as its record says; None for any other run."""
+        step, env_step = self.record.get("step"), self.record.get("env_step")
+        if self.record["status"] != "finished" or step is None:
+            return None
+        return int(step) if env_step is None else int(env_step) + (self.switch or 0)
+
     def metrics(self, prefix: str = "") -> list[str]:
         """Return the names of the metrics that were written, those that begin with `prefix`, in their order."""
         others = ("step", "env_step", "member", "seed", "event", "knob")
@@ -105,8 +115,7 @@ class LoggedRun:
     def curve(self, metric: str = RETURN) -> Curve:
         """Return one metric over the run; a ConfigError if it was never written."""
         if metric not in self.history:
-            why = "it was not evaluated in an environment" if metric == RETURN else "no such metric was written"
-            raise ConfigError(f"{self.path}: has no {metric}: {why}.{did_you_mean(metric, self.history)}")
+            raise ConfigError(f"{self.path}: has no {metric}: {self._why_absent(metric)}")
         chosen = ~np.isnan(self.history[metric])
         positions = np.unique(self.positions[chosen])
         values = np.full((len(positions), len(self.seeds)), np.nan)
@@ -114,6 +123,18 @@ class LoggedRun:
         columns = np.searchsorted(list(self.seeds), self.history["member"][chosen])
         values[rows, columns] = self.history[metric][chosen]
         return Curve(positions, values)
+
+    def _why_absent(self, metric: str) -> str:
+        """Why a metric was never written, and which to take instead; never what critics expect, which is no score."""
+        if not self.history.rows:
+            return "its metrics.jsonl is missing or has no complete line; use a whole copy of the run"
+        if metric != RETURN:
+            measured = [name for name in self.history if not name.endswith(_EXPECTED)]
+            return f"no such metric was written.{did_you_mean(metric, measured)}"
+        if self.config.final_env_id is not None:
+            return "its metrics.jsonl holds no evaluation"
+        away = f"; compare by `--metric {_AWAY} --lower-is-better`: how far the policy is from logged actions"
+        return f"it was not evaluated in an environment{away if _AWAY in self.history else ''}"
 
 
 def printable(text: str) -> str:
