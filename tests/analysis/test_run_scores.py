@@ -183,7 +183,12 @@ def test_what_cannot_be_compared_is_told(runs, tmp_path):
     scores = tmp_path / "scores.json"
     scores.write_text("{}")
     unfinished = write_run(tmp_path / "new", [], "bc", status="running")
-    blind = write_run(tmp_path / "blind", [], "awac")
+    blind = write_run(tmp_path / "blind", [], "awac", env_id=None)
+    unseen = write_run(tmp_path / "unseen", [], "awac")
+    lost = write_run(tmp_path / "lost", [LAST], "awac")
+    (lost / "metrics.jsonl").unlink()
+    cut = write_run(tmp_path / "cut", [LAST], "awac")
+    (cut / "metrics.jsonl").write_text("")
     checkpoint = runs / "one" / "checkpoints" / "step-1"
     checkpoint.mkdir(parents=True)
     (checkpoint / "manifest.json").write_text("{}")
@@ -200,11 +205,72 @@ def test_what_cannot_be_compared_is_told(runs, tmp_path):
         ([runs / "one"], ConfigError, "there is only one group (iql)"),
         ([runs / "one", unfinished], ConfigError, "has no eval/return_mean yet, and has not finished"),
         ([runs / "one", blind], ConfigError, "has no eval/return_mean: it was not evaluated in an environment"),
+        ([runs / "one", unseen], ConfigError, "has no eval/return_mean: its metrics.jsonl holds no evaluation"),
+        ([runs / "one", lost], ConfigError, "its metrics.jsonl is missing or has no complete line; use a whole copy"),
+        ([runs / "one", cut], ConfigError, "its metrics.jsonl is missing or has no complete line; use a whole copy"),
     ]
     for arguments, kind, words in cases:
         with pytest.raises(kind) as error:
             compare(arguments)
         assert words in str(error.value)
+
+
+def test_without_an_environment_the_distance_is_suggested_and_never_what_critics_expect(tmp_path):
+    for algo, status in (("iql", "finished"), ("td3_bc", "running")):
+        folder = write_run(tmp_path / algo, [], algo, env_id=None, status=status, algo_kwargs={"dataset": "data/logs"})
+        figures = {"validation/v_mean": -3.0, "validation/q_mean": -3.0, "validation/action_distance": 0.2}
+        with (folder / "metrics.jsonl").open("a") as stream:
+            stream.write(json.dumps({"step": 100, "member": 0, "seed": 0, **figures}) + "\n")
+    for first, second in (("iql", "td3_bc"), ("td3_bc", "iql")):
+        with pytest.raises(ConfigError) as error:
+            compare([tmp_path / first, tmp_path / second])
+        assert "by `--metric validation/action_distance --lower-is-better`" in str(error.value)
+        assert "_mean`" not in str(error.value)
+    with pytest.raises(ConfigError) as error:
+        compare([tmp_path], metric="validation/w_mean")
+    assert "_mean`" not in str(error.value)
+    found = compare([tmp_path], metric="validation/action_distance", lower_is_better=True)
+    assert found.tasks == ["logs"]  # as people call the data
+
+
+def online_rows(folder, seeds, env_step, value):
+    """Add an evaluation of the online phase to a run."""
+    rows = [{"step": 200, "env_step": env_step, "member": k, "seed": k, "eval/return_mean": value} for k in range(seeds)]
+    with (folder / "metrics.jsonl").open("a") as stream:
+        stream.writelines(json.dumps(row) + "\n" for row in rows)
+
+
+def test_steps_in_the_environment_after_those_on_data_are_told(tmp_path):
+    write_run(tmp_path / "iql", [LAST], steps=5500)
+    two = write_run(tmp_path / "two", [LAST], "td3_bc", steps=4000)
+    online_rows(two, 5, 1500, -5.0)
+    assert compare([tmp_path]).warnings == [
+        "Pendulum-v1: trained in different ways: iql 5,500 gradient steps on data; "
+        "td3_bc 4,000 gradient steps on data, then 1,500 environment steps"
+    ]
+    online_rows(write_run(tmp_path / "iql", [LAST], steps=4000), 5, 1500, -6.0)
+    assert compare([tmp_path]).warnings == []
+    online_rows(write_run(tmp_path / "iql", [LAST], steps=5000), 5, 500, -6.0)
+    assert compare([tmp_path]).warnings == [
+        "Pendulum-v1: trained for unequal numbers of steps: iql 5,000 gradient steps on data, then 500 environment steps; "
+        "td3_bc 4,000 gradient steps on data, then 1,500 environment steps"
+    ]
+
+
+def test_a_run_that_lost_the_end_of_its_metrics_is_told(runs):
+    two = write_run(runs / "two", [EARLIER, WORSE], "td3_bc")
+    text = (two / "metrics.jsonl").read_text()
+    (two / "metrics.jsonl").write_text(text[:-5])
+    where = f"members of {two} have no evaluation at step 100, only up to 50: the end of its metrics.jsonl is missing"
+    assert compare([runs]).warnings == [f"td3_bc: 1 of 5 {where}"]
+    lines = text.splitlines(keepends=True)
+    (two / "metrics.jsonl").write_text("".join(lines[:-5]))  # of no member is the end there: the record tells where it was
+    record = json.loads((two / "run.json").read_text())
+    (two / "run.json").write_text(json.dumps({**record, "step": 100, "env_step": None}))
+    assert f"td3_bc: 5 of 5 {where}" in compare([runs]).warnings
+    stopped = "".join(json.dumps({"step": 50, "member": k, "seed": k, "event": "stopped"}) + "\n" for k in range(5))
+    (two / "metrics.jsonl").write_text("".join(lines[:-5]) + stopped)
+    assert not any("is missing" in warning for warning in compare([runs]).warnings)  # they ended there
 
 
 def test_runs_beside_scores_of_a_file(runs):

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rl_training.analysis.aggregates import Values
 from rl_training.analysis.groups import Choice, Groups, Scored
-from rl_training.analysis.logged_run import LoggedRun
+from rl_training.analysis.logged_run import RETURN, LoggedRun
 from rl_training.config.base import flat
 from rl_training.config.sweep import combinations
 from rl_training.errors import ConfigError
@@ -21,6 +22,8 @@ _FREE = (
     *("seed", "seeds", "sweep", "run_name", "device", "workers", "engine", "env_imports", "env_timeout", "env_id"),
     *("eval_mode", "keep_checkpoints", "checkpoint_interval", "log_interval", "algo_kwargs.dataset"),
 )
+_DATA = "data"  # the task of runs without an environment
+_OFFLINE, _ONLINE = "gradient steps on data", "environment steps"
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,11 +36,12 @@ class ScoredRun:
     values: Values  # one for each member, NaN where it has none
     steps: int  # up to the last evaluation
     evaluations: int
+    reached: NDArray[np.int64]  # the position of each member's last evaluation, 0 where it has none
 
     @property
     def env(self) -> str:
         """The environment in which the run was evaluated; that of its data if there was none."""
-        return self.run.config.final_env_id or "data"
+        return self.run.config.final_env_id or _DATA
 
     @property
     def making(self) -> str:
@@ -45,6 +49,14 @@ class ScoredRun:
         source = self.run.config.final_environment
         parts = () if source is None else (source.kwargs, source.max_episode_steps, *source.wrappers)
         return ", ".join(str(part) for part in parts if part) or "as registered"
+
+    @property
+    def training(self) -> dict[str, int]:
+        """The steps up to the last evaluation, by what they were taken on."""
+        switch = self.run.switch
+        if switch is not None and self.steps > switch:
+            return {_OFFLINE: switch, _ONLINE: self.steps - switch}
+        return {_ONLINE if switch is None and "env_step" in self.run.history else _OFFLINE: self.steps}
 
     @property
     def fingerprint(self) -> str | None:
@@ -68,7 +80,7 @@ class ScoredRun:
 def read_runs(arguments: Sequence[tuple[str | None, Sequence[Path]]], choice: Choice) -> Groups:
     """Return the scores of named or unnamed lists of run directories."""
     runs = [part for group, run in _grouped(arguments) for part in _scored(group, run, choice)]
-    tasks = _tasks(runs)
+    tasks = _named_after_data(_tasks(runs), runs)
     scores: Scored = {}
     for part, task in zip(runs, tasks, strict=True):
         present = part.values[~np.isnan(part.values)]
@@ -114,7 +126,8 @@ def _refuse_repeated_runs(runs: Sequence[LoggedRun]) -> None:
 
 def _scored(group: str, run: LoggedRun, choice: Choice) -> Iterator[ScoredRun]:
     """The members of a run with their scores: one group, or one for each combination of its sweep."""
-    if choice.metric not in run.history and run.record["status"] == "running":
+    never = choice.metric == RETURN and run.config.final_env_id is None
+    if choice.metric not in run.history and run.record["status"] == "running" and not never:
         raise ConfigError(f"{run.path}: has no {choice.metric} yet, and has not finished; wait for its first evaluation")
     if choice.metric in run.history and not _is_measured(run, choice.metric):
         raise ConfigError(f"--metric {choice.metric}: is no measured number; there are {', '.join(run.metrics())}")
@@ -125,7 +138,8 @@ def _scored(group: str, run: LoggedRun, choice: Choice) -> Iterator[ScoredRun]:
         own = [place for place, member in enumerate(members) if run.config.member_knobs[member] == knobs]
         name = " ".join([group, *(f"{knob}={value:g}" for knob, value in knobs.items())])
         steps, count = int(curve.positions[-1]), len(curve.positions)
-        yield ScoredRun(name, run, [members[place] for place in own], values[own], steps, count)
+        reached = np.where(np.isnan(curve.values), 0, curve.positions[:, None]).max(axis=0)
+        yield ScoredRun(name, run, [members[place] for place in own], values[own], steps, count, reached[own])
 
 
 def _is_measured(run: LoggedRun, metric: str) -> bool:
@@ -151,6 +165,13 @@ def _tasks(runs: Sequence[ScoredRun]) -> list[str]:
         return " ".join(filter(None, (part.env, label, f"({str(part.fingerprint)[:6]})" if unclear else "")))
 
     return [task(part) for part in runs]
+
+
+def _named_after_data(tasks: Sequence[str], runs: Sequence[ScoredRun]) -> list[str]:
+    """The tasks; that of runs without an environment is called as their data, where it has one name."""
+    names = {part.data for part, task in zip(runs, tasks, strict=True) if task == _DATA}
+    name = next(iter(names)) if len(names) == 1 else ""
+    return [(name or task) if task == _DATA else task for task in tasks]
 
 
 def _refuse_repeated_seeds(runs: Sequence[ScoredRun], tasks: Sequence[str]) -> None:
@@ -193,6 +214,21 @@ def _own_warnings(runs: Sequence[ScoredRun], choice: Choice) -> Iterator[str]:
             if count := len(_members_with(run, event).intersection(part.members)):
                 who = f"{count} of {len(part.members)} members of {run.path}"
                 yield f"{part.group}: {who} {why}; their {choice.by} evaluation counts"
+        yield from _cut_short(part, choice)
+
+
+def _cut_short(part: ScoredRun, choice: Choice) -> Iterator[str]:
+    """Whether evaluations at the end of a run are missing, as when its file of metrics was cut: every end is evaluated."""
+    if not choice.metric.startswith(("eval/", "validation/")):
+        return
+    ended = _members_with(part.run, "diverged") | _members_with(part.run, "stopped")
+    last = part.steps if part.run.end is None else part.run.end
+    places = [int(at) for member, at in zip(part.members, part.reached, strict=True) if member not in ended and 0 < at < last]
+    if places:
+        who = f"{len(places)} of {len(part.members)} members of {part.run.path}"
+        at = " and ".join(f"{place:,}" for place in sorted(set(places)))
+        lost = "the end of its metrics.jsonl is missing"
+        yield f"{part.group}: {who} have no evaluation at step {last:,}, only up to {at}: {lost}"
 
 
 def _members_with(run: LoggedRun, event: str) -> set[int]:
@@ -204,7 +240,7 @@ def _unequal(runs: Sequence[ScoredRun], tasks: Sequence[str], choice: Choice) ->
     """In what the runs of a task differ that ought to be equal."""
     for task in dict.fromkeys(tasks):
         here = [part for part, own in zip(runs, tasks, strict=True) if own == task]
-        yield from _differing(task, "trained for unequal numbers of steps", {part: f"{part.steps:,}" for part in here})
+        yield from _trained_differently(task, here)
         episodes = {part: str(part.run.config.eval_episodes) for part in here}
         yield from _differing(task, "evaluated in unequal numbers of episodes", episodes)
         yield from _differing(task, "environments are made differently", {part: part.making for part in here})
@@ -219,6 +255,17 @@ def _unequal(runs: Sequence[ScoredRun], tasks: Sequence[str], choice: Choice) ->
         if (keys := _different(part, other)) and (part.group, task) not in told:
             told.add((part.group, task))
             yield f"{part.group}: runs on {task} are pooled though they differ in {', '.join(keys[:5])}"
+
+
+def _trained_differently(task: str, here: Sequence[ScoredRun]) -> Iterator[str]:
+    """Unequal numbers of steps, and steps of another kind: one in the environment is worth more than one on data."""
+    kinds = {tuple(part.training) for part in here}
+    if kinds in ({(_OFFLINE,)}, {(_ONLINE,)}):
+        yield from _differing(task, "trained for unequal numbers of steps", {part: f"{part.steps:,}" for part in here})
+        return
+    how = "trained in different ways" if len(kinds) > 1 else "trained for unequal numbers of steps"
+    told = {part: ", then ".join(f"{count:,} {what}" for what, count in part.training.items()) for part in here}
+    yield from _differing(task, how, told)
 
 
 def _differing(task: str, how: str, values: Mapping[ScoredRun, str]) -> Iterator[str]:
