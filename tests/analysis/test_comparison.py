@@ -95,7 +95,7 @@ def test_a_single_seed_has_no_interval_and_no_verdict():
     assert not found.overall["a"].iqm.known
     assert found.pairs[0].verdict == "unclear"
     assert found.conclusion.startswith(
-        "Nothing can be concluded about a and b: with 1 seed of a and 10 seeds of b, and a single run says nothing about the "
+        "Nothing can be concluded about a and b with 1 seed of a and 10 seeds of b: a single run says nothing about the "
         "spread over seeds, so there is no interval."
     )
     plain = json.loads(json.dumps(found.as_dict(), allow_nan=False))

@@ -36,8 +36,9 @@ def test_what_is_printed(runs):
         ["difference", "of", "IQM"],
         ["probability", "of", "improvement"],
     ]
-    assert lines[13].startswith("iql is better than td3_bc on Pendulum-v1: probability of improvement 1.00 [")
-    assert len(lines) == 14
+    assert lines[13] == ""
+    assert lines[14].startswith("iql is better than td3_bc on Pendulum-v1: probability of improvement 1.00 [")
+    assert len(lines) == 15
     assert done.stderr == "warning: Pendulum-v1: trained for unequal numbers of steps: iql 100; td3_bc 50\n"
 
 

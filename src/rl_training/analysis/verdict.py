@@ -49,7 +49,7 @@ def _sentence(pair: "Pair", scores: Scored) -> str:
     runs = _runs({name: [len(found) for found in scores[name].values()] for name in (pair.first, pair.second)})
     if not pair.improvement.known:
         why = "a single run says nothing about the spread over seeds, so there is no interval"
-        return f"Nothing can be concluded about {both}: {runs}, and {why}."
+        return f"Nothing can be concluded about {both} {runs}: {why}."
     if pair.verdict != "unclear":
         return f"{pair.first} is {pair.verdict} than {pair.second}{where}: {_numbers(pair)}; {runs}."
     return f"Nothing can be concluded about {both}: {_reason(pair)} ({_numbers(pair)}; {runs}).{_advice(pair)}"

@@ -67,7 +67,7 @@ def _print(found: "Comparison") -> None:
     _print_table(found)
     _print_profiles(found)
     _print_coverage(found.coverage)
-    print(found.conclusion)
+    print(f"\n{found.conclusion}")  # apart from the tables, and last: it is what people look for
 
 
 def _print_table(found: "Comparison") -> None:
