@@ -1,9 +1,13 @@
 """`rl-training reproduce`: new seeds of a config against recorded ones, by the exit code."""
 
+import functools
 import json
 import math
 import os
+import re
+import shlex
 import shutil
+import signal
 from dataclasses import replace
 from importlib import metadata
 
@@ -122,6 +126,29 @@ def test_versions_that_the_run_does_not_name_are_remarked_on(own, recorded):
         f"versions differ: numpy 1.0 there, {numpy} here; pytest 2.3.7 there, unknown here; "
         "no-such-library 3 there, unknown here"
     ]
+
+
+class Terminate(Callback):
+    """Asks the process to stop, as a user does, at the first checkpoint; stopping writes another one."""
+
+    asked = False
+
+    def on_checkpoint(self, step, path):
+        if not self.asked:
+            self.asked = True
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_an_interrupted_command_names_itself_not_resume(own, tmp_path, capsys, monkeypatch):
+    train_once, run = ExperimentManager.train, tmp_path / "a run"
+    monkeypatch.setattr(ExperimentManager, "train", functools.partialmethod(train_once, callbacks=[Terminate()]))
+    stopped = call_cli(capsys, "reproduce", own, "--run-dir", run, "--seeds", "5..9", "--overwrite", code=143)
+    command = re.search("go on with `(.*)`", stopped.stderr)[1]
+    assert command == f"rl-training reproduce {own} --seeds 5..9 --run-dir '{run}'"
+    monkeypatch.setattr(ExperimentManager, "train", train_once)
+    done = call_cli(capsys, *shlex.split(command)[1:])
+    assert "training from step 400 to 600" in done.stderr  # the boundary after the checkpoint
+    assert "PASS: " in done.stdout
 
 
 class Poison(Callback):

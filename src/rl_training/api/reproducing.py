@@ -50,10 +50,13 @@ class Replication:
     overwrite: bool = False
     finished: str | None = None  # when the run in the directory was; None if there is something to train
 
-    def judge(self, reporter: Reporter | None = None) -> Verdict:
-        """Train what is not trained yet, score it and compare it; what the run directory holds of it is continued."""
+    def judge(self, reporter: Reporter | None = None, *, go_on: str | None = None) -> Verdict:
+        """Train what is not trained yet, score it and compare it; what the run directory holds of it is continued.
+
+        If the training is interrupted, the message names the command `go_on`.
+        """
         known = self.expectation
-        train(self.config, self.run_dir, overwrite=self.overwrite, reporter=reporter)
+        train(self.config, self.run_dir, overwrite=self.overwrite, reporter=reporter, go_on=go_on)
         found = scores(self.run_dir, known.episodes, known.episode_seed, device=self.config.device)
         return Verdict(known, self.config.member_seeds, tuple(found))
 
@@ -171,11 +174,19 @@ def recipe_config(
     return config
 
 
-def train(config: RunConfig[Any], run_dir: Path, *, overwrite: bool = False, reporter: Reporter | None = None) -> None:
+def train(
+    config: RunConfig[Any],
+    run_dir: Path,
+    *,
+    overwrite: bool = False,
+    reporter: Reporter | None = None,
+    go_on: str | None = None,
+) -> None:
     """Train unless that is done already; a run that was interrupted continues, and one may diverge."""
     if overwrite or run_status(run_dir) != "finished":
         with suppress(DivergedError):
-            ExperimentManager(config, run_dir).train(resume=not overwrite, overwrite=overwrite, reporter=reporter)
+            manager = ExperimentManager(config, run_dir)
+            manager.train(resume=not overwrite, overwrite=overwrite, reporter=reporter, go_on=go_on)
 
 
 def scores(run_dir: Path, episodes: int, episode_seed: int | None, *, device: str = "auto") -> list[float]:

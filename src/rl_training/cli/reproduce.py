@@ -1,6 +1,7 @@
 """`rl-training reproduce`: parsing and printing only."""
 
 import json
+import shlex
 import sys
 from math import isfinite
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,7 +12,7 @@ from rl_training.cli.options import DebugOption, DeviceOption, ImportOption, Jso
 from rl_training.errors import NotReproducedError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from rl_training.analysis.reproduction import Verdict
     from rl_training.api.reproducing import Replication
@@ -59,7 +60,9 @@ def reproduce(
     )
     if not as_json:
         _announce(replication)
-    verdict = replication.judge(QuietReporter() if as_json else default_reporter())
+    options = {"dataset": dataset, "env": env, "expect": expect, "seeds": seeds, "import": imports, "device": device}
+    again = _command(config, {**options, "run-dir": run_dir}, as_json=as_json)
+    verdict = replication.judge(QuietReporter() if as_json else default_reporter(), go_on=again)
     remarks = [*verdict.remarks(), *replication.remarks()]
     if as_json:
         known: dict[str, Any] = {"name": config, "result": replication.case, "run_dir": str(replication.run_dir)}
@@ -70,6 +73,15 @@ def reproduce(
         _print_verdict(replication, verdict, remarks)
     if not verdict.passed:
         raise NotReproducedError(f"{config} was not reproduced; the run is {replication.run_dir}")
+
+
+def _command(config: str, options: "Mapping[str, str | list[str] | None]", *, as_json: bool) -> str:
+    """The command that continues and judges what was interrupted; without --overwrite, which would start again."""
+    words = ["rl-training", "reproduce", config]
+    for name, given in options.items():
+        for value in [given] if isinstance(given, str) else given or ():
+            words += [f"--{name}", value]
+    return shlex.join([*words, *(["--json"] if as_json else [])])
 
 
 def _announce(replication: "Replication") -> None:

@@ -95,11 +95,13 @@ class ExperimentManager:
         callbacks: "Sequence[CallbackLike]" = (),
         dataset: "TransitionDataset | None" = None,
         reporter: "Reporter | None" = None,
+        go_on: str | None = None,
     ) -> "TrainingResult":
         """Run the configured training; with `resume`, continue exactly from the latest checkpoint, or from `checkpoint`.
 
         Nothing in the directory is touched before config, environment and data have been checked. A failed start leaves no
-        directory that was not there before.
+        directory that was not there before. If the run is interrupted, the message names the command `go_on`, by default
+        `rl-training resume`.
         """
         from rl_training.experiment.kept_warnings import KeepingReporter, kept_in
         from rl_training.runtime.checkpoints.checkpoint import CheckpointStore
@@ -141,6 +143,7 @@ class ExperimentManager:
                 resume_from=start,
                 continue_metrics=ours,
                 reporter=KeepingReporter(reporter or QuietReporter(), record["warnings"], on_warning),
+                go_on=go_on,
                 on_ready=on_ready,
             )
             try:

@@ -15,7 +15,6 @@ from typing import Any
 from rl_training.algorithms.learner import Metrics, summarize
 from rl_training.config.environment import EnvSource
 from rl_training.envs.evaluation import FINAL_EPISODES, Evaluation
-from rl_training.envs.imports import import_flags
 from rl_training.errors import CheckpointError, ConfigError, DatasetError, DivergedError, EnvironmentFailedError, StorageError
 from rl_training.faults import fault_point
 from rl_training.runtime.callbacks import all_callbacks, call_hook, callback_states, restore_callbacks
@@ -135,7 +134,7 @@ class TrainingLoop:
 
     @property
     def _how_to_go_on(self) -> str:
-        return f"go on with `rl-training resume {self.parts.run_dir}{import_flags(self.config.env_imports)}`"
+        return f"go on with `{self.parts.go_on}`"
 
     def _finished(self) -> bool:
         return self.place.position >= self.place.total or self.stopping.issuperset(self.population.active)

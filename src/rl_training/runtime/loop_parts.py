@@ -33,6 +33,7 @@ class LoopParts:
     run_dir: Path
     signals: SignalWatch
     reporter: Reporter
+    go_on: str  # the command that continues the run once it has been interrupted
     callbacks: Sequence[CallbackLike] = field(default_factory=tuple)
     resume_from: Checkpoint | None = None
     continue_metrics: bool = False

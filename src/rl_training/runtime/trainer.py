@@ -16,6 +16,7 @@ from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.data.processing import action_variance
 from rl_training.data.transforms import Transforms
 from rl_training.envs.environments import infer_env_spaces, time_limit
+from rl_training.envs.imports import import_flags
 from rl_training.errors import CheckpointError, ConfigError, StorageError
 from rl_training.registry import get_spec
 from rl_training.runtime.build_learner import build_learner
@@ -42,6 +43,7 @@ class TrainOptions:
     resume_from: Checkpoint | None = None
     continue_metrics: bool = False
     reporter: Reporter | None = None
+    go_on: str | None = None  # the command that continues an interrupted run; `rl-training resume` by default
     on_ready: Callable[[TransitionDataset | None], None] | None = None  # called once all is checked, before the run writes
 
 
@@ -114,6 +116,7 @@ def _train(config: RunConfig[Any], run_dir: Path, options: TrainOptions) -> Trai
             run_dir=run_dir,
             signals=signals,
             reporter=reporter,
+            go_on=options.go_on or f"rl-training resume {run_dir}{import_flags(config.env_imports)}",
             callbacks=options.callbacks,
             resume_from=checkpoint,
             continue_metrics=options.continue_metrics,
