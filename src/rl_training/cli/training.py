@@ -34,6 +34,10 @@ if TYPE_CHECKING:
 _KINDS = " (a file, a folder of episode files, or a glob)"
 _CONTINUED_IN = "Continue in a new run directory; one member or a checkpoint outside a run always does, by default in runs/."
 _FINETUNED_IN = "Finetune in a new run directory and leave RUN as it is; required for a checkpoint outside a run."
+_FINETUNE_SETTINGS = (
+    "key=value of the finetune block, or eval_interval, eval_episodes, log_interval or checkpoint_interval from here on; "
+    "may be repeated."
+)
 
 _UNITS = {"step": "gradient step", "env step": "environment step"}  # of phases, as a summary names them
 
@@ -153,9 +157,7 @@ def resume(
 def finetune(
     run: RunArgument,
     env_steps: Annotated[int, typer.Option(help="Environment steps of the online phase.")],
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", help="key=value of the finetune block; may be repeated.")
-    ] = None,
+    settings: Annotated[list[str] | None, typer.Option("--set", help=_FINETUNE_SETTINGS)] = None,
     env: EnvOption = None,
     env_kwargs: EnvKwargsOption = None,
     imports: ImportOption = None,

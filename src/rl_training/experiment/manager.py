@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from rl_training.runtime.result import TrainingResult
 
 BUDGETS = {"total_timesteps", "max_epochs", "max_updates"}
+RHYTHM = ("eval_interval", "eval_episodes", "log_interval", "checkpoint_interval")  # of a run; a finetune may have its own
 TRACKING_FILES = ("tensorboard", "tracking.jsonl")
 RUN_FILES = ("config.yaml", "run.json", "metrics.jsonl", "timings.jsonl", "checkpoints", "replay", *TRACKING_FILES)
 
@@ -223,7 +224,7 @@ class ExperimentManager:
         if set(self.config.schedules.values()) == {CONSTANT} and (block is None or checkpoint.env_step is None):
             free |= BUDGETS  # other schedules span the whole run, and an online phase depends on the offline budget
         if block is not None and checkpoint.env_step is None:  # nothing of the online phase has happened yet
-            free.add("early_stopping")
+            free |= {"early_stopping", *(RHYTHM if block.from_step == checkpoint.step else ())}
             changes = [change for change in changes if change[0].split(".")[0] != "finetune"]
         elif block is not None and not block.spans_the_phase:
             free.add("finetune.env_steps")
@@ -241,7 +242,7 @@ class ExperimentManager:
         if BUDGETS.issuperset(changed):
             return FIXED_BUDGET if checkpoint.env_step is None else larger_budget(self.config)
         offline = [name for name in CheckpointStore(checkpoint.path.parent, 2).names() if not name.startswith("env-")]
-        if offline and all(key.startswith("finetune.") for key in changed):
+        if offline and all(key.startswith("finetune.") or key in RHYTHM for key in changed):
             switch = checkpoint.path.parent / offline[-1]
             return f"begin another online phase with `rl-training finetune {switch} --env-steps N --run-dir NEW`"
         return "start a new run"
@@ -286,15 +287,16 @@ class ExperimentManager:
 
 
 def finetune_config(checkpoint: "Checkpoint", block: Mapping[str, Any], where: str) -> RunConfig[Any]:
-    """Return the config of an offline run with a `finetune` block: one that begins at the checkpoint, or a longer one."""
+    """Return the config of a finetune that begins at the checkpoint, or a longer one; `block` may hold a `RHYTHM` too."""
     config = checkpoint.state["config"]
     if get_spec(str(config.get("algo"))).online:
         raise ConfigError(f"{where}: {config['algo']} already learns online; set a larger budget instead")
     begun = {"from_step": checkpoint.step} if checkpoint.env_step is None else config["finetune"]
-    online = {**begun, **block}
+    own = {key: block[key] for key in RHYTHM if key in block}
+    online = {**begun, **{key: value for key, value in block.items() if key not in own}}
     if online.get("env_id") == config.get("env_id"):
         online["env_id"] = None  # the run's own, whether named or not
-    return make_config({**config, "early_stopping": None, "finetune": online}, where)
+    return make_config({**config, **own, "early_stopping": None, "finetune": online}, where)
 
 
 def locate(run: str | Path) -> tuple[Path | None, Path | None]:
