@@ -244,3 +244,10 @@ def test_list_shows_what_a_config_should_reach(capsys):
         "# measured by python -m benchmarks.expected bc/pendulum --seeds 100..107",
         "# check it with new seeds: rl-training reproduce bc/pendulum",
     ]
+
+
+def test_list_names_the_data_that_a_config_needs(capsys):
+    lines = call_cli(capsys, "list", "iql/d4rl-locomotion").stdout.splitlines()
+    case = next(line for line in lines if line.startswith("# reaches on ")).split()[3].rstrip(":")
+    assert lines[-2] == f"# check it with new seeds: rl-training reproduce iql/d4rl-locomotion --dataset data/{case}"
+    assert lines[-1].startswith("# it needs a set such as hopper-medium, made by `python -m benchmarks.locomotion.data ")

@@ -100,11 +100,12 @@ def _show_config(name: str, text: str, as_json: bool) -> None:
     from rl_training.config.expectation import Expectations, read_expectations
     from rl_training.config.yaml_loader import parse_yaml
 
-    expected = (read_expectations(name) or Expectations()).results
+    known = read_expectations(name) or Expectations()
+    expected = known.results
     if as_json:
         measured = {case: one.model_dump(mode="json") for case, one in expected.items()}
-        known = {"name": name, "title": _title(text), "text": text, "values": parse_yaml(text, name)[0]}
-        print(json.dumps({**known, "expected": measured}))
+        told = {"name": name, "title": _title(text), "text": text, "values": parse_yaml(text, name)[0]}
+        print(json.dumps({**told, "expected": measured}))
         return
     print(text, end="")
     for case, one in expected.items():
@@ -112,7 +113,10 @@ def _show_config(name: str, text: str, as_json: bool) -> None:
     if len(expected) == 1:
         print(f"# measured by {next(iter(expected.values())).command}")
     if expected:
-        print(f"# check it with new seeds: rl-training reproduce {name}")
+        data = f" --dataset data/{next(iter(expected))}" if known.needs else ""
+        print(f"# check it with new seeds: rl-training reproduce {name}{data}")
+    if expected and known.needs:
+        print(f"# it needs {known.needs}")
 
 
 def _reached(one: "Expectation") -> str:
