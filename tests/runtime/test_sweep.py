@@ -297,12 +297,14 @@ def test_the_command_line_from_sweep_to_a_member_alone(tmp_path, capsys):
     )
     assert "seed 1 (expectile=0.9, actor_learning_rate=0.0003): return -" in done.stdout
     lines = done.stdout.splitlines()
-    assert lines[4].split() == ["expectile", "actor_learning_rate", "return", "std", "members"]
-    assert [line.split()[0] for line in lines[5:7]] == ["0.6", "0.9"]
-    assert lines[7].startswith("best: expectile=0.")
+    assert lines[4].startswith("combinations over their seeds, on new episodes; the returns above are of the last evaluation")
+    assert lines[5].split() == ["expectile", "actor_learning_rate", "return", "std", "members"]
+    assert [line.split()[0] for line in lines[6:8]] == ["0.6", "0.9"]
+    assert lines[8].startswith("best: expectile=0.")
     text = call_cli(capsys, "evaluate", run, "--episodes", "2").stdout
     assert "member 3 seed 1 (expectile=0.9, actor_learning_rate=0.0003): -" in text
     assert "best: expectile=0." in text
+    assert "on new episodes" not in text  # here they are the same
     report = json.loads(call_cli(capsys, "evaluate", run, "--episodes", "2", "--json").stdout)
     assert report["members"][3]["knobs"] == {"expectile": 0.9, "actor_learning_rate": 3e-4}
     again = json.loads(call_cli(capsys, "resume", run, "--json").stdout)

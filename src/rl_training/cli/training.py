@@ -245,8 +245,11 @@ def _print_result(manager: "ExperimentManager", result: "TrainingResult", as_jso
         who = f"member {row['member']} seed" if len(members) > 1 else "seed"
         status = "" if row["status"] == "training" else f" ({row['status']})"
         print(f"{who} {record.label}: {', '.join(parts) or 'not evaluated'}{status}")
-    for line in combination_table(result.combinations):
-        print(line)
+    if table := combination_table(result.combinations):
+        print(
+            "combinations over their seeds, on new episodes; the returns above are of the last evaluation in training"
+        )
+        print("\n".join(table))
     taken = "" if result.env_step is None else f" and {result.env_step:,} environment steps"
     print(f"after {result.step:,} gradient steps{taken}")
     print(f"run: {manager.run_dir}")
