@@ -21,6 +21,7 @@ demo: setup
 	$(BIN)/rl-training predict runs/demo --obs '[1.0, 0.0, 0.0]'
 	$(BIN)/rl-training report runs/demo --out runs/demo.html
 	@echo "The run is in runs/demo: config.yaml, metrics.jsonl, checkpoints/. Open runs/demo.html in a browser: its curves, and the policy at work."
+	@echo "To go on: source $(BIN)/activate, then rl-training list"
 
 lint: setup
 	$(BIN)/ruff check src tests examples benchmarks tools

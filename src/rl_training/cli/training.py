@@ -246,9 +246,7 @@ def _print_result(manager: "ExperimentManager", result: "TrainingResult", as_jso
         status = "" if row["status"] == "training" else f" ({row['status']})"
         print(f"{who} {record.label}: {', '.join(parts) or 'not evaluated'}{status}")
     if table := combination_table(result.combinations):
-        print(
-            "combinations over their seeds, on new episodes; the returns above are of the last evaluation in training"
-        )
+        print("combinations over their seeds, on new episodes; the returns above are of the last evaluation in training")
         print("\n".join(table))
     taken = "" if result.env_step is None else f" and {result.env_step:,} environment steps"
     print(f"after {result.step:,} gradient steps{taken}")
