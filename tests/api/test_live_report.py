@@ -1,13 +1,15 @@
 """A page that is kept fresh while runs go on."""
 
 import shutil
+import signal
+import subprocess
 
 import pytest
 
 from rl_training.api.reporting import keep_report_fresh
 from rl_training.errors import CheckpointError, ConfigError
 from rl_training.runtime.checkpoints.lock import RunLock
-from tests.helpers import call_cli, contents
+from tests.helpers import call_cli, command, contents, environment
 from tests.report.run_files import population, without_environment
 
 
@@ -58,6 +60,32 @@ def test_ctrl_c_leaves_a_page_that_no_longer_loads_itself(tmp_path):
         assert keep_report_fresh([run], page, sleep=ticks) == 130
         assert contents(run) == before
     assert ticks.live == [True]
+    assert not is_live(page)
+
+
+def test_a_run_whose_process_was_killed_has_failed_on_the_last_page(tmp_path):
+    run, page = population(tmp_path / "run", status="running"), tmp_path / "page.html"
+    written = (run / "timings.jsonl").stat().st_mtime
+    now = [written]
+    ticks = Ticks(page, lambda: now.append(written + 60.0))
+    assert keep_report_fresh([run], page, picture=False, sleep=ticks, clock=lambda: now[-1]) == 1
+    assert ticks.live == [True]
+    assert '<span class="bad">failed: its process is gone</span>' in page.read_text()
+    assert f"run: go on with `rl-training resume {run}`" in page.read_text()
+    assert ">running<" not in page.read_text()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stop_signal_leaves_a_page_that_no_longer_loads_itself(tmp_path, number):
+    run, page = population(tmp_path / "run", status="running"), tmp_path / "page.html"
+    with RunLock(run):
+        arguments = command("report", run, "--live", "--out", page, "--no-picture")
+        process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment())
+        assert "it is kept fresh" in process.stdout.readline()
+        assert is_live(page)
+        process.send_signal(number)
+        assert process.communicate(timeout=60)[1] == ""
+    assert process.returncode == 130
     assert not is_live(page)
 
 

@@ -2,10 +2,12 @@
 
 import csv
 import io
+import os
 
 import pytest
 
 from rl_training.report.page import MARK
+from rl_training.runtime.checkpoints.lock import RunLock
 from tests.helpers import call_cli, contents, run_cli
 from tests.report.run_files import finetune, population
 
@@ -76,6 +78,20 @@ def test_what_cannot_be_written_is_refused_in_one_line(run_dir, tmp_path, capsys
         assert error.count("\n") == 1
     assert (tmp_path / "notes.html").read_text() == "mine"
     assert contents(run_dir) == before
+
+
+def test_a_killed_run_has_failed(tmp_path, capsys):
+    run = population(tmp_path / "run", status="running")
+    assert "| run | running |" in call_cli(capsys, "report", run, "--format", "md").stdout, "its rows are new"
+    for file in run.iterdir():
+        os.utime(file, (1e9, 1e9))
+    assert "| run | failed: its process is gone |" in call_cli(capsys, "report", run, "--format", "md").stdout
+
+
+def test_a_run_that_has_yet_to_begin_is_told(tmp_path, capsys):
+    with RunLock(tmp_path / "run"):
+        error = call_cli(capsys, "report", tmp_path / "run", code=4).stderr
+    assert "is only starting; try again once it trains" in error
 
 
 def test_what_is_no_run_is_told(tmp_path, capsys):

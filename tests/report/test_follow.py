@@ -22,6 +22,19 @@ def lines(rows):
     return "".join(json.dumps(row) + "\n" for row in rows)
 
 
+def test_a_process_that_has_written_how_it_ended_is_about_to_leave(tmp_path):
+    run = write_run(tmp_path / "run", [], status="StoppedBySignal")
+    follower = RunFollower(run)
+    with RunLock(run):
+        os.utime(run / "run.lock", (20.0, 20.0))
+        os.utime(run / "run.json", (10.0, 10.0))  # another process wrote it: this one has begun to work on the run
+        follower.poll()
+        assert follower.alive is True
+        os.utime(run / "run.json", (30.0, 30.0))
+        follower.poll()
+        assert follower.alive is False
+
+
 @pytest.fixture
 def tail(tmp_path):
     return RowTail(tmp_path / "metrics.jsonl")

@@ -87,6 +87,13 @@ def test_a_run_under_way_on_a_usual_screen(tmp_path):
     ]
 
 
+def test_members_of_a_run_whose_process_is_gone_do_not_run(tmp_path):
+    lines = shown(population(tmp_path / "run", points=4, status="running"), 90, 23, waited=11.0)
+    assert lines[1].startswith("failed: its process is gone; go on with `rl-training resume ")
+    assert [line for line in lines if line.endswith(" running")] == []
+    assert "   0  -85.00  -85.00       40  failed: its process is gone" in lines
+
+
 def test_a_population_of_64_shows_the_best_and_sums_up_the_others(tmp_path):
     lines = shown(population(tmp_path / "pop", members=64), 120, 23)
     table = lines[lines.index("seed   last   best  at step  status") + 1 :]

@@ -11,11 +11,12 @@ from rl_training.analysis.logged_run import LoggedRun
 from rl_training.errors import CheckpointError, ConfigError
 from rl_training.report.bands import distinct_names
 from rl_training.report.live.follow import check_distinct
-from rl_training.report.live.watching import Watched
+from rl_training.report.live.watching import Watched, present_run
 from rl_training.report.page import MARK, Picture, render_page
 from rl_training.report.pictures import png
 from rl_training.report.tables import comma_separated, markdown
 from rl_training.report.target import Format, check_target, format_of
+from rl_training.runtime.signals import stop_signals_blocked
 from rl_training.storage import replace_file
 
 _MOST_PICTURES = 4  # runs whose policies are drawn
@@ -29,7 +30,7 @@ Warn = Callable[[str], None]
 
 def load_runs(paths: Sequence[str | Path]) -> list[LoggedRun]:
     """Return the runs at some paths, finished or under way; one that is named twice is refused."""
-    runs = [LoggedRun.load(path) for path in paths]
+    runs = [present_run(path) for path in paths]
     if not runs:
         raise ConfigError("name at least one run directory")
     check_distinct([run.path for run in runs])
@@ -110,7 +111,7 @@ def keep_report_fresh(
     check_distinct([one.follower.path for one in followed])
 
     def write(*, live: bool, picture: bool = False) -> bool:
-        found = [one.follower.run for one in followed if one.follower.run is not None]
+        found = [run for one in followed if (run := one.run) is not None]
         if len(found) < len(followed):  # one has yet to begin
             return False
         check_target(path, "html", found)
@@ -128,7 +129,8 @@ def keep_report_fresh(
                 started = True
             sleep(interval)
     except KeyboardInterrupt:
-        write(live=False)
+        with stop_signals_blocked():  # a second Ctrl-C would leave a page that loads itself for ever
+            write(live=False)
         return 130
     except CheckpointError:  # a run was removed: the page keeps what was known, and stops loading itself
         write(live=False)

@@ -37,6 +37,7 @@ def report(
     del imports, debug
     from rl_training.api.reporting import keep_report_fresh, load_runs, make_report, write_report
     from rl_training.report.target import format_of
+    from rl_training.runtime.signals import interrupted_by_stop_signals
 
     chosen = format_of(out, kind)
     if not live and out is None and chosen in ("md", "csv"):
@@ -44,16 +45,17 @@ def report(
         return
     target = out or f"report.{chosen}"
     if live:
-        code = keep_report_fresh(
-            runs,
-            target,
-            kind=chosen,
-            title=title,
-            members=members,
-            picture=not no_picture,
-            interval=interval,
-            told=lambda text: print(text, flush=True),
-        )
+        with interrupted_by_stop_signals(f"{target} was left as it was"):
+            code = keep_report_fresh(
+                runs,
+                target,
+                kind=chosen,
+                title=title,
+                members=members,
+                picture=not no_picture,
+                interval=interval,
+                told=lambda text: print(text, flush=True),
+            )
         raise typer.Exit(code)
     path = write_report(runs, target, kind=chosen, title=title, members=members, picture=not no_picture)
     print(f"{path}: {len(runs)} run{'s' if len(runs) > 1 else ''}, {path.stat().st_size / 1e3:,.0f} kB")

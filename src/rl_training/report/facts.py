@@ -13,6 +13,7 @@ from rl_training.report.timing import Timing
 
 DISTANCE = "validation/action_distance"
 NOTHING = "\N{EN DASH}"  # for a number that is not known
+GONE = "ProcessGone"  # the status of a run that was killed, and so could not write how it ended
 
 
 @dataclass(frozen=True)
@@ -53,10 +54,10 @@ def member_facts(run: LoggedRun) -> list[MemberFacts]:
     """Return how each member ended, or where it is."""
     curve = run.curve() if RETURN in run.history else None
     distances = run.curve(DISTANCE).last().tolist() if DISTANCE in run.history else [None] * len(run.seeds)
-    ended, facts = ended_early(run), []
+    ended, status, facts = ended_early(run), status_of(run), []
     for column, (member, seed) in enumerate(run.seeds.items()):
         final, best, best_at = (None, None, None) if curve is None else _final_and_best(curve, column)
-        own = member_knobs(run, member), ended.get(member, status_of(run))
+        own = member_knobs(run, member), ended.get(member, status)
         facts.append(MemberFacts(member, seed, *own, final, best, best_at, distances[column]))
     return facts
 
@@ -86,7 +87,7 @@ def ended_early(run: LoggedRun) -> dict[int, str]:
 def status_of(run: LoggedRun) -> str:
     """Return the status of a run in words; an error is named by its kind."""
     status = str(run.record["status"])
-    known = {"StoppedBySignal": "stopped by a signal", "DivergedError": "diverged"}
+    known = {"StoppedBySignal": "stopped by a signal", "DivergedError": "diverged", GONE: "failed: its process is gone"}
     return known.get(status, status if status.islower() else f"failed: {status}")
 
 

@@ -71,6 +71,7 @@ class RunFollower:
         self.run: LoggedRun | None = None  # None before it has begun
         self.alive: bool | None = False  # whether a process works on it; None if that cannot be known
         self.written = 0.0  # when a row was last written, in seconds since the epoch
+        self._held: bool | None = False  # whether a process holds its lock
         self._wait = wait
         self._seen: list[_Signature | None] = []
         self._metrics, self._timings = RowTail(self.path / "metrics.jsonl"), RowTail(self.path / "timings.jsonl")
@@ -84,9 +85,10 @@ class RunFollower:
     def poll(self) -> bool:
         """Read what is new; return whether anything is. Raise a CheckpointError if the run is not there, or no longer."""
         alive, seen = is_in_use(self.path), self._signatures()
-        if alive == self.alive and seen == self._seen:
+        if alive == self._held and seen == self._seen:
             return False
-        before, self.alive, self._seen = self._seen, alive, seen
+        before, self._held, self._seen = self._seen, alive, seen
+        self.alive = False if alive and self._holder_has_ended() else alive
         if run_status(self.path) is None or seen[1] is None:
             self._explain_absence()
             return True
@@ -101,8 +103,14 @@ class RunFollower:
             if self._signatures() == seen:
                 raise
             self._seen = []  # it changed meanwhile, as when a run starts over: the next call reads it again
-        self.written = max(signature[2] for signature in seen if signature) / 1e9
+        self.written = last_written(self.path)
         return True
+
+    def _holder_has_ended(self) -> bool:
+        """Whether the process that holds the lock has written how it ended, and is about to leave."""
+        record, lock = (_signature(self.path / name) for name in ("run.json", "run.lock"))
+        ended = run_status(self.path) not in (None, "running")
+        return ended and record is not None and lock is not None and record[2] > lock[2]
 
     def _signatures(self) -> list[_Signature | None]:
         return [_signature(self.path / name) for name in _FILES]
@@ -123,6 +131,11 @@ class RunFollower:
                 f"{self.path}: is not a run directory (no run.json); pass one that `rl-training train` wrote, "
                 "or wait for it with `rl-training watch --wait`"
             )
+
+
+def last_written(run: Path) -> float:
+    """Return when a file of a run was last written, in seconds since the epoch; 0 if it has none."""
+    return max((found[2] for name in _FILES if (found := _signature(run / name))), default=0) / 1e9
 
 
 def check_distinct(paths: Sequence[Path]) -> None:

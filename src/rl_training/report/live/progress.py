@@ -1,7 +1,7 @@
 """Where a run is: its phase, how far, how fast, how long still, and whether it goes on."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -10,7 +10,7 @@ from rl_training import errors
 from rl_training.analysis.logged_run import LoggedRun
 from rl_training.config.blocks import OnlineKwargs
 from rl_training.config.run import RunConfig
-from rl_training.report.facts import duration, status_of
+from rl_training.report.facts import GONE, duration, status_of
 from rl_training.report.timing import processes
 
 _RECENT = 10  # rows of timings that tell the speed
@@ -125,10 +125,20 @@ def state_of(run: LoggedRun | None, alive: bool | None, waited: float, usual: fl
     return State("failed", text, getattr(getattr(errors, status, None), "exit_code", 1))
 
 
+def as_ended(run: LoggedRun, state: State) -> LoggedRun:
+    """Return a run whose record says how it ended, also where its process was killed and could not write it."""
+    if state.kind != "failed" or run.record["status"] != "running":
+        return run
+    return replace(run, record={**run.record, "status": GONE, "message": _go_on(run)})
+
+
+def _go_on(run: LoggedRun) -> str:
+    return f"go on with `rl-training resume {run.path}`"
+
+
 def _going_on(run: LoggedRun, alive: bool | None, waited: float, usual: float | None) -> State:
     if alive is False and waited > _GRACE:
-        text = f"failed: its process is gone; go on with `rl-training resume {run.path}`"
-        return State("failed", text, 1)
+        return State("failed", f"failed: its process is gone; {_go_on(run)}", 1)
     if alive and run.record["status"] != "running":
         return State("starting", "a process has begun to work on it again")
     patience = _FIRST_PATIENCE if usual is None else max(_SHORTEST_PATIENCE, _PATIENCE * usual)

@@ -5,21 +5,20 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from rl_training.errors import ConfigError
-from rl_training.report.live.follow import RunFollower, check_distinct
+from rl_training.analysis.logged_run import LoggedRun
+from rl_training.errors import CheckpointError, ConfigError
+from rl_training.experiment.manager import locate, run_status
+from rl_training.report.live.follow import RunFollower, check_distinct, last_written
 from rl_training.report.live.plot import Glyphs
-from rl_training.report.live.progress import State, state_of
+from rl_training.report.live.progress import State, as_ended, state_of
 from rl_training.report.live.screen import Size, run_lines, speed_texts
 from rl_training.report.live.view import RunView, view_of
-
-if TYPE_CHECKING:
-    from rl_training.analysis.logged_run import LoggedRun
+from rl_training.runtime.checkpoints.lock import is_in_use
 
 _SHORTEST_INTERVAL = 0.1  # seconds between two looks
 _NARROWEST, _LOWEST = 10, 4  # a screen is never taken to be smaller
@@ -33,15 +32,21 @@ class Watched:
 
     def __init__(self, run: str | Path, clock: Clock, *, wait: bool = False) -> None:
         self.follower, self._clock = RunFollower(run, wait=wait), clock
-        self._viewed: LoggedRun | None = None
+        self._viewed: tuple[LoggedRun | None, bool] = None, False
         self.view: RunView | None = None
 
     def poll(self) -> bool:
         """Look for news; return whether there are any."""
         news = self.follower.poll()
-        if self.follower.run is not None and self.follower.run is not self._viewed:
-            self._viewed, self.view = self.follower.run, view_of(self.follower.run)
+        run, ended = self.follower.run, self.state.ended
+        if run is not None and (run is not self._viewed[0] or ended is not self._viewed[1]):
+            self._viewed, self.view = (run, ended), view_of(as_ended(run, self.state))
         return news
+
+    @property
+    def run(self) -> LoggedRun | None:
+        """The run by now, with how it ended; None before it has begun."""
+        return self.follower.run and as_ended(self.follower.run, self.state)
 
     @property
     def waited(self) -> float:
@@ -65,6 +70,16 @@ class Watched:
         if view is not None:
             parts += [view.progress.text(), *filter(None, [view.result()]), *speed_texts(view, state, self.waited)]
         return f"{self.follower.name}: {', '.join(parts)}"
+
+
+def present_run(run: str | Path, clock: Clock = time.time) -> LoggedRun:
+    """Return a run as it is now, with how it ended, also if its process was killed; a CheckpointError before it has begun."""
+    path = locate(run)[0]
+    if path is not None and run_status(path) is None and is_in_use(path):
+        raise CheckpointError(f"{run}: is only starting; try again once it trains (`rl-training watch {run}` waits for it)")
+    found = LoggedRun.load(run)
+    waited = max(0.0, clock() - last_written(found.path))
+    return as_ended(found, state_of(found, is_in_use(found.path), waited, None))
 
 
 def watch_runs(
