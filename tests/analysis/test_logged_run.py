@@ -76,6 +76,6 @@ def test_what_is_missing_or_damaged_is_told(run_dir, tmp_path_factory):
         LoggedRun.load(run_dir).curve("eval/retrun_mean")
     with pytest.raises(CheckpointError, match="is not a run directory"):
         LoggedRun.load(tmp_path_factory.mktemp("empty"))
-    (run_dir / "metrics.jsonl").write_text("[1]\n")
-    with pytest.raises(CheckpointError, match=r"metrics\.jsonl: is damaged"):
+    (run_dir / "metrics.jsonl").write_text('{"step": 1}\n[1]\n')
+    with pytest.raises(CheckpointError, match=r"metrics\.jsonl: line 2 is damaged; .* remove that line in a copy"):
         LoggedRun.load(run_dir)

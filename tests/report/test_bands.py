@@ -1,5 +1,7 @@
 """Groups of members, and the bands of their curves."""
 
+import warnings
+
 import numpy as np
 import pytest
 
@@ -23,6 +25,12 @@ NAN = np.nan
 )
 def test_the_middle_of_some_members_and_their_band(values, wanted):
     assert summarize(np.array(values)) == pytest.approx(wanted)
+
+
+def test_infinite_values_are_no_warning():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert summarize(np.array([1.0, np.inf, np.inf]))[0] == np.inf
 
 
 def test_no_value_has_no_middle():

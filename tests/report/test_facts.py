@@ -59,6 +59,40 @@ def test_a_run_without_an_environment_has_no_returns_but_a_distance(tmp_path):
     assert facts.source_of(run) == "plant.csv"
 
 
+def test_rows_that_are_missing_are_told(tmp_path):
+    rows = rows_of(RETURN, [[1.0, 5.0, 2.0], [4.0, None, 3.0]], seeds=(4, 5, 6))
+    folder = write_run(tmp_path / "run", rows)
+    text = "members were last evaluated at different steps, which final returns mix: seeds 4, 6 at step 20; seed 5 at step 10"
+    assert facts.missing_rows(*loaded(folder)) == [text]
+    with (folder / "metrics.jsonl").open("a") as stream:
+        stream.write('{"step": 20, "mem')
+    cut = "the last line of metrics.jsonl is incomplete and is left out"
+    assert facts.missing_rows(*loaded(folder)) == [cut, text]
+    assert facts.missing_rows(*loaded(write_run(tmp_path / "goes on", rows, status="running"))) == []
+    ended = [*rows, {"step": 10, "member": 1, "seed": 5, "event": "diverged"}]
+    assert facts.missing_rows(*loaded(write_run(tmp_path / "diverged", ended))) == []
+    never = rows_of(RETURN, [[1.0, None]]) + rows_of("train/q_mean", [[1.0, 1.0]])
+    assert facts.missing_rows(*loaded(write_run(tmp_path / "never", never)))[0].endswith("seed 0 at step 10; seed 1 never")
+
+
+def test_a_finished_run_without_rows_says_so(tmp_path):
+    folder = write_run(tmp_path / "run", [])
+    record = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps({**record, "step": 5000}))
+    (run,) = loaded(folder)
+    assert facts.missing_rows(run) == ["metrics.jsonl is empty, so there are no curves and no returns"]
+    assert facts.steps_text(run) == "5,000 gradient steps"
+    (folder / "metrics.jsonl").unlink()
+    assert facts.missing_rows(*loaded(folder)) == ["metrics.jsonl is missing, so there are no curves and no returns"]
+
+
+def test_seeds_for_people():
+    assert facts.seeds_text([3]) == "seed 3"
+    assert facts.seeds_text([1, 0]) == "seeds 0, 1"
+    assert facts.seeds_text([5, 6, 7, 8, 9, 3]) == "seeds 3, 5 to 9"
+    assert facts.seeds_text(range(0, 40, 2)) == "seeds 0, 2, 4, 6, 8, 10, ..."
+
+
 def test_a_combination_that_lost_members_ranks_behind_those_that_lost_fewer(tmp_path):
     results = [(1.0, 0, 5.0), (1.0, 1, 7.0), (3.0, 0, 9.0), (3.0, 1, 8.0)]
     rows = [{"step": 10, "member": m, "seed": s, "knob/beta": b, RETURN: v} for m, (b, s, v) in enumerate(results)]

@@ -85,7 +85,7 @@ def test_a_file_that_is_replaced_or_removed(tail):
 
 def test_a_damaged_file_is_told(tail):
     tail.path.write_text("{]\n")
-    with pytest.raises(CheckpointError, match="metrics.jsonl: is damaged"):
+    with pytest.raises(CheckpointError, match="metrics.jsonl: line 1 is damaged"):
         tail.news()
 
 

@@ -11,6 +11,7 @@ import pytest
 from rl_training.analysis.logged_run import RETURN, LoggedRun
 from rl_training.config.loading import make_config
 from rl_training.errors import CheckpointError, ConfigError
+from rl_training.report.facts import steps_text
 from rl_training.report.live.plot import Glyphs, sparkline
 from rl_training.report.live.progress import progress_of, state_of
 from rl_training.report.live.screen import Size
@@ -113,6 +114,11 @@ def test_a_run_without_an_environment_shows_its_figures_on_held_out_rows(tmp_pat
     ]
 
 
+def test_members_without_any_figure_have_no_column_for_it(tmp_path):
+    folder = write_run(tmp_path / "run", rows_of("train/critic_loss", [[1.0, 2.0]]))
+    assert shown(folder, 60, 13)[-3:] == ["seed  status", "   0  finished", "   1  finished"]
+
+
 def test_a_diverged_member_comes_last(tmp_path):
     rows = [*rows_of(RETURN, [[5.0, 1.0, 2.0]], (0, 1, 2)), {"step": 10, "member": 0, "seed": 0, "event": "diverged"}]
     lines = shown(write_run(tmp_path / "run", rows), 60, 13)
@@ -142,6 +148,14 @@ def test_sparklines():
     assert sparkline(np.array([1.0, 1.0]), 10, glyphs) == "__"
     assert sparkline(np.array([0.0, 2.0, 6.0, 10.0]), 2, glyphs) == "_@"
     assert sparkline(np.array([]), 10, glyphs) == ""
+    assert sparkline(np.array([0.0, np.inf, 7.0]), 10, glyphs) == "_@"
+
+
+def test_infinite_values_are_left_out_of_a_curve(tmp_path):
+    rows = rows_of("train/critic_loss", [[1.0, 2.0], [float("inf"), 3.0], [3.0, 4.0]])
+    lines = shown(write_run(tmp_path / "run", rows), 60, 13)
+    assert lines[2] == "critic_loss 3.500 (3.000 to 4.000)"
+    assert lines[4].startswith("4.000|")
 
 
 def state(folder, alive, waited=0.0, usual=2.0):
@@ -177,6 +191,17 @@ def test_how_a_run_ended(tmp_path):
     assert state(ended(tmp_path / "e", "ZeroDivisionError"), False)[2] == 1
     assert state_of(None, True, 0.0, None).text == "starting"
     assert not state_of(None, False, 0.0, None).ended
+
+
+def test_a_run_that_stopped_between_two_rows_is_where_it_was_saved(tmp_path):
+    folder = write_run(tmp_path / "run", rows_of(RETURN, [[1.0]], (0,)), status="StoppedBySignal")
+    (folder / "checkpoints").mkdir()
+    (folder / "checkpoints" / "latest.json").write_text('{"checkpoint": "step-000000014"}')
+    run = LoggedRun.load(folder)
+    assert progress_of(run).text() == "offline: step 14 of 100 (14 %)"
+    assert steps_text(run) == "14 gradient steps"
+    (folder / "checkpoints" / "latest.json").write_text('{"checkpoint": "env-000000030_step-000000120"}')
+    assert steps_text(run) == "120 gradient steps, 30 environment steps"
 
 
 def progress(folder, rows=(), timings=(), **config):

@@ -157,11 +157,14 @@ def _complete_lines(path: Path) -> list[dict[str, Any]]:
 
 def parse_rows(text: bytes, path: Path) -> tuple[list[dict[str, Any]], int]:
     """Return the rows in the complete lines of a text from a file of JSON lines, and the length of these lines."""
-    length = text.rfind(b"\n") + 1
-    try:
-        rows = [json.loads(line) for line in text[:length].splitlines()]
-    except (ValueError, RecursionError):
-        rows = [None]
-    if not all(isinstance(row, dict) and type(row.get("step")) is int for row in rows):
-        raise CheckpointError(f"{path}: is damaged; use a copy of the run")
+    length, rows = text.rfind(b"\n") + 1, []
+    for number, line in enumerate(text[:length].splitlines(), start=1):
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError):
+            row = None
+        if not isinstance(row, dict) or type(row.get("step")) is not int:
+            way_out = "use another copy of the run, or remove that line in a copy: only its numbers are lost then"
+            raise CheckpointError(f"{path}: line {number} is damaged; {way_out}")
+        rows.append(row)
     return rows, length

@@ -45,6 +45,11 @@ class Band:
     low: Numbers
     high: Numbers
 
+    def finite(self) -> "Band":
+        """Return the points whose band is finite."""
+        kept = np.isfinite([self.middle, self.low, self.high]).all(axis=0)
+        return Band(self.positions[kept], self.members[kept], self.middle[kept], self.low[kept], self.high[kept])
+
     def thinned(self, most: int) -> "Band":
         """Return at most so many of the points, the first and the last among them; the band covers those left out."""
         count = len(self.positions)
@@ -79,7 +84,8 @@ def _summaries(values: Numbers) -> Numbers:
         known = ordered[rows, :count]
         ends = (0.25, 0.75) if count >= MANY else (0.0, 1.0)
         middle = known[:, left_out : count - left_out].mean(axis=1)
-        found[rows] = np.column_stack((middle, *np.quantile(known, ends, axis=1)))
+        with np.errstate(invalid="ignore"):  # between infinite values there is none
+            found[rows] = np.column_stack((middle, *np.quantile(known, ends, axis=1)))
     return found
 
 

@@ -1,6 +1,10 @@
 """What a report says of a run in numbers: members, the switch to online, time, dataset, settings."""
 
-from collections.abc import Sequence
+import contextlib
+import json
+import os
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +16,7 @@ from rl_training.report.bands import Group, Numbers, band, member_knobs, summari
 from rl_training.report.timing import Timing
 
 DISTANCE = "validation/action_distance"
+_MOST_SEEDS = 6  # or ranges of them, that are named
 NOTHING = "\N{EN DASH}"  # for a number that is not known
 GONE = "ProcessGone"  # the status of a run that was killed, and so could not write how it ended
 
@@ -229,10 +234,73 @@ def duration(seconds: float) -> str:
 
 def steps_text(run: LoggedRun) -> str:
     """Return how far a run is, such as `6,000 gradient steps, 3,000 environment steps`."""
-    steps, online = (run.history.get(name, np.zeros(0)) for name in ("step", "env_step"))
-    texts = [f"{int(steps.max()):,} gradient steps"] if len(steps) else ["no steps yet"]
-    texts += [f"{int(np.nanmax(online)):,} environment steps"] if len(online) and not np.isnan(online).all() else []
-    return ", ".join(texts)
+    steps, online = furthest(run, "step"), furthest(run, "env_step")
+    texts = ["no steps yet"] if steps is None else [f"{steps:,} gradient steps"]
+    return ", ".join(texts + ([] if online is None else [f"{online:,} environment steps"]))
+
+
+def furthest(run: LoggedRun, counter: str) -> int | None:
+    """Return how far a run has counted its `step` or `env_step`: by its rows, its end, and its latest checkpoint."""
+    rows = run.history.get(counter, np.zeros(0))
+    known = [*rows[~np.isnan(rows)].tolist(), run.record.get(counter), _saved(run, counter)]
+    return max((int(value) for value in known if value is not None), default=None)
+
+
+def _saved(run: LoggedRun, counter: str) -> int | None:
+    """The counter of the latest checkpoint, which a stopped run writes between two rows."""
+    try:
+        name = str(json.loads((run.path / "checkpoints" / "latest.json").read_bytes())["checkpoint"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    found = re.search({"step": r"step-(\d+)", "env_step": r"env-(\d+)"}[counter], name)
+    return int(found[1]) if found else None
+
+
+def missing_rows(run: LoggedRun) -> list[str]:
+    """Return what is missing in the metrics of a run that no longer goes on, so that its numbers mislead."""
+    if run.record["status"] == "running":
+        return []
+    if not run.history.rows:
+        why = "is empty" if (run.path / "metrics.jsonl").exists() else "is missing"
+        return [f"metrics.jsonl {why}, so there are no curves and no returns"]
+    return [*_cut_line(run), *_uneven_evaluations(run)]
+
+
+def _cut_line(run: LoggedRun) -> list[str]:
+    with contextlib.suppress(OSError), (run.path / "metrics.jsonl").open("rb") as stream:
+        stream.seek(-1, os.SEEK_END)
+        if stream.read() != b"\n":
+            return ["the last line of metrics.jsonl is incomplete and is left out"]
+    return []
+
+
+def _uneven_evaluations(run: LoggedRun) -> list[str]:
+    """Members whose last evaluation is not that of the others, though they were trained to the end."""
+    if RETURN not in run.history:
+        return []
+    curve, ended = run.curve(), ended_early(run)
+    last: dict[str, list[int]] = {}
+    for column, (member, seed) in enumerate(run.seeds.items()):
+        known = curve.positions[~np.isnan(curve.values[:, column])]
+        if member not in ended:
+            last.setdefault(f"at step {known[-1]:,}" if len(known) else "never", []).append(seed)
+    if len(last) < 2:
+        return []
+    texts = [f"{seeds_text(seeds)} {when}" for when, seeds in last.items()]
+    return [f"members were last evaluated at different steps, which final returns mix: {'; '.join(texts)}"]
+
+
+def seeds_text(seeds: Iterable[int]) -> str:
+    """Return seeds for people, those in a row as a range, such as `seeds 3, 5 to 9`."""
+    found: list[list[int]] = []
+    for seed in sorted(set(seeds)):
+        if found and seed == found[-1][-1] + 1:
+            found[-1].append(seed)
+        else:
+            found.append([seed])
+    parts = [f"{one[0]} to {one[-1]}" if len(one) > 2 else ", ".join(map(str, one)) for one in found]
+    shown = ", ".join(parts[:_MOST_SEEDS]) + (", ..." if len(parts) > _MOST_SEEDS else "")
+    return f"seed{'s' if len(parts) > 1 or len(found[0]) > 1 else ''} {shown}"
 
 
 OVERVIEW = ("run", "status", "final return", "best return", "algorithm", "learned on", "members", "steps", "time")

@@ -43,7 +43,7 @@ def _cards(run: LoggedRun, timing: Timing) -> str:
         card("status", _status(run)),
         card("algorithm", run.config.algo),
         card("environment" if run.config.final_env_id else "data", facts.source_of(run)),
-        card("members", facts.count_text(found), _seeds(run)),
+        card("members", facts.count_text(found), facts.seeds_text(run.seeds.values())),
         card("steps", *_two_lines(facts.steps_text(run))),
         card("time", facts.duration(timing.seconds), speed),
     ]
@@ -79,12 +79,6 @@ def _two_lines(text: str) -> tuple[str, str]:
     return first, second
 
 
-def _seeds(run: LoggedRun) -> str:
-    seeds = list(dict.fromkeys(run.seeds.values()))
-    shown = ", ".join(map(str, seeds[:4])) + (" …" if len(seeds) > 4 else "")
-    return f"seed{'s' if len(seeds) > 1 else ''} {shown}"
-
-
 def _spread(values: Numbers, members: Sequence[MemberFacts], what: str = "last evaluation") -> str:
     """What a number of some members is: the middle of how many values, from where to where; and how many diverged."""
     lost = sum(one.diverged for one in members)
@@ -102,4 +96,6 @@ def _status(run: LoggedRun) -> Markup:
 
 def _message(run: LoggedRun) -> str:
     message = run.record.get("message")
-    return f'<p class="note">{escape(run.name)}: {escape(str(message))}</p>' if message else ""
+    told = [f'<p class="note">{escape(run.name)}: {escape(str(message))}</p>'] if message else []
+    missing = (f'<p class="bad">{escape(run.name)}: {escape(text)}</p>' for text in facts.missing_rows(run))
+    return "".join([*told, *missing])

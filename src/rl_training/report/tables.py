@@ -27,6 +27,10 @@ def markdown(runs: Sequence[LoggedRun], mark: str, title: str | None = None) -> 
     parts = [f"{mark}\n# {_text(title or ', '.join(names))}", _table(facts.OVERVIEW, rows)]
     if warned := cautions(runs, names):
         parts += ["## Warnings", "\n".join(f"* {_text(text)}" for text in warned)]
+    missing = [
+        f"* {_text(name)}: {_text(text)}" for run, name in zip(runs, names, strict=True) for text in facts.missing_rows(run)
+    ]
+    parts += ["\n".join(missing)] if missing else []
     online = [facts.dip_cells(group, runs) for group in groups if group.run.switch is not None]
     if online:
         parts += [f"## The switch to online\n\n{facts.DIP_NOTE}", _table(facts.DIP_HEADINGS, online)]

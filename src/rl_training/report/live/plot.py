@@ -76,7 +76,7 @@ def plot(band: Band, width: int, height: int, glyphs: Glyphs, switch: int | None
 
 def sparkline(values: Numbers, width: int, glyphs: Glyphs) -> str:
     """Return values as a line of marks, each the mean of the values that fall to it."""
-    known = values[~np.isnan(values)]
+    known = values[np.isfinite(values)]
     if not len(known) or width < 1:
         return ""
     parts = np.array([part.mean() for part in np.array_split(known, min(width, len(known)))])

@@ -10,7 +10,7 @@ from rl_training import errors
 from rl_training.analysis.logged_run import LoggedRun
 from rl_training.config.blocks import OnlineKwargs
 from rl_training.config.run import RunConfig
-from rl_training.report.facts import GONE, duration, status_of
+from rl_training.report.facts import GONE, duration, furthest, status_of
 from rl_training.report.timing import processes
 
 _RECENT = 10  # rows of timings that tell the speed
@@ -68,8 +68,7 @@ def progress_of(run: LoggedRun) -> Progress:
     online |= not offline_total or _began_online(run, offline_total)
     counter = "env_step" if online else "step"
     rows = [row for row in run.timings if ("env_step" in row) == online]
-    counts = [*run.history.get(counter, np.zeros(0)), *(row[counter] for row in rows)]
-    done = int(np.nanmax(counts)) if counts else 0
+    done = max([furthest(run, counter) or 0, *(int(row[counter]) for row in rows)])
     speed, wait = _speed(rows, counter)
     if online:
         return Progress("online", done, online_total, speed, wait, 0)

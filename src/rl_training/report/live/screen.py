@@ -103,18 +103,25 @@ def _member_lines(view: RunView, size: Size, room: int) -> list[Text]:
     if len(shown) > room - 1:
         ordered = sorted(shown, key=lambda one: -np.inf if one.final is None or one.diverged else one.final, reverse=True)
         shown, others = ordered[: room - 2], ordered[room - 2 :]
-    evaluated = any(one.final is not None for one in view.members)
-    rows = [_cells(one, evaluated=evaluated) for one in shown]
-    headings = ("seed", "last", "best", "at step") if evaluated else ("seed", "distance")
+    figures = _figures(view.members)
+    rows = [_cells(one, figures) for one in shown]
+    headings = ("seed", *figures)
     knobs = ["knobs"] if any(one.knobs for one in view.members) else []
     lines = _table([[*headings, *knobs, "status"], *rows], size, left=1 + len(knobs)) if rows else []
     return [*lines, *([Text(size.glyphs.fit(_summary(others), size.width), style=_SOFT)] if others else [])]
 
 
-def _cells(one: MemberFacts, *, evaluated: bool) -> list[str]:
+def _figures(members: Sequence[MemberFacts]) -> tuple[str, ...]:
+    """What there is to say of each member: its returns, or without any its distance to held-out actions."""
+    if any(one.final is not None for one in members):
+        return "last", "best", "at step"
+    return ("distance",) if any(one.distance is not None for one in members) else ()
+
+
+def _cells(one: MemberFacts, figures: Sequence[str]) -> list[str]:
     at = "" if one.best_at is None else f"{one.best_at:,}"
-    figures = [number(one.final), number(one.best), at] if evaluated else [number(one.distance)]
-    return [str(one.seed), *figures, *([knobs_of(one)] if one.knobs else []), one.status]
+    known = {"last": number(one.final), "best": number(one.best), "at step": at, "distance": number(one.distance)}
+    return [str(one.seed), *(known[name] for name in figures), *([knobs_of(one)] if one.knobs else []), one.status]
 
 
 def _table(rows: Sequence[Sequence[str]], size: Size, left: int) -> list[Text]:

@@ -69,7 +69,7 @@ def view_of(run: LoggedRun) -> RunView:
     group = curve = None
     if metric is not None:
         group = best_groups(groups_of([run]), 1)[0]
-        curve = band(run.curve(metric), group.members)
+        curve = band(run.curve(metric), group.members).finite()
         curve = curve if len(curve.positions) else None
     return RunView(
         title=_title(run),
