@@ -25,6 +25,7 @@ def test_the_run_directory_is_complete_and_reproduces_itself(finished, tmp_path)
     assert record["status"] == "finished"
     assert record["phases"] == [{"from_env_step": None, "from_step": 0, "name": "offline"}]
     assert len(record["dataset"]["fingerprint"]) == 64
+    assert record["dataset"]["action_bounds"] == {"action 0": [-2.0, 2.0]}
 
 
 def test_a_used_directory_is_refused_with_the_difference(finished, tmp_path):

@@ -42,55 +42,11 @@ def test_members_that_diverged_do_not_flatter_a_run(tmp_path):
     }
 
 
-def test_a_member_that_stopped_and_was_trained_on_has_not_ended(tmp_path):
-    rows = rows_of(RETURN, [[1.0, 5.0], [4.0, 2.0]])
-    rows += [
-        {"step": 10, "member": 0, "seed": 0, "event": "stopped"},
-        {"step": 20, "member": 1, "seed": 1, "event": "stopped"},
-    ]
-    (run,) = loaded(write_run(tmp_path / "run", rows))
-    assert facts.ended_early(run) == {1: "stopped at step 20"}
-
-
 def test_a_run_without_an_environment_has_no_returns_but_a_distance(tmp_path):
     (run,) = loaded(without_environment(tmp_path / "run"))
     assert [(one.final, one.distance) for one in facts.member_facts(run)] == [(None, 0.1), (None, pytest.approx(0.11))]
     assert facts.spread_text(facts.returns_of(facts.member_facts(run), "final")) == "none yet"
     assert facts.source_of(run) == "plant.csv"
-
-
-def test_rows_that_are_missing_are_told(tmp_path):
-    rows = rows_of(RETURN, [[1.0, 5.0, 2.0], [4.0, None, 3.0]], seeds=(4, 5, 6))
-    folder = write_run(tmp_path / "run", rows)
-    text = "members were last evaluated at different steps, which final returns mix: seeds 4, 6 at step 20; seed 5 at step 10"
-    assert facts.missing_rows(*loaded(folder)) == [text]
-    with (folder / "metrics.jsonl").open("a") as stream:
-        stream.write('{"step": 20, "mem')
-    cut = "the last line of metrics.jsonl is incomplete and is left out"
-    assert facts.missing_rows(*loaded(folder)) == [cut, text]
-    assert facts.missing_rows(*loaded(write_run(tmp_path / "goes on", rows, status="running"))) == []
-    ended = [*rows, {"step": 10, "member": 1, "seed": 5, "event": "diverged"}]
-    assert facts.missing_rows(*loaded(write_run(tmp_path / "diverged", ended))) == []
-    never = rows_of(RETURN, [[1.0, None]]) + rows_of("train/q_mean", [[1.0, 1.0]])
-    assert facts.missing_rows(*loaded(write_run(tmp_path / "never", never)))[0].endswith("seed 0 at step 10; seed 1 never")
-
-
-def test_a_finished_run_without_rows_says_so(tmp_path):
-    folder = write_run(tmp_path / "run", [])
-    record = json.loads((folder / "run.json").read_text())
-    (folder / "run.json").write_text(json.dumps({**record, "step": 5000}))
-    (run,) = loaded(folder)
-    assert facts.missing_rows(run) == ["metrics.jsonl is empty, so there are no curves and no returns"]
-    assert facts.steps_text(run) == "5,000 gradient steps"
-    (folder / "metrics.jsonl").unlink()
-    assert facts.missing_rows(*loaded(folder)) == ["metrics.jsonl is missing, so there are no curves and no returns"]
-
-
-def test_seeds_for_people():
-    assert facts.seeds_text([3]) == "seed 3"
-    assert facts.seeds_text([1, 0]) == "seeds 0, 1"
-    assert facts.seeds_text([5, 6, 7, 8, 9, 3]) == "seeds 3, 5 to 9"
-    assert facts.seeds_text(range(0, 40, 2)) == "seeds 0, 2, 4, 6, 8, 10, ..."
 
 
 def test_a_combination_that_lost_members_ranks_behind_those_that_lost_fewer(tmp_path):
@@ -117,9 +73,18 @@ def test_the_dip_at_the_switch(tmp_path):
     assert facts.dip_cells(group, runs) == ["run", "60", "-20.00", "-50.00 at 20", "30.00", "40"]
 
 
+def test_without_an_evaluation_in_the_first_half_the_dip_is_not_known(tmp_path):
+    rows = rows_of(RETURN, [[-90.0, -80.0], [-25.0, -15.0]])
+    rows += [{"env_step": 60, "step": 80, "member": m, "seed": m, RETURN: -7.0} for m in (0, 1)]
+    runs = loaded(write_run(tmp_path / "run", rows, total_timesteps=20, finetune={"env_steps": 60}))
+    (group,) = groups_of(runs)
+    assert facts.dip_of(group, runs) is None
+    assert facts.dip_cells(group, runs) == ["run", "20", "-20.00", "not evaluated", facts.NOTHING, facts.NOTHING]
+
+
 def test_the_return_before_the_switch_is_found_in_the_offline_run(tmp_path):
     rows = [{"env_step": 10, "step": 40, "member": m, "seed": m, RETURN: -7.0} for m in (0, 1)]
-    block = {"env_steps": 10, "from_step": 30}
+    block = {"env_steps": 20, "from_step": 30}
     online = write_run(tmp_path / "online", rows, finetune=block)
     offline = write_run(tmp_path / "offline", rows_of(RETURN, [[-9.0, -9.0], [-8.0, -8.0], [-4.0, -6.0]]))
     (run,) = loaded(online)

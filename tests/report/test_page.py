@@ -12,6 +12,7 @@ import pytest
 
 from rl_training.analysis.history import History
 from rl_training.analysis.logged_run import RETURN, LoggedRun
+from rl_training.config.loading import make_config
 from rl_training.report.page import MARK, Picture, render_page
 from tests.helpers import contents
 from tests.report.run_files import finetune, population, rows_of, without_environment, write_run
@@ -117,12 +118,43 @@ def test_a_run_without_an_environment_shows_what_is_known_of_its_policy(tmp_path
     assert "Critic losstrain/critic_loss" in [title.replace(" train", "train") for title in titles]
 
 
+def test_a_table_of_runs_without_environments_has_no_column_of_dashes(tmp_path):
+    page = page_of(without_environment(tmp_path / "a"), without_environment(tmp_path / "b"))
+    assert "10.5% (best constant 40.0%)" in page
+    assert "final return" not in page
+    assert "none yet" not in page
+
+
+def test_steps_of_another_kind_and_another_environment_are_told(tmp_path):
+    online = write_run(tmp_path / "online", rows_of(RETURN, [[1.0]], (0,), env_step=10))
+    config = {"algo": "sac", "env_id": "MountainCarContinuous-v0", "algo_kwargs": {}}
+    (online / "config.yaml").write_text(make_config(config, "x").to_yaml())
+    page = page_of(online, population(tmp_path / "offline"))
+    assert "Steps are environment steps (online); gradient steps (offline)." in page
+    assert "cannot be compared: MountainCarContinuous-v0, Pendulum-v1 share an axis here." in page
+    alone = page_of(population(tmp_path / "alone"))
+    assert "Steps are gradient steps." in alone
+    assert "share an axis" not in alone
+
+
+def test_values_in_scaled_rewards_say_so_and_have_their_held_out_curve(tmp_path):
+    folder = population(tmp_path / "run")
+    with (folder / "metrics.jsonl").open("a") as stream:
+        stream.writelines(json.dumps(row) + "\n" for row in rows_of("validation/q_mean", [[-7.0] * 3], (0, 1, 2)))
+    page = page_of(folder)
+    assert "In the rewards of learning, not real ones: times 0.1." in page
+    assert "run, held out: -7.000 at step 10." in page
+
+
 def test_members_that_diverged_are_marked(tmp_path):
     rows = [*rows_of(RETURN, [[1.0, 5.0], [4.0, None]]), {"step": 20, "member": 1, "seed": 1, "event": "diverged"}]
     page = page_of(write_run(tmp_path / "run", rows))
     assert '<span class="bad">diverged at step 20</span>' in page
     assert "<dt>members</dt><dd>2 (1 diverged)</dd><dd>seeds 0, 1</dd>" in page
-    assert "<dt>final return</dt><dd>4.500</dd><dd>mean, 4.000 to 5.000; last evaluation; 1 of 2 diverged</dd>" in page
+    assert (
+        "<dt>final return</dt><dd>4.500</dd><dd>mean, 4.000 to 5.000; last evaluation, 10 episodes; 1 of 2 diverged</dd>"
+        in page
+    )
     assert "A member that diverged or stopped counts up to there." in page
 
 

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 
 from rl_training.analysis.logged_run import RETURN, LoggedRun
 from rl_training.report.facts import NOTHING
@@ -32,6 +33,42 @@ def test_markdown_of_data_alone_shows_the_distance_and_no_empty_columns(tmp_path
     assert "# Plant \\| &lt;b&gt;" in text
     assert "| run | member | seed | from logged actions | status |" in text
     assert "| run | 1 | 1 | 11.0% | finished |" in text
+
+
+def test_markdown_of_data_alone_has_the_figures_on_held_out_rows_in_their_units(tmp_path):
+    folder = without_environment(tmp_path / "run")
+    own = {"step": 30, "validation/action_distance/flow": 6.0, "validation/constant_distance/flow": 0.7}
+    rows = [{**own, "member": member, "seed": member, "validation/cloning_distance/flow": 0.8} for member in (0, 1)]
+    with (folder / "metrics.jsonl").open("a") as stream:
+        stream.writelines(json.dumps(row) + "\n" for row in rows)
+    record = json.loads((folder / "run.json").read_text())
+    record["dataset"] |= {"action_bounds": {"flow": [0.0, 40.0]}, "held_out_rows": 398}
+    (folder / "run.json").write_text(json.dumps(record))
+    lines = markdown([LoggedRun.load(folder)], MARK).splitlines()
+    assert lines[3] == "| run | status | from logged actions | algorithm | learned on | members | steps | time |"
+    assert "| run | finished | 10.5% (best constant 40.0%) | iql | plant.csv | 2 | 30 gradient steps | 0.00 s |" in lines
+    dash = NOTHING
+    assert f"| run | distance, share of the range | 10.5% | 40.0% | 5.0% | {dash} |" in lines
+    flow = "distance of flow, which may be 0.0000 to 40.00"
+    assert f"| run | {flow} | 6.000, worse than a constant | 0.7000 | 0.8000 | {dash} |" in lines
+    assert f"| run | actions at a bound | 2.0% | {dash} | {dash} | 2.0% |" in lines
+    assert "| held-out rows scored | 398 |" in lines
+    assert "| bounds of flow | 0.0000 to 40.00 |" in lines
+    assert "A return is" not in "".join(lines)
+
+
+def test_what_returns_are_is_said_with_their_episodes(tmp_path):
+    runs = [LoggedRun.load(population(tmp_path / "a")), LoggedRun.load(finetune(tmp_path / "b"))]
+    assert "A return is the mean over the episodes of an evaluation: 10. Of several members" in markdown(runs, MARK)
+    other = write_run(tmp_path / "c", rows_of(RETURN, [[1.0]], (0,)), eval_episodes=3)
+    assert "an evaluation: 10 (a, b), 3 (c). Of" in markdown([*runs, LoggedRun.load(other)], MARK)
+
+
+def test_a_run_that_has_an_environment_but_no_evaluation(tmp_path):
+    runs = [write_run(tmp_path / status, [], status=status) for status in ("running", "finished")]
+    text = markdown([LoggedRun.load(run) for run in runs], MARK)
+    assert "| running | running | none yet | none yet |" in text
+    assert "| finished | finished | not evaluated | not evaluated |" in text
 
 
 def test_csv_has_every_logged_number_once(tmp_path):

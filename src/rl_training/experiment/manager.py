@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rl_training.data.offline_dataset import TransitionDataset
     from rl_training.runtime.callbacks import CallbackLike
     from rl_training.runtime.checkpoints.checkpoint import Checkpoint
+    from rl_training.runtime.offline_data import OfflineData
     from rl_training.runtime.progress import Reporter
     from rl_training.runtime.result import TrainingResult
 
@@ -126,11 +127,11 @@ class ExperimentManager:
             record = {**self.record(start), "warnings": kept_in(self.run_dir) if ours else []}
             empty = not store.names()
 
-            def on_ready(data: "TransitionDataset | None") -> None:
+            def on_ready(data: "OfflineData | None") -> None:
                 self.started = True  # from here on the directory belongs to this run
                 if not ours:
                     self._clear(keep=TRACKING_FILES if resume else ())  # backends hold rows that are written again
-                record["dataset"] = {"fingerprint": data.fingerprint, **data.statistics()} if data else None
+                record["dataset"] = data.record() if data else None
                 self._write_record(record, "running")  # first: it marks the directory as a run
                 self._write("config.yaml", self.config.to_yaml().encode())
 

@@ -23,7 +23,7 @@ def members(groups: Sequence[Group], drawn: Sequence[Group]) -> str:
     known = {group.run.path: {one.member: one for one in facts.member_facts(group.run)} for group in groups}
     found = [one for own in known.values() for one in own.values()]
     several, swept = len(known) > 1, any(one.knobs for one in found)
-    measured = any(one.distance is not None for one in found)
+    measured, evaluated = (any(getattr(one, name) is not None for one in found) for name in ("distance", "final"))
     shown = {id(one) for one in sorted(found, key=lambda one: -np.inf if one.final is None else one.final)[-_MOST_ROWS:]}
     rows: list[Row] = []
     for group in groups:
@@ -39,16 +39,14 @@ def members(groups: Sequence[Group], drawn: Sequence[Group]) -> str:
                     Cell(f"{group.run.name} {one.member}" if several else str(one.member)),
                     Cell(str(one.seed), one.seed, number=True),
                     *([knob_text(one.knobs)] if swept else []),
-                    Cell(number(one.final), _known(one.final), number=True),
-                    Cell(number(one.best), _known(one.best), number=True),
-                    Cell(NOTHING if one.best_at is None else f"{one.best_at:,}", _known(one.best_at), number=True),
+                    *(_returns(one) if evaluated else []),
                     *([_share(one.distance)] if measured else []),
                     Markup(f'<span class="bad">{escape(one.status)}</span>') if one.diverged else one.status,
                     Markup(box),
                 ]
             )
-    headings = ["member", "seed", *["knobs"] * swept, "final return", "best return", "best at step"]
-    headings += [*["from logged actions"] * measured, "status"]
+    headings = ["member", "seed", *["knobs"] * swept]
+    headings += [*["final return", "best return", "best at step"] * evaluated, *["from logged actions"] * measured, "status"]
     left_out = f'<p class="note">The best {_MOST_ROWS} of {len(found):,}; `--format csv` has all.</p>'
     note = left_out if len(found) > len(rows) else ""
     listed = table([*headings, Markup("drawn")], rows, "Members", sortable=True, tall=len(rows) > 14)
@@ -71,6 +69,12 @@ def _known(value: float | None) -> float | str:
     return "" if value is None else value
 
 
+def _returns(one: facts.MemberFacts) -> list[Cell]:
+    at = NOTHING if one.best_at is None else f"{one.best_at:,}"
+    shown = ((number(one.final), one.final), (number(one.best), one.best), (at, one.best_at))
+    return [Cell(text, _known(value), number=True) for text, value in shown]
+
+
 def _share(value: float | None) -> Cell:
     return Cell(NOTHING if value is None else f"{value:.1%}", _known(value), number=True)
 
@@ -88,7 +92,8 @@ def datasets(runs: Sequence[LoggedRun], names: Sequence[str]) -> str:
     for found, whose in by_data.items():
         title = f"<h3>{escape(', '.join(whose))}</h3>" if len(runs) > 1 else ""
         tables.append(f"<div>{title}{pairs(dict(found), 'Dataset')}</div>")
-    return f'<section><h2>Dataset</h2><div class="columns">{"".join(tables)}</div></section>'
+    note = f'<p class="note">{facts.DATASET_NOTE}</p>'
+    return f'<section><h2>Dataset</h2>{note}<div class="columns">{"".join(tables)}</div></section>'
 
 
 def settings(runs: Sequence[LoggedRun], names: Sequence[str]) -> str:

@@ -7,11 +7,12 @@ import numpy as np
 
 from rl_training.analysis.logged_run import RETURN, LoggedRun
 from rl_training.report.bands import Band, Group, band
-from rl_training.report.facts import number
-from rl_training.report.values import value_curves
+from rl_training.report.facts import NOTHING, number
+from rl_training.report.values import reward_transform, value_curves
 
 HELD_OUT = "validation/"
-_COPIES = ("learning_rate_factor", "q_mean")  # metrics of training that need no held-out twin beside them
+_COPIES = ("learning_rate_factor",)  # metrics of training that need no held-out twin beside them
+_VALUES = ("q_mean", "v_mean", "advantage_mean")  # in the units of the rewards that a learner sees
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,9 +81,11 @@ def held_out_charts(groups: Sequence[Group]) -> list[Chart]:
     ]  # fmt: skip
     notes = {
         "action_distance": "Mean distance as a share of the action range; lower is closer to the data.",
-        "at_bound": "If far above the data, the policy follows values that the data does not support.",
+        "at_bound": "If far above the data, the policy follows values that the data does not support; if far below, it does "
+        "not do what the data did at the bounds, such as switching on and off.",
         "spread": "If far below the data, the policy hardly reacts to what it observes.",
-        "q_policy": "Discounted return of real rewards that the critics expect, beside what logged episodes reached.",
+        "q_policy": "Discounted return of real rewards that the critics expect, beside the discounted returns of logged "
+        "episodes.",
     }
     charts = [
         Chart(title, _lines(groups, HELD_OUT + name), HELD_OUT + name, notes[name], _references(groups, refs), share)
@@ -94,6 +97,67 @@ def held_out_charts(groups: Sequence[Group]) -> list[Chart]:
         title = f"Distance of action {column}"
         charts.append(Chart(title, _lines(groups, metric), metric, "In its own unit.", _references(groups, refs)))
     return [chart for chart in charts if chart.lines]
+
+
+HELD_OUT_HEADINGS = ("figure", "policy", "best constant", "plain cloning", "logged actions")
+HELD_OUT_NOTE = "Means over members at the last evaluation. Distances to logged actions: lower is closer to the data."
+
+
+@dataclass(frozen=True)
+class HeldOutFigure:
+    """One figure of a policy on held-out rows, beside those that need no policy."""
+
+    label: str  # of the group
+    name: str
+    policy: str
+    others: tuple[str, str, str]  # best constant action, plain cloning, the logged actions
+    worse: bool  # whether the best constant action is closer to the data
+
+    @property
+    def policy_text(self) -> str:
+        """The figure of the policy, and whether a constant would be closer."""
+        return f"{self.policy}, worse than a constant" if self.worse else self.policy
+
+
+def held_out_figures(groups: Sequence[Group]) -> list[HeldOutFigure]:
+    """Return what is known of the last policies on held-out rows: distances by action in their units, bounds, values."""
+    return [figure for group in groups for figure in _figures_of(group)]
+
+
+def _figures_of(group: Group) -> Iterator[HeldOutFigure]:
+    bounds = (group.run.record.get("dataset") or {}).get("action_bounds") or {}
+    for metric in group.run.metrics(f"{HELD_OUT}action_distance"):
+        _, _, column = metric.removeprefix(HELD_OUT).partition("/")
+        ends = bounds.get(column) or bounds.get(f"action {column}")
+        inside = f", which may be {number(ends[0])} to {number(ends[1])}" if column and ends else ""
+        own, constant, cloning = (
+            _last_mean(group, metric.replace("action_distance", f"{whose}_distance", 1))
+            for whose in ("action", "constant", "cloning")
+        )
+        if own is not None:
+            shown = [NOTHING if one is None else number(one) if column else f"{one:.1%}" for one in (own, constant, cloning)]
+            name = f"distance of {column}{inside}" if column else "distance, share of the range"
+            yield HeldOutFigure(
+                group.label, name, shown[0], (shown[1], shown[2], NOTHING), constant is not None and own > constant
+            )
+    for name, metric in (("actions at a bound", "at_bound"), ("spread of the actions", "spread")):
+        own, logged = _last_mean(group, f"{HELD_OUT}{metric}"), _last_mean(group, f"{HELD_OUT}{metric}_data")
+        if own is not None and logged is not None:
+            yield HeldOutFigure(group.label, name, f"{own:.1%}", (NOTHING, NOTHING, f"{logged:.1%}"), worse=False)
+    own, logged = (_last_mean(group, f"{HELD_OUT}{name}") for name in ("q_policy", "q_data"))
+    low, high = (_last_mean(group, f"{HELD_OUT}reached_{side}") for side in ("lowest", "highest"))
+    if own is not None:
+        name = f"value of the actions; logged episodes reached {number(low)} to {number(high)}"
+        yield HeldOutFigure(group.label, name, number(own), (NOTHING, NOTHING, number(logged)), worse=False)
+
+
+def _last_mean(group: Group, metric: str) -> float | None:
+    """The mean over the members of a group of the last value of a metric; None if there is none."""
+    if metric not in group.run.history:
+        return None
+    last = group.run.curve(metric).last()[list(group.members)]
+    known = last[~np.isnan(last)]
+    return float(known.mean()) if len(known) else None
 
 
 def value_chart(groups: Sequence[Group]) -> tuple[list[Chart], list[str]]:
@@ -119,11 +183,25 @@ def training_charts(groups: Sequence[Group]) -> list[Chart]:
         lines, name = _lines(groups, metric), metric.removeprefix("train/")
         if not any(copy in name for copy in _COPIES):
             lines += _lines(groups, HELD_OUT + name, "held out")
-        charts.append(Chart(_title(name), lines, metric))
+        charts.append(Chart(_title(name), lines, metric, _learning_units(groups) if name in _VALUES else ""))
     others = [name for name in ("eval/length_mean", "eval/return_std", "data/episode_length") if _metrics(groups, name)]
     titles = ("Episode length in evaluations", "Deviation of the returns of a member", "Episode length while exploring")
     named = dict(zip(("eval/length_mean", "eval/return_std", "data/episode_length"), titles, strict=True))
     return [*charts, *(Chart(named[metric], _lines(groups, metric), metric) for metric in others)]
+
+
+def _learning_units(groups: Sequence[Group]) -> str:
+    """What the values in which critics learn have to do with real rewards, where they are not the same."""
+    found = {run.name: reward_transform(run)[:2] for run in _runs(groups)}
+    if all(one == (1.0, 0.0) for one in found.values()):
+        return ""
+    texts = {
+        name: "a scale fitted on the data" if scale is None else f"times {scale:.4g}" + (f", {shift:+.4g}" if shift else "")
+        for name, (scale, shift) in found.items()
+    }
+    if len(set(texts.values())) == 1:
+        return f"In the rewards of learning, not real ones: {next(iter(texts.values()))}."
+    return f"In the rewards of learning, not real ones: {'; '.join(f'{name} {text}' for name, text in texts.items())}."
 
 
 def _title(name: str) -> str:

@@ -1,22 +1,20 @@
 """What a report says of a run in numbers: members, the switch to online, time, dataset, settings."""
 
-import contextlib
-import json
-import os
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from rl_training.analysis.endings import ended_early, furthest
 from rl_training.analysis.logged_run import RETURN, Curve, LoggedRun
 from rl_training.config.base import flat
-from rl_training.report.bands import Group, Numbers, band, member_knobs, summarize
+from rl_training.report.bands import MANY, Group, Numbers, band, member_knobs, summarize
 from rl_training.report.timing import Timing
 
 DISTANCE = "validation/action_distance"
-_MOST_SEEDS = 6  # or ranges of them, that are named
+DATASET_NOTE = "Returns are those of whole logged episodes, not discounted."
+_MOST_BOUNDS = 12
 NOTHING = "\N{EN DASH}"  # for a number that is not known
 GONE = "ProcessGone"  # the status of a run that was killed, and so could not write how it ended
 
@@ -45,7 +43,7 @@ class Dip:
     """What the switch to online did to the mean return of a group's members."""
 
     before: float
-    lowest: float  # in the first half of the online phase so far
+    lowest: float  # in the first half of the online phase
     lowest_at: int  # position
     recovered_at: int | None  # the first position after that with the return from before
 
@@ -74,19 +72,6 @@ def _final_and_best(curve: Curve, column: int) -> tuple[float | None, float | No
         return None, None, None
     best = known[np.argmax(values[known])]
     return float(values[known[-1]]), float(values[best]), int(curve.positions[best])
-
-
-def ended_early(run: LoggedRun) -> dict[int, str]:
-    """Return the members that diverged, or that stopped and were not trained on, with where that was."""
-    if "event" not in run.history:
-        return {}
-    members, events = run.history["member"], run.history["event"]
-    found = {}
-    for row in np.flatnonzero(events != ""):
-        member, position = int(members[row]), int(run.positions[row])
-        if events[row] == "diverged" or position == run.positions[members == member].max():
-            found[member] = f"{events[row]} at step {position:,}"
-    return found
 
 
 def status_of(run: LoggedRun) -> str:
@@ -164,45 +149,53 @@ def number(value: float | None) -> str:
 
 
 def dip_of(group: Group, runs: Sequence[LoggedRun]) -> Dip | None:
-    """Return the dip at the switch; None without a switch, or where the return before it or after it is unknown.
-
-    A finetune in a directory of its own has no evaluation from before; it is that of the offline run, if that is in `runs`.
-    """
-    switch = group.run.switch
-    if switch is None or RETURN not in group.run.history:
+    """Return the dip at the switch; None without a switch, or where no evaluation was before it or in the first half after."""
+    switch, before = group.run.switch, return_before(group, runs)
+    if switch is None or before is None or RETURN not in group.run.history:
         return None
     curve = band(group.run.curve(), group.members)
-    after = curve.positions > switch
     means = np.nanmean(curve.members, axis=1)
-    before = _return_at(curve.positions, means, switch)
-    if before is None:
-        before = next((value for run in runs if (value := _offline_return(run, group, switch)) is not None), None)
-    if before is None or not after.any():
+    planned = group.run.config.finetune
+    steps = planned.env_steps if planned is not None else group.run.config.total_timesteps
+    first = np.flatnonzero((curve.positions > switch) & (curve.positions <= switch + steps / 2))
+    if not len(first):
         return None
-    half = (switch + curve.positions[-1]) / 2
-    first = np.flatnonzero(after & (curve.positions <= half))
-    looked_at = first if len(first) else np.flatnonzero(after)
-    lowest = looked_at[np.argmin(means[looked_at])]
+    lowest = first[np.argmin(means[first])]
     recovered = np.flatnonzero((np.arange(len(means)) >= lowest) & (means >= before))
     found = int(curve.positions[recovered[0]]) if len(recovered) else None
     return Dip(before, float(means[lowest]), int(curve.positions[lowest]), found)
 
 
 DIP_HEADINGS = ("run", "at step", "return before", "lowest after", "dip", "recovered after")
-DIP_NOTE = (
-    "Mean over members; the lowest evaluation in the first half of the online phase so far. Times in environment steps."
-)
+DIP_NOTE = "Mean over members; the lowest evaluation in the first half of the online phase. Times in environment steps."
 
 
 def dip_cells(group: Group, runs: Sequence[LoggedRun]) -> list[str]:
     """Return the row of a group that went online, under `DIP_HEADINGS`."""
     dip, switch = dip_of(group, runs), group.run.switch or 0
     if dip is None:
-        return [group.label, f"{switch:,}", "not evaluated", NOTHING, NOTHING, NOTHING]
+        before = return_before(group, runs)
+        known = ["not evaluated", NOTHING] if before is None else [number(before), "not evaluated"]
+        return [group.label, f"{switch:,}", *known, NOTHING, NOTHING]
     lowest = f"{number(dip.lowest)} at {dip.lowest_at - switch:,}"
     back = "not yet" if dip.recovered_at is None else f"{dip.recovered_at - switch:,}"
     fell = [number(dip.depth), back] if dip.depth else ["none", NOTHING]
     return [group.label, f"{switch:,}", number(dip.before), lowest, *fell]
+
+
+def return_before(group: Group, runs: Sequence[LoggedRun]) -> float | None:
+    """Return the mean return of the last evaluation before the switch; None where it is not known.
+
+    A finetune in a directory of its own has none; it is that of the offline run, if that is in `runs`.
+    """
+    switch = group.run.switch
+    if switch is None or RETURN not in group.run.history:
+        return None
+    curve = band(group.run.curve(), group.members)
+    earlier = curve.members[curve.positions <= switch]
+    if len(earlier):
+        return float(np.nanmean(earlier[-1]))
+    return next((value for run in runs if (value := _offline_return(run, group, switch)) is not None), None)
 
 
 def _offline_return(run: LoggedRun, group: Group, switch: int) -> float | None:
@@ -213,11 +206,6 @@ def _offline_return(run: LoggedRun, group: Group, switch: int) -> float | None:
     curve = band(run.curve(), group.members)
     at = curve.positions == switch
     return float(np.nanmean(curve.members[at])) if at.any() else None
-
-
-def _return_at(positions: Any, means: Numbers, switch: int) -> float | None:
-    earlier = np.flatnonzero(positions <= switch)
-    return float(means[earlier[-1]]) if len(earlier) else None
 
 
 def _fingerprint(run: LoggedRun) -> Any:
@@ -239,79 +227,60 @@ def steps_text(run: LoggedRun) -> str:
     return ", ".join(texts + ([] if online is None else [f"{online:,} environment steps"]))
 
 
-def furthest(run: LoggedRun, counter: str) -> int | None:
-    """Return how far a run has counted its `step` or `env_step`: by its rows, its end, and its latest checkpoint."""
-    rows = run.history.get(counter, np.zeros(0))
-    known = [*rows[~np.isnan(rows)].tolist(), run.record.get(counter), _saved(run, counter)]
-    return max((int(value) for value in known if value is not None), default=None)
-
-
-def _saved(run: LoggedRun, counter: str) -> int | None:
-    """The counter of the latest checkpoint, which a stopped run writes between two rows."""
-    try:
-        name = str(json.loads((run.path / "checkpoints" / "latest.json").read_bytes())["checkpoint"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    found = re.search({"step": r"step-(\d+)", "env_step": r"env-(\d+)"}[counter], name)
-    return int(found[1]) if found else None
-
-
-def missing_rows(run: LoggedRun) -> list[str]:
-    """Return what is missing in the metrics of a run that no longer goes on, so that its numbers mislead."""
-    if run.record["status"] == "running":
-        return []
-    if not run.history.rows:
-        why = "is empty" if (run.path / "metrics.jsonl").exists() else "is missing"
-        return [f"metrics.jsonl {why}, so there are no curves and no returns"]
-    return [*_cut_line(run), *_uneven_evaluations(run)]
-
-
-def _cut_line(run: LoggedRun) -> list[str]:
-    with contextlib.suppress(OSError), (run.path / "metrics.jsonl").open("rb") as stream:
-        stream.seek(-1, os.SEEK_END)
-        if stream.read() != b"\n":
-            return ["the last line of metrics.jsonl is incomplete and is left out"]
-    return []
-
-
-def _uneven_evaluations(run: LoggedRun) -> list[str]:
-    """Members whose last evaluation is not that of the others, though they were trained to the end."""
-    if RETURN not in run.history:
-        return []
-    curve, ended = run.curve(), ended_early(run)
-    last: dict[str, list[int]] = {}
-    for column, (member, seed) in enumerate(run.seeds.items()):
-        known = curve.positions[~np.isnan(curve.values[:, column])]
-        if member not in ended:
-            last.setdefault(f"at step {known[-1]:,}" if len(known) else "never", []).append(seed)
-    if len(last) < 2:
-        return []
-    texts = [f"{seeds_text(seeds)} {when}" for when, seeds in last.items()]
-    return [f"members were last evaluated at different steps, which final returns mix: {'; '.join(texts)}"]
-
-
-def seeds_text(seeds: Iterable[int]) -> str:
-    """Return seeds for people, those in a row as a range, such as `seeds 3, 5 to 9`."""
-    found: list[list[int]] = []
-    for seed in sorted(set(seeds)):
-        if found and seed == found[-1][-1] + 1:
-            found[-1].append(seed)
-        else:
-            found.append([seed])
-    parts = [f"{one[0]} to {one[-1]}" if len(one) > 2 else ", ".join(map(str, one)) for one in found]
-    shown = ", ".join(parts[:_MOST_SEEDS]) + (", ..." if len(parts) > _MOST_SEEDS else "")
-    return f"seed{'s' if len(parts) > 1 or len(found[0]) > 1 else ''} {shown}"
-
-
-OVERVIEW = ("run", "status", "final return", "best return", "algorithm", "learned on", "members", "steps", "time")
+OVERVIEW = (
+    *("run", "status", "final return", "best return", "from logged actions"),
+    *("algorithm", "learned on", "members", "steps", "time"),
+)
 
 
 def overview_cells(run: LoggedRun, name: str, timing: Timing) -> list[str]:
-    """Return the row of a run under `OVERVIEW`."""
+    """Return the row of a run under `OVERVIEW`; a dash for what a run of its kind never has."""
     found = member_facts(run)
-    returns = [spread_text(returns_of(found, which)) for which in ("final", "best")]
+    results = [_returns_text(run, returns_of(found, which)) for which in ("final", "best")] + [_distance_text(run)]
     where = [run.config.algo, source_of(run), count_text(found), steps_text(run), duration(timing.seconds)]
-    return [name, status_of(run), *returns, *where]
+    return [name, status_of(run), *results, *where]
+
+
+def _returns_text(run: LoggedRun, values: Numbers) -> str:
+    if len(values):
+        return spread_text(values)
+    if run.config.final_env_id is None:
+        return NOTHING
+    return "none yet" if run.record["status"] == "running" else "not evaluated"
+
+
+def _distance_text(run: LoggedRun) -> str:
+    """How far a policy without an environment is from the logged actions; a dash for one that has returns."""
+    distances = held_out_distances(run) if run.config.final_env_id is None else None
+    return NOTHING if distances is None else f"{distances[0]:.1%} (best constant {distances[1]:.1%})"
+
+
+def held_out_distances(run: LoggedRun) -> tuple[float, float] | None:
+    """Return how far the policy and the best constant action are from held-out actions, as shares of the range."""
+    metrics = (DISTANCE, "validation/constant_distance")
+    if not {*metrics} <= set(run.history):
+        return None
+    own, constant = (summarize(run.curve(name).last())[0] for name in metrics)
+    return own, constant
+
+
+def filled_columns(rows: Sequence[Sequence[str]]) -> list[int]:
+    """Return the columns in which at least one row has more than a dash."""
+    return [column for column, cells in enumerate(zip(*rows, strict=True)) if any(cell != NOTHING for cell in cells)]
+
+
+def returns_note(runs: Sequence[LoggedRun], names: Sequence[str]) -> str:
+    """Return what the returns in a table of runs are; empty where there are none."""
+    if not any(RETURN in run.history for run in runs):
+        return ""
+    by_count: dict[int, list[str]] = {}
+    for run, name in zip(runs, names, strict=True):
+        by_count.setdefault(run.config.eval_episodes, []).append(name)
+    shown = [f"{count}" + (f" ({', '.join(own)})" if len(by_count) > 1 else "") for count, own in by_count.items()]
+    return (
+        f"A return is the mean over the episodes of an evaluation: {', '.join(shown)}. Of several members it is their mean, "
+        f"of {MANY} or more the interquartile mean; in brackets the lowest and the highest member."
+    )
 
 
 def differences(runs: Sequence[LoggedRun]) -> dict[str, list[Any]]:
@@ -336,7 +305,10 @@ def dataset_facts(run: LoggedRun) -> dict[str, str]:
         **{"return_mean": "mean return", "return_std": "deviation of returns", "return_min": "lowest return"},
         **{"return_max": "highest return", "reward_mean": "mean reward"},
     }
+    names["held_out_rows"] = "held-out rows scored"
     facts = {text: _plain(found[name]) for name, text in names.items() if name in found}
+    bounds = list((found.get("action_bounds") or {}).items())
+    facts |= {f"bounds of {name}": f"{number(low)} to {number(high)}" for name, (low, high) in bounds[:_MOST_BOUNDS]}
     return {**facts, **({"fingerprint": str(found["fingerprint"])[:16]} if "fingerprint" in found else {})}
 
 

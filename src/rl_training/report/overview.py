@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 
+from rl_training.analysis.endings import missing_rows, seeds_text
 from rl_training.analysis.logged_run import LoggedRun
 from rl_training.report import facts
 from rl_training.report.bands import MANY, Numbers, groups_of, summarize
@@ -18,17 +19,23 @@ def overview(runs: Sequence[LoggedRun], names: Sequence[str], timings: Mapping[P
         cards = _cards(runs[0], timings[runs[0].path])
         return f'<section aria-label="Overview"><dl class="cards">{cards}</dl>{_message(runs[0])}</section>'
     rows: list[Row] = []
+    texts: list[list[str]] = []
     for run, name in zip(runs, names, strict=True):
         found, timing = facts.member_facts(run), timings[run.path]
-        own, _, final, best, algo, where, count, steps, time = facts.overview_cells(run, name, timing)
+        own, _, final, best, distance, algo, where, count, steps, time = cells = facts.overview_cells(run, name, timing)
         returns = [
             Cell(shown, _sorted_by(facts.returns_of(found, which)), number=True)
             for shown, which in ((final, "final"), (best, "best"))
         ]
         spent = Cell(time, timing.seconds, number=True)
-        rows.append([own, _status(run), *returns, algo, where, Cell(count, number=True), steps, spent])
-    listed = table(facts.OVERVIEW, rows, "Runs", sortable=True)
-    return f"<section><h2>Runs</h2>{listed}{''.join(map(_message, runs))}</section>"
+        texts.append(cells)
+        away = Cell(distance, number=True)
+        rows.append([own, _status(run), *returns, away, algo, where, Cell(count, number=True), steps, spent])
+    kept = facts.filled_columns(texts)
+    shown = [[row[i] for i in kept] for row in rows]
+    listed = table([facts.OVERVIEW[i] for i in kept], shown, "Runs", sortable=True)
+    note = f'<p class="note">{escape(facts.returns_note(runs, names))}</p>'
+    return f"<section><h2>Runs</h2>{note}{listed}{''.join(map(_message, runs))}</section>"
 
 
 def _sorted_by(values: Numbers) -> float | str:
@@ -43,23 +50,25 @@ def _cards(run: LoggedRun, timing: Timing) -> str:
         card("status", _status(run)),
         card("algorithm", run.config.algo),
         card("environment" if run.config.final_env_id else "data", facts.source_of(run)),
-        card("members", facts.count_text(found), facts.seeds_text(run.seeds.values())),
+        card("members", facts.count_text(found), seeds_text(run.seeds.values())),
         card("steps", *_two_lines(facts.steps_text(run))),
         card("time", facts.duration(timing.seconds), speed),
     ]
-    best_of = facts.combinations(groups_of([run]))
+    best_of, episodes = facts.combinations(groups_of([run])), run.config.eval_episodes
+    last = f"last evaluation, {episodes} episode{'s' if episodes > 1 else ''}"
+    which_best = "each member's best evaluation" if len(best) > 1 else "best evaluation"
     if best_of and len(final):
         group, own = best_of[0]
         value = facts.returns_of(own, "final")
         cards += [
             card("best combination", group.label),
-            card("its final return", number(summarize(value)[0]), _spread(value, own)),
+            card("its final return", number(summarize(value)[0]), _spread(value, own, last)),
         ]
     elif len(final):
-        cards += [card("final return", number(summarize(final)[0]), _spread(final, found))]
-        cards += [card("best return", number(summarize(best)[0]), _spread(best, found, "each member's best"))]
+        cards += [card("final return", number(summarize(final)[0]), _spread(final, found, last))]
+        cards += [card("best return", number(summarize(best)[0]), _spread(best, found, which_best))]
     elif run.config.final_env_id:
-        cards += [card("final return", "none yet", "not evaluated so far")]
+        cards += [card("final return", "none yet" if run.record["status"] == "running" else "none", "not evaluated")]
     else:
         cards += _held_out_card(run)
     return "".join(cards)
@@ -67,10 +76,10 @@ def _cards(run: LoggedRun, timing: Timing) -> str:
 
 def _held_out_card(run: LoggedRun) -> list[str]:
     """Without an environment the distance to logged actions is the first thing to know of a policy."""
-    metrics = (facts.DISTANCE, "validation/constant_distance")
-    if not {*metrics} <= set(run.history):
+    distances = facts.held_out_distances(run)
+    if distances is None:
         return []
-    own, best = (summarize(run.curve(name).last())[0] for name in metrics)
+    own, best = distances
     return [card("from the logged actions", f"{own:.1%}", f"of the range; best constant action {best:.1%}")]
 
 
@@ -79,7 +88,7 @@ def _two_lines(text: str) -> tuple[str, str]:
     return first, second
 
 
-def _spread(values: Numbers, members: Sequence[MemberFacts], what: str = "last evaluation") -> str:
+def _spread(values: Numbers, members: Sequence[MemberFacts], what: str) -> str:
     """What a number of some members is: the middle of how many values, from where to where; and how many diverged."""
     lost = sum(one.diverged for one in members)
     told = [what, *([f"{lost} of {len(members)} diverged"] if lost else [])]
@@ -97,5 +106,5 @@ def _status(run: LoggedRun) -> Markup:
 def _message(run: LoggedRun) -> str:
     message = run.record.get("message")
     told = [f'<p class="note">{escape(run.name)}: {escape(str(message))}</p>'] if message else []
-    missing = (f'<p class="bad">{escape(run.name)}: {escape(text)}</p>' for text in facts.missing_rows(run))
+    missing = (f'<p class="bad">{escape(run.name)}: {escape(text)}</p>' for text in missing_rows(run))
     return "".join([*told, *missing])

@@ -63,7 +63,7 @@ def render_page(
         sections.curves(groups, len(every), runs, figures, returns, data),
         sections.pictures(pictures),
         sections.values(figures, values, reasons),
-        sections.held_out(figures, held_out),
+        sections.held_out(figures, held_out, groups),
         sections.training(figures, training),
         appendix.combinations(every),
         appendix.members(every, groups),

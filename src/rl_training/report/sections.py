@@ -5,11 +5,12 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from rl_training.analysis.endings import ended_early
 from rl_training.analysis.logged_run import LoggedRun
 from rl_training.report import facts
 from rl_training.report.bands import Group
-from rl_training.report.charts import Chart
-from rl_training.report.html import Cell, Row, figure, table
+from rl_training.report.charts import HELD_OUT_HEADINGS, HELD_OUT_NOTE, Chart, held_out_figures
+from rl_training.report.html import Cell, Markup, Row, figure, table
 
 if TYPE_CHECKING:
     from rl_training.report.page import Picture
@@ -47,7 +48,7 @@ def curves(
     best = f"The best {len(groups)} of {of} are drawn: the fewest diverged members, then the highest final return. "
     chosen = best if of > len(groups) else ""
     thinned = "Long curves are thinned; their band covers the points left out. " if data["thinned"] else ""
-    note = f'<p class="note">{chosen}{thinned}{_explained(groups)}</p>'
+    note = f'<p class="note">{chosen}{thinned}{_several_environments(groups)}{_explained(groups)}</p>'
     return f"<section><h2>Learning curves</h2>{_toolbar(seen, groups, data)}{note}{drawn}{_switches(groups, runs)}</section>"
 
 
@@ -80,15 +81,29 @@ def _toolbar(seen: str, groups: Sequence[Group], data: Mapping[str, Any]) -> str
 
 def _explained(groups: Sequence[Group]) -> str:
     texts = list(dict.fromkeys(group.band_text for group in groups))
-    steps = "Steps are gradient steps"
-    if any(group.run.switch is not None for group in groups):
-        steps += " up to the switch, and environment steps after it"
-    elif any("env_step" in group.run.history for group in groups):
-        steps = "Steps are environment steps"
+    kinds: dict[str, list[str]] = {}
+    for group in groups:
+        kinds.setdefault(_steps(group.run), []).append(group.label)
+    counted = [f"{kind} ({', '.join(own)})" if len(kinds) > 1 else kind for kind, own in kinds.items()]
+    steps = f"Steps are {'; '.join(counted)}"
     lines = f"Line: {'; '.join(texts)}. " if texts != ["one member"] else ""
-    if any(facts.ended_early(group.run) for group in groups):
+    if any(ended_early(group.run) for group in groups):
         lines += "A member that diverged or stopped counts up to there. "
     return escape(f"{lines}{steps}. Drag over a chart to zoom into a part, double-click to see all.")
+
+
+def _steps(run: LoggedRun) -> str:
+    """What the steps of a run count."""
+    if run.switch is not None:
+        return "gradient steps up to the switch, and environment steps after it"
+    return "environment steps" if "env_step" in run.history else "gradient steps"
+
+
+def _several_environments(groups: Sequence[Group]) -> str:
+    found = list(dict.fromkeys(env for group in groups if (env := group.run.config.final_env_id) is not None))
+    if len(found) < 2:
+        return ""
+    return f"Returns of different environments cannot be compared: {', '.join(map(escape, found))} share an axis here. "
 
 
 def _switches(groups: Sequence[Group], runs: Sequence[LoggedRun]) -> str:
@@ -131,17 +146,26 @@ def values(figures: Figures, charts: Sequence[Chart], reasons: Sequence[str]) ->
         "Both are discounted returns in the units of the rewards; scale and shift of the rewards are undone. Expected: the "
         "mean of the critics on training batches (train/q_mean; with SAC and its variants the entropy bonus is part of it). "
         "Achieved: the mean reward of a step in evaluations, discounted over the steps that follow, as if rewards were even. "
-        "A critic far above what is achieved overestimates; small gaps mean nothing."
+        "A critic far above what is achieved overestimates. One below it need not be wrong: it is averaged over the states "
+        "and actions of the data, which may be worse than those that the policy reaches. Small gaps mean nothing."
     )
     drawn = figures.of(charts, large=True)
     return f'<section><h2>Values and returns</h2><p class="note">{note}</p>{drawn}{missing}</section>'
 
 
-def held_out(figures: Figures, charts: Sequence[Chart]) -> str:
-    """Return what the policy does on rows it was not trained on."""
+def held_out(figures: Figures, charts: Sequence[Chart], groups: Sequence[Group]) -> str:
+    """Return what the policy does on rows it was not trained on: the last figures, and how they came about."""
     if not charts:
         return ""
-    return f'<section><h2>The policy on held-out rows</h2><div class="charts">{figures.of(charts)}</div></section>'
+    rows: list[Row] = []
+    for one in held_out_figures(groups):
+        own = Markup(f'<span class="bad">{escape(one.policy_text)}</span>') if one.worse else one.policy_text
+        cells = [Cell(own, number=True), *(Cell(other, number=True) for other in one.others)]
+        rows.append([f"{one.label}: {one.name}" if len(groups) > 1 else one.name, *cells])
+    listed = table(HELD_OUT_HEADINGS, rows, "The policy on held-out rows", tall=len(rows) > 14) if rows else ""
+    note = f'<p class="note">{HELD_OUT_NOTE}</p>'
+    drawn = f'<div class="charts">{figures.of(charts)}</div>'
+    return f"<section><h2>The policy on held-out rows</h2>{note}{listed}{drawn}</section>"
 
 
 def training(figures: Figures, charts: Sequence[Chart]) -> str:

@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from rl_training.analysis.endings import missing_rows
 from rl_training.analysis.logged_run import LoggedRun, printable
 from rl_training.config.sweep import knob_text
 from rl_training.report import facts
 from rl_training.report.bands import distinct_names, groups_of
 from rl_training.report.cautions import cautions
+from rl_training.report.charts import HELD_OUT_HEADINGS, HELD_OUT_NOTE, held_out_figures
 from rl_training.report.facts import NOTHING, number
 from rl_training.report.timing import timing_of
 
@@ -24,23 +26,28 @@ def markdown(runs: Sequence[LoggedRun], mark: str, title: str | None = None) -> 
     names, groups = distinct_names(runs), groups_of(runs)
     timings = [timing_of(run) for run in runs]
     rows = [facts.overview_cells(run, name, timing) for run, name, timing in zip(runs, names, timings, strict=True)]
-    parts = [f"{mark}\n# {_text(title or ', '.join(names))}", _table(facts.OVERVIEW, rows)]
+    kept = facts.filled_columns(rows)
+    parts = [f"{mark}\n# {_text(title or ', '.join(names))}"]
+    parts += [_table([facts.OVERVIEW[i] for i in kept], [[row[i] for i in kept] for row in rows])]
+    parts += [_text(note)] if (note := facts.returns_note(runs, names)) else []
     if warned := cautions(runs, names):
         parts += ["## Warnings", "\n".join(f"* {_text(text)}" for text in warned)]
-    missing = [
-        f"* {_text(name)}: {_text(text)}" for run, name in zip(runs, names, strict=True) for text in facts.missing_rows(run)
-    ]
-    parts += ["\n".join(missing)] if missing else []
+    missing = [f"{name}: {text}" for run, name in zip(runs, names, strict=True) for text in missing_rows(run)]
+    parts += ["\n".join(f"* {_text(line)}" for line in missing)] if missing else []
     online = [facts.dip_cells(group, runs) for group in groups if group.run.switch is not None]
     if online:
         parts += [f"## The switch to online\n\n{facts.DIP_NOTE}", _table(facts.DIP_HEADINGS, online)]
     swept = [facts.combination_cells(*pair) for pair in facts.combinations(groups)]
     if swept:
         parts += ["## Combinations", _table(facts.COMBINATIONS, swept)]
+    scored = held_out_figures(groups)
+    if scored:
+        figures = [[one.label, one.name, one.policy_text, *one.others] for one in scored]
+        parts += [f"## The policy on held-out rows\n\n{HELD_OUT_NOTE}", _table(("run", *HELD_OUT_HEADINGS), figures)]
     parts += ["## Members", _members(runs, names)]
     data = {name: facts.dataset_facts(run) for run, name in zip(runs, names, strict=True)}
     if any(data.values()):
-        parts += ["## Dataset", _beside(data)]
+        parts += [f"## Dataset\n\n{facts.DATASET_NOTE}", _beside(data)]
     if len(runs) > 1:
         found = {
             key: [NOTHING if value is None else str(value) for value in row] for key, row in facts.differences(runs).items()
@@ -76,7 +83,7 @@ def _members(runs: Sequence[LoggedRun], names: Sequence[str]) -> str:
         "from logged actions",
         "status",
     ]
-    kept = [i for i in range(len(headings)) if i < 3 or any(row[i] != NOTHING for row in rows)]
+    kept = facts.filled_columns(rows)
     return _table([headings[i] for i in kept], [[row[i] for i in kept] for row in rows])
 
 

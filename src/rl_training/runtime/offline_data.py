@@ -48,6 +48,15 @@ class OfflineData:
     validation: Validation | None
     fingerprint: str
 
+    def record(self) -> dict[str, Any]:
+        """Return what is worth knowing of the data after the run, as plain values."""
+        spaces, held_out = self.train.spaces, self.validation
+        names = [spaces.action_name(column) for column in range(spaces.action_dim)]
+        ends = zip(spaces.action_low.tolist(), spaces.action_high.tolist(), strict=True)
+        bounds = {name: list(pair) for name, pair in zip(names, ends, strict=True)}
+        rows = {} if held_out is None else {"held_out_rows": len(held_out)}
+        return {"fingerprint": self.dataset.fingerprint, **self.dataset.statistics(), "action_bounds": bounds, **rows}
+
 
 def offline_data(
     config: RunConfig[Any],

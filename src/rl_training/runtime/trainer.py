@@ -44,7 +44,7 @@ class TrainOptions:
     continue_metrics: bool = False
     reporter: Reporter | None = None
     go_on: str | None = None  # the command that continues an interrupted run; `rl-training resume` by default
-    on_ready: Callable[[TransitionDataset | None], None] | None = None  # called once all is checked, before the run writes
+    on_ready: Callable[[OfflineData | None], None] | None = None  # called once all is checked, before the run writes
 
 
 class Trainer(Protocol):
@@ -103,7 +103,7 @@ def _train(config: RunConfig[Any], run_dir: Path, options: TrainOptions) -> Trai
         if checkpoint is not None and total < (taken := position_of(phases, checkpoint)):
             raise ConfigError(f"the budget of {total} steps is below the {taken} of {checkpoint.path}")
         if options.on_ready is not None:
-            options.on_ready(None if found is None else found.dataset)
+            options.on_ready(found)
         parts = LoopParts(
             config=config,
             learner=learner,

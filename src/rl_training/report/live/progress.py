@@ -7,10 +7,11 @@ from typing import Any, Literal
 import numpy as np
 
 from rl_training import errors
+from rl_training.analysis.endings import furthest
 from rl_training.analysis.logged_run import LoggedRun
 from rl_training.config.blocks import OnlineKwargs
 from rl_training.config.run import RunConfig
-from rl_training.report.facts import GONE, duration, furthest, status_of
+from rl_training.report.facts import GONE, duration, status_of
 from rl_training.report.timing import processes
 
 _RECENT = 10  # rows of timings that tell the speed
