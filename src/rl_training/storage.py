@@ -1,6 +1,7 @@
 """Atomic files and directories: written to a sibling, synced, hashed, then renamed to their final path."""
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -135,9 +136,9 @@ def _put_back(stage: Path, aside: Path, path: Path) -> None:
 
 
 def storage_error(path: Path, needed: int, error: OSError) -> StorageError:
-    """Return an error with the path, the cause, and the bytes needed and free."""
+    """Return an error with the path and the cause; of a full disk also with the bytes needed and free."""
     with contextlib.suppress(OSError):
-        if not needed:
+        if not needed or error.errno not in (errno.ENOSPC, errno.EDQUOT):
             return StorageError(f"{path}: cannot be written: {error.strerror}")
         free = shutil.disk_usage(next(p for p in path.parents if p.exists())).free
         return StorageError(f"{path}: cannot be written: {error.strerror} ({needed:,} bytes needed, {free:,} free)")

@@ -80,6 +80,19 @@ def test_what_cannot_be_written_is_refused_in_one_line(run_dir, tmp_path, capsys
     assert contents(run_dir) == before
 
 
+def test_a_folder_means_its_runs(run_dir, tmp_path, capsys):
+    finetune(tmp_path / "more" / "other")
+    out = tmp_path / "page.md"
+    assert ": 2 runs, " in call_cli(capsys, "report", tmp_path, "--out", out).stdout
+    assert out.read_text().splitlines()[1] == "# other, run"
+    assert "is named twice" in call_cli(capsys, "report", tmp_path, run_dir, "--out", out, code=2).stderr
+
+
+def test_only_a_full_disk_is_told_with_its_size(run_dir, capsys):
+    error = call_cli(capsys, "report", run_dir, "--out", "/proc/x.md", code=6).stderr
+    assert error == "error: /proc/x.md: cannot be written: No such file or directory\n"
+
+
 def test_a_killed_run_has_failed(tmp_path, capsys):
     run = population(tmp_path / "run", status="running")
     assert "| run | running |" in call_cli(capsys, "report", run, "--format", "md").stdout, "its rows are new"

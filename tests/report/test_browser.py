@@ -8,7 +8,7 @@ from rl_training.analysis.logged_run import LoggedRun
 from rl_training.report import page
 from rl_training.report.page import Picture, render_page
 from tests.report.browser import PROGRAM, Browser
-from tests.report.run_files import finetune, population, without_environment
+from tests.report.run_files import finetune, population, rows_of, without_environment, write_run
 
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no Chromium is installed; apt-get install chromium")
 
@@ -177,6 +177,36 @@ def test_the_switch_is_marked_and_its_dip_told(browser, pages):
     browser.open(pages["finetune"])
     assert count(browser, "[data-chart='0'] .switch") == 1
     assert "30.00" in browser.evaluate("document.querySelector('[aria-label=\"The switch to online\"]').innerText")
+
+
+def test_of_several_runs_the_switch_says_whose_it_is(browser, pages, tmp_path):
+    label = "document.querySelector(\"[data-chart='0'] .switch-label\").textContent"
+    browser.open(pages["finetune"])
+    assert browser.evaluate(label) == "online"
+    runs = [LoggedRun.load(population(tmp_path / "offline")), LoggedRun.load(finetune(tmp_path / "fine"))]
+    (tmp_path / "page.html").write_text(render_page(runs))
+    browser.open(tmp_path / "page.html")
+    assert browser.evaluate(label) == "online: fine"
+
+
+def test_a_reference_outside_the_axis_is_named_at_its_end(browser, tmp_path):
+    figures = {"q_policy": [[-30.0], [-31.0]], "reached_lowest": [[-2092.0]] * 2, "reached_highest": [[-30.5]] * 2}
+    rows = [row for name, values in figures.items() for row in rows_of(f"validation/{name}", values, (0,))]
+    run = write_run(tmp_path / "run", rows, env_id=None, algo_kwargs={"dataset": "plant.csv"})
+    (tmp_path / "page.html").write_text(render_page([LoggedRun.load(run)]))
+    browser.open(tmp_path / "page.html")
+    named = "[...document.querySelectorAll(\"[data-chart='0'] .beyond\")].map(t => t.textContent).join()"
+    assert browser.evaluate(named) == "↓ lowest logged episode -2,092.0"
+    assert count(browser, "[data-chart='0'] .reference") == 2
+
+
+def test_the_ninth_run_does_not_look_like_the_first(browser, tmp_path):
+    runs = [LoggedRun.load(population(tmp_path / str(i), members=1, points=3)) for i in range(9)]
+    (tmp_path / "page.html").write_text(render_page(runs))
+    browser.open(tmp_path / "page.html")
+    assert count(browser, ".legend .chip.c0") == 2
+    assert count(browser, ".legend .chip.c0.again") == 1
+    assert count(browser, "[data-chart='0'] .dot.c0.again") == 3
 
 
 def test_colours_follow_the_system_and_the_button(browser, pages):

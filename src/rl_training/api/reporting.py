@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rl_training.analysis.logged_run import LoggedRun
 from rl_training.errors import CheckpointError, ConfigError
+from rl_training.experiment.manager import run_status
 from rl_training.report.bands import distinct_names
 from rl_training.report.live.follow import check_distinct
 from rl_training.report.live.watching import Watched, present_run
@@ -16,6 +17,7 @@ from rl_training.report.page import MARK, Picture, render_page
 from rl_training.report.pictures import png
 from rl_training.report.tables import comma_separated, markdown
 from rl_training.report.target import Format, check_target, format_of
+from rl_training.runtime.checkpoints.lock import is_in_use
 from rl_training.runtime.signals import stop_signals_blocked
 from rl_training.storage import replace_file
 
@@ -28,9 +30,19 @@ _SHORTEST_INTERVAL = 1.0  # seconds between two looks at runs whose page is kept
 Warn = Callable[[str], None]
 
 
+def run_directories(paths: Sequence[str | Path]) -> list[Path]:
+    """Return the directories that paths mean: each its own, or those of all runs in a folder that is not a run."""
+    found = []
+    for path in map(Path, paths):
+        plain = run_status(path) is not None or (path / "manifest.json").exists() or is_in_use(path)
+        inside = [] if plain else sorted(record.parent for record in path.rglob("run.json"))
+        found += [run for run in inside if run_status(run) is not None] or [path]
+    return found
+
+
 def load_runs(paths: Sequence[str | Path]) -> list[LoggedRun]:
-    """Return the runs at some paths, finished or under way; one that is named twice is refused."""
-    runs = [present_run(path) for path in paths]
+    """Return the runs at some paths or in folders, finished or under way; one that is named twice is refused."""
+    runs = [present_run(path) for path in run_directories(paths)]
     if not runs:
         raise ConfigError("name at least one run directory")
     check_distinct([run.path for run in runs])
@@ -107,7 +119,7 @@ def keep_report_fresh(
         raise ConfigError(f"{path}: only a page can be kept fresh; leave --format out and end the name in .html")
     if not interval >= _SHORTEST_INTERVAL:
         raise ConfigError(f"--interval {interval:g}: must be at least {_SHORTEST_INTERVAL:g} second")
-    followed = [Watched(run, clock) for run in runs]
+    followed = [Watched(run, clock) for run in run_directories(runs)]
     check_distinct([one.follower.path for one in followed])
 
     def write(*, live: bool, picture: bool = False) -> bool:

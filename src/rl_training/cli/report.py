@@ -9,7 +9,9 @@ from rl_training.cli.options import DebugOption, ImportOption
 
 
 def report(
-    runs: Annotated[list[str], typer.Argument(help="Run directories, finished or under way.", metavar="RUN...")],
+    runs: Annotated[
+        list[str], typer.Argument(help="Run directories or folders of them, finished or under way.", metavar="RUN...")
+    ],
     out: Annotated[
         str | None,
         typer.Option(
@@ -35,7 +37,7 @@ def report(
 ) -> None:
     """Show runs on one page: learning curves, members, losses, settings, time; the page opens from disk, without network."""
     del imports, debug
-    from rl_training.api.reporting import keep_report_fresh, load_runs, make_report, write_report
+    from rl_training.api.reporting import keep_report_fresh, load_runs, make_report, run_directories, write_report
     from rl_training.report.target import format_of
     from rl_training.runtime.signals import interrupted_by_stop_signals
 
@@ -58,4 +60,5 @@ def report(
             )
         raise typer.Exit(code)
     path = write_report(runs, target, kind=chosen, title=title, members=members, picture=not no_picture)
-    print(f"{path}: {len(runs)} run{'s' if len(runs) > 1 else ''}, {path.stat().st_size / 1e3:,.0f} kB")
+    count = len(run_directories(runs))
+    print(f"{path}: {count} run{'s' if count > 1 else ''}, {path.stat().st_size / 1e3:,.0f} kB")

@@ -149,7 +149,7 @@ def number(value: float | None) -> str:
 
 
 def dip_of(group: Group, runs: Sequence[LoggedRun]) -> Dip | None:
-    """Return the dip at the switch; None without a switch, or where no evaluation was before it or in the first half after."""
+    """Return the dip at the switch; None without a switch, or if no evaluation was before it or in the first half after."""
     switch, before = group.run.switch, return_before(group, runs)
     if switch is None or before is None or RETURN not in group.run.history:
         return None

@@ -59,7 +59,7 @@ def _draw(axes: "Axes", chart: Chart, groups: Sequence[Group], *, members: bool,
         group, band = groups[line.group], line.band
         style: dict[str, Any] = {
             "color": _COLOURS[line.group % len(_COLOURS)],
-            "linestyle": _STYLES[names.index(line.name) % 2],
+            "linestyle": _STYLES[(names.index(line.name) or line.group // len(_COLOURS)) % 2],
         }
         label = group.label + (f", {line.name}" if line.name else "")
         axes.plot(band.positions, band.middle, label=label.lstrip("_"), linewidth=1.8, **style)

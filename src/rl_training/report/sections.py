@@ -40,7 +40,7 @@ def curves(
 ) -> str:
     """Return the learning curves of some groups `of` so many, with the controls of all charts."""
     seen = "".join(
-        f'<label><input type="checkbox" data-group="{i}" checked><i class="chip c{i % _COLOURS}"></i>'
+        f'<label><input type="checkbox" data-group="{i}" checked><i class="chip {_colour(i)}"></i>'
         f"{escape(group.label)}</label>"
         for i, group in enumerate(groups)
     )
@@ -50,6 +50,11 @@ def curves(
     thinned = "Long curves are thinned; their band covers the points left out. " if data["thinned"] else ""
     note = f'<p class="note">{chosen}{thinned}{_several_environments(groups)}{_explained(groups)}</p>'
     return f"<section><h2>Learning curves</h2>{_toolbar(seen, groups, data)}{note}{drawn}{_switches(groups, runs)}</section>"
+
+
+def _colour(group: int) -> str:
+    """The classes of the colour of a group; when all have been used, they come again striped."""
+    return f"c{group % _COLOURS}" + (" again" if group // _COLOURS % 2 else "")
 
 
 def _nothing(runs: Sequence[LoggedRun]) -> str:

@@ -126,7 +126,7 @@
         const members = state.members && line.each ? line.each.map((ys, k) => [smoothed(ys), k]) : [];
         return {
           label: (data.groups.length > 1 || !line.name ? group.label : "") + (line.name ? `${data.groups.length > 1 ? ", " : ""}${line.name}` : ""),
-          colour: `c${line.group % COLOURS}`,
+          colour: `c${line.group % COLOURS}${Math.floor(line.group / COLOURS) % 2 ? " again" : ""}`,
           dash: names.indexOf(line.name) % DASHES.length || (Math.floor(line.group / COLOURS) % 2 ? 1 : 0),
           xs: axisOf(line.x, line.group),
           mid: smoothed(line.mid),
@@ -266,19 +266,39 @@
         line.mid.forEach((v, i) => v !== null && inside.append(make("circle", { cx: px(line.xs[i]), cy: py(v), r: 2.6, class: `dot ${line.colour}` })));
     }
     drawSwitches(svg, box, px);
+    drawBeyond(svg, box, chart, y);
     const cursor = make("g", { class: "cursor" });
     svg.append(cursor);
     views.set(plot, { chart, lines, range, box, px, py, cursor, at: null });
   };
 
+  /** Names the references that lie outside the axis, at the end that they are beyond. */
+  const drawBeyond = (svg, box, chart, y) => {
+    const count = { "↓": 0, "↑": 0 };
+    for (const [name, value] of chart.refs) {
+      const where = value === null ? "" : value < y.low ? "↓" : value > y.high ? "↑" : "";
+      if (!where) continue;
+      const place = where === "↓" ? box.bottom - 7 - 15 * count[where]++ : box.top + 8 + 15 * count[where]++;
+      svg.append(make("text", { x: box.right, y: place, class: "tick end beyond" }, `${where} ${name} ${shown(value, chart.percent)}`));
+    }
+  };
+
   const drawSwitches = (svg, box, px) => {
-    const found = new Set(data.groups.flatMap((group, i) => (group.switch === null || isOff(i) ? [] : [state.time ? between(group.switch, group.time) : group.switch])));
-    for (const place of found) {
+    const seen = data.groups.filter((_, i) => !isOff(i));
+    const found = new Map();
+    for (const group of seen) {
+      if (group.switch === null) continue;
+      const place = state.time ? between(group.switch, group.time) : group.switch;
+      found.set(place, [...(found.get(place) || []), group.label]);
+    }
+    for (const [place, whose] of found) {
       const x = px(place);
       if (x < box.left - 1 || x > box.right + 1) continue;
       svg.append(make("line", { x1: x, x2: x, y1: box.top - 6, y2: box.bottom, class: "switch" }));
-      const roomy = x < box.right - 50;
-      svg.append(make("text", { x: x + (roomy ? 5 : -5), y: box.top + 2, class: `switch-label ${roomy ? "start" : "end"}` }, "online"));
+      const names = whose.length < seen.length ? `: ${whose[0]}${whose.length > 1 ? ` and ${whose.length - 1} more` : ""}` : "";
+      const label = `online${names.length > 32 ? `${names.slice(0, 31)}…` : names}`;
+      const roomy = x < box.right - 7 * label.length - 8;
+      svg.append(make("text", { x: x + (roomy ? 5 : -5), y: box.top + 2, class: `switch-label ${roomy ? "start" : "end"}` }, label));
     }
   };
 
