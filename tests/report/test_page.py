@@ -125,6 +125,11 @@ def test_a_table_of_runs_without_environments_has_no_column_of_dashes(tmp_path):
     assert "none yet" not in page
 
 
+def test_the_range_of_a_return_may_stand_on_a_line_of_its_own(tmp_path):
+    page = page_of(population(tmp_path / "a"), population(tmp_path / "b"))
+    assert '<td class="number" data-value="-34.0">-34.00 <span class="whole">(-45.00 to -23.00)</span></td>' in page
+
+
 def test_steps_of_another_kind_and_another_environment_are_told(tmp_path):
     online = write_run(tmp_path / "online", rows_of(RETURN, [[1.0]], (0,), env_step=10))
     config = {"algo": "sac", "env_id": "MountainCarContinuous-v0", "algo_kwargs": {}}

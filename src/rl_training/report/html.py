@@ -78,6 +78,12 @@ def _cell(cell: str | Markup | Cell, *, first: bool) -> str:
     return f"<{tag}{scope}{kind}{value}>{text(cell.text)}</{tag}>"
 
 
+def in_brackets(value: str) -> Markup:
+    """Return a number whose range in brackets may stand on a line of its own."""
+    number, bracket, more = value.partition(" (")
+    return Markup(escape(number) + (f' <span class="whole">({escape(more)}</span>' if bracket else ""))
+
+
 def card(name: str, value: str | Markup, more: str = "") -> str:
     """Return a figure with its name, and a smaller line below it."""
     below = f"<dd>{escape(more)}</dd>" if more else ""

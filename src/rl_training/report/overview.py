@@ -9,7 +9,7 @@ from rl_training.analysis.logged_run import LoggedRun
 from rl_training.report import facts
 from rl_training.report.bands import MANY, Numbers, groups_of, summarize
 from rl_training.report.facts import MemberFacts, number
-from rl_training.report.html import Cell, Markup, Row, card, table
+from rl_training.report.html import Cell, Markup, Row, card, in_brackets, table
 from rl_training.report.timing import Timing
 
 
@@ -24,7 +24,7 @@ def overview(runs: Sequence[LoggedRun], names: Sequence[str], timings: Mapping[P
         found, timing = facts.member_facts(run), timings[run.path]
         own, _, final, best, distance, algo, where, count, steps, time = cells = facts.overview_cells(run, name, timing)
         returns = [
-            Cell(shown, _sorted_by(facts.returns_of(found, which)), number=True)
+            Cell(in_brackets(shown), _sorted_by(facts.returns_of(found, which)), number=True)
             for shown, which in ((final, "final"), (best, "best"))
         ]
         spent = Cell(time, timing.seconds, number=True)
