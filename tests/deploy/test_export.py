@@ -8,7 +8,7 @@ import pytest
 from rl_training import CheckpointError, ConfigError, Policy, export_policy, load_export
 from rl_training.deploy import standalone
 from rl_training.storage import read_manifest, sha256, write_manifest
-from tests.helpers import call_cli, run_cli, small_arrays
+from tests.helpers import call_cli, run_cli, small_arrays, tiny_run
 
 pytest.importorskip("onnxruntime")
 
@@ -68,6 +68,9 @@ def test_json(run, tmp_path, capsys):
         (["--max-change", "-5/s", "--dt", "1"], "must be such as 5/s"),
         (["--max-change", "motor=5/s", "--dt", "1"], "there is no action `motor`"),
         (["--max-change", "5/s", "--dt", "nan"], "--dt nan"),
+        (["--max-change", "1/h", "--dt", "0.01"], "float32 cannot keep"),
+        (["--max-change", "1/step", "--max-change", "action 0=2/step"], "given twice"),
+        (["--range", "0:1", "--range", "action 0 = 0:1"], "given twice"),
         (["--dt", "1"], "only --max-change needs"),
         (["--range", "0:9"], "can only narrow"),
         (["--range", "1:0"], "LOW:HIGH"),
@@ -98,13 +101,46 @@ def test_an_existing_path_is_kept(run, exported, capsys):
 def test_data_gives_the_range(run, tmp_path, capsys):
     arrays = small_arrays(action_dim=1)
     np.savez(tmp_path / "other.npz", **arrays)
-    export_policy(run, tmp_path / "x", data=tmp_path / "other.npz", flag_outside=True)
+    done = call_cli(capsys, "export", run, "--out", tmp_path / "x", "--data", tmp_path / "other.npz", "--flag-outside")
+    assert "other data than that of the training" in done.stderr
     card = load_export(tmp_path / "x").card
+    assert "other.npz" in card["data"]["ranges and figures from"]
     low = [one["seen"][0] for one in card["interface"]["observations"]]
     np.testing.assert_allclose(low, arrays["observations"].min(axis=0), rtol=1e-6)
     np.savez(tmp_path / "wide.npz", **small_arrays(observation_dim=5, action_dim=1))
     done = call_cli(capsys, "export", run, "--out", tmp_path / "y", "--data", tmp_path / "wide.npz", code=3)
     assert "5 observations, the policy 3" in done.stderr
+
+
+def test_data_in_other_units_is_refused(tmp_path, capsys):
+    np.savez(tmp_path / "log.npz", **small_arrays(action_dim=1))
+    source = {"path": str(tmp_path / "log.npz"), "action_low": [-2.0], "action_high": [2.0]}
+    tiny_run(tmp_path / "run", algo_kwargs={"dataset": source}, env_id=None)
+    call_cli(capsys, "export", tmp_path / "run", "--out", tmp_path / "ok")
+    arrays = small_arrays(action_dim=1)
+    arrays["observations"] += np.float32(273.15)
+    np.savez(tmp_path / "kelvin.npz", **arrays)
+    given = ["export", tmp_path / "run", "--out", tmp_path / "x"]
+    done = call_cli(capsys, *given, "--data", tmp_path / "kelvin.npz", code=3)
+    assert "check the units" in done.stderr
+    np.savez(tmp_path / "log.npz", **arrays)  # the data of the run itself, changed since
+    done = call_cli(capsys, *given)
+    assert "has changed since the training" in done.stderr
+    assert "not known" in (tmp_path / "x" / "card.md").read_text()
+    call_cli(capsys, "export", tmp_path / "run", "--out", tmp_path / "y", "--flag-outside", code=2)
+
+
+@pytest.mark.parametrize("kind", ["numpy", "onnx"])
+def test_the_last_action_must_be_given(run, tmp_path, kind):
+    made = export_policy(run, tmp_path / "x", format=kind, max_change="0.5/step", on_nan=[1.0])
+    loaded = load_export(made.path)
+    with pytest.raises(ConfigError, match="pass last_action"):
+        loaded.predict([1.0, 0.0, 0.0])
+    assert loaded.predict([1.0, np.nan, 0.0], [0.0]) == pytest.approx(0.5)
+    assert loaded.predict([1.0, np.nan, 0.0], [np.nan]) == pytest.approx(1.0)
+    with pytest.raises(ConfigError, match="3 numbers"):
+        loaded.predict([1.0, 0.0], [0.0])
+    assert "0.5/step" in (made.path / "card.md").read_text()
 
 
 def test_unknown_limits_in_python(run, tmp_path):

@@ -192,6 +192,37 @@ def test_the_header_is_clean_under_the_sanitizers(algo, tmp_path):
     assert np.isfinite(compiled(rows, last)[0][np.isfinite(last).all(axis=1)]).all()
 
 
+ONE_ARRAY = """
+#include "policy.h"
+int main(void)
+{
+    float seen[4] = {300.0f, 0.5f, 7.0f, 0.0f}, other[3], same[3] = {0.5f, 5.0f, 10.0f}, last[3] = {0.5f, 5.0f, 10.0f};
+    for (int call = 0; call < 3; ++call) {
+        if (call == 2) seen[1] = NAN;
+        if (policy_act(seen, last, other) != policy_act(seen, same, same)) return 1;
+        for (int k = 0; k < 3; ++k) {
+            if (other[k] != same[k]) return 2;
+            last[k] = other[k];
+        }
+    }
+    return 0;
+}
+"""
+
+
+def test_the_header_takes_one_array_for_the_last_and_the_next_action(tmp_path):
+    policy = make_policy("iql")
+    change = np.array([0.1, np.inf, 1.0], dtype=np.float32)
+    program = program_of(policy.learner.model, 0, SPACES, TRANSFORMS, replace(plain_safety(), fallback=None, change=change))
+    c_header.write(program, tmp_path)
+    (tmp_path / "main.c").write_text(ONE_ARRAY)
+    command = ["gcc", *WARNINGS, str(tmp_path / "main.c"), "-o", str(tmp_path / "main"), "-lm"]
+    subprocess.run(command, check=True)
+    assert subprocess.run([str(tmp_path / "main")], check=False).returncode == 0
+    refused = subprocess.run([*command, "-ffinite-math-only"], capture_output=True, text=True, check=False)
+    assert "checks for NaN" in refused.stderr
+
+
 def test_names_cannot_end_the_comment(tmp_path):
     policy = make_policy("iql")
     hostile = replace(SPACES, observation_names=('*/ system("x"); /*', "a\nb", "\\", "??/"))

@@ -66,7 +66,7 @@ def export_policy(
         raise ConfigError(f"{target}: already exists; choose another --out")
     policy = run if isinstance(run, Policy) else Policy.load(run, device="cpu", which=which)
     chosen = policy.chosen_member(member)
-    dataset = _dataset(policy, data)
+    dataset, origin = _dataset(policy, data)
     seen = None if dataset is None else _range(policy, dataset)
     safety = options.safety(policy.spaces, seen)
     program = program_of(policy.learner.model, chosen, policy.spaces, policy.transforms, safety)
@@ -75,7 +75,8 @@ def export_policy(
         "format": format,
         "files": list(files),
         "usage": _USAGE[format].format(last=", last_action" if safety.uses_last else ""),
-        **_origin(policy, chosen, dataset),
+        **_origin(policy, chosen, member, dataset, origin),
+        "limits": options.texts(),
         "interface": cards.interface(program, seen),
         "check": checked,
         "machine": f"{platform.machine()}, one thread",
@@ -101,26 +102,45 @@ def _made(policy: Policy, member: int, program: Program, format: str) -> tuple[d
     return files, None if check is None else cards.checked(check, took)
 
 
-def _dataset(policy: Policy, data: Any) -> TransitionDataset | None:
-    """The data that is asked for, or that of the run if it can be had."""
+def _dataset(policy: Policy, data: Any) -> tuple[TransitionDataset | None, str]:
+    """The data that is asked for, or that of the run if it is still the same; and what it is."""
+    known = None if policy.checkpoint is None else policy.checkpoint.state.get("dataset_fingerprint")
     if data is not None:
-        return load_like_training(policy, data)
-    if not getattr(policy.config.algo_kwargs, "dataset", None):
-        return None
+        dataset = load_like_training(policy, data)
+        return (
+            dataset,
+            "the data of the training" if dataset.fingerprint == known else f"other data than that of the training, {data}",
+        )
+    kwargs = policy.config.algo_kwargs
+    if not getattr(kwargs, "dataset", None):
+        return None, "the run had no data"
     try:
-        return build_offline_dataset(policy.config, lambda: None)
-    except (ConfigError, DatasetError):  # moved or changed since: the export does not depend on it
-        return None
+        dataset = build_offline_dataset(policy.config, lambda: None)
+    except (ConfigError, DatasetError):  # moved since: the export does not depend on it
+        return None, "the data of the run is not there"
+    own_file = getattr(getattr(kwargs, "validation", None), "path", None)  # is part of what was written down
+    if known is not None and own_file is None and dataset.fingerprint != known:
+        return None, "the data of the run has changed since the training"
+    return dataset, "the data of the training"
 
 
 def _range(policy: Policy, dataset: TransitionDataset) -> tuple[Floats, Floats]:
-    """The smallest and the largest value of each observation."""
-    if dataset.observation_dim != policy.spaces.observation_dim:
+    """The smallest and the largest value of each observation; data in other units than those of the training is refused."""
+    spaces, transforms = policy.spaces, policy.transforms
+    if dataset.observation_dim != spaces.observation_dim:
         raise DatasetError(
-            f"the data has {dataset.observation_dim} observations, the policy {policy.spaces.observation_dim}; name its own"
+            f"the data has {dataset.observation_dim} observations, the policy {spaces.observation_dim}; name its own"
         )
-    low, high = column_range(dataset.observations)
-    return np.asarray(low, dtype=np.float32), np.asarray(high, dtype=np.float32)
+    low, high = (np.asarray(end, dtype=np.float32) for end in column_range(dataset.observations))
+    if np.isfinite(transforms.observation_limit):
+        mean, slack = transforms.observation_mean, 1e-3 * np.abs(transforms.observation_mean)
+        for column in np.flatnonzero((mean < low - slack) | (mean > high + slack)):
+            name = spaces.observation_names[column] if spaces.observation_names else f"observation {column}"
+            raise DatasetError(
+                f"`{name}` is {low[column]:g} to {high[column]:g} in the data, and was {mean[column]:g} on average in the "
+                "training; check the units and the order"
+            )
+    return low, high
 
 
 def _checked(
@@ -144,16 +164,21 @@ def _checked(
     return compare(program, runner, predict, value), latency(runner, program)
 
 
-def _origin(policy: Policy, member: int, dataset: TransitionDataset | None) -> dict[str, Any]:
+def _origin(policy: Policy, member: int, asked: int | None, dataset: TransitionDataset | None, origin: str) -> dict[str, Any]:
     """What the card says of the policy, its data, and how good it is."""
     record, checkpoint = policy.members[member], policy.checkpoint
     facts = {"algo": policy.config.algo, "step": policy.learner.step, "member": member, "seed": record.seed}
+    facts["members"] = len(policy.members)
+    if len(policy.members) > 1:
+        why = "the best by its last evaluation" if policy.evaluated else "the first, since none was evaluated"
+        facts["chosen"] = why if asked is None else "asked for"
     facts |= {f"knob {name}": value for name, value in record.knobs.items()}
     if checkpoint is not None and checkpoint.env_step is not None:
         facts["environment steps"] = checkpoint.env_step
     environment = policy.config.final_environment
     data: dict[str, Any] = {"environment": None if environment is None else str(environment)}
     data["data"] = None if checkpoint is None else checkpoint.state.get("dataset_fingerprint")
+    data["ranges and figures from"] = origin
     figures = []
     if record.last_return is not None:
         figures.append(f"Its last evaluation in {data['environment']}: a return of {record.last_return:.5g}.")

@@ -55,8 +55,14 @@ class ExportedPolicy:
             )
         if last_action is not None and not self._uses_last:
             raise ConfigError(f"{self.path}: was exported without limits, so it takes no last action")
-        rows = rows_of(observations, "observation", len(self._names), self._names)
-        return self._run(rows, last_action)
+        try:
+            rows: Any = np.asarray(observations, dtype=np.float32)  # NaN is what an export has a rule for
+        except (TypeError, ValueError):
+            rows = rows_of(observations, "observation", len(self._names), self._names)
+        try:
+            return self._run(rows, last_action)
+        except ValueError as error:
+            raise ConfigError(f"{self.path}: {error}") from None
 
 
 def load_export(path: str | Path) -> ExportedPolicy:
@@ -71,7 +77,7 @@ def _standalone(path: Path, content: bytes) -> Standalone:
         if size > _MOST_BYTES:
             raise CheckpointError(f"{path}: holds {size:,} bytes, at most {_MOST_BYTES:,} are allowed")
         policy = Standalone(io.BytesIO(content))
-        policy(np.zeros(len(policy.data["mean"]), dtype=np.float32))
+        policy(np.zeros(len(policy.data["mean"]), dtype=np.float32), np.zeros(len(policy.data["low"]), dtype=np.float32))
     except CheckpointError:
         raise
     except Exception as error:
@@ -85,16 +91,20 @@ def _session(path: Path, content: bytes) -> Any:
     try:
         session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
         names = [one.name for one in session.get_inputs()]
-        width = session.get_outputs()[0].shape[1]
+        inputs, width = session.get_inputs()[0].shape[1], session.get_outputs()[0].shape[1]
     except Exception as error:
         raise CheckpointError(f"{path}: is not an ONNX file ({type(error).__name__})") from None
 
     def run(rows: NDArray[np.float32], last_action: Any) -> Any:
-        flat = rows.reshape(-1, rows.shape[-1])
+        if rows.shape[-1:] != (inputs,):
+            raise ValueError(f"an observation has {inputs} numbers, got an array of shape {rows.shape}")
+        if last_action is None and "last_action" in names:
+            raise ValueError("pass last_action, too: what was really applied before, or NaN if that is not known")
+        flat = rows.reshape(-1, inputs)
         given = {"observation": flat}
         if "last_action" in names:
-            known = np.full(width, np.nan) if last_action is None else np.asarray(last_action)
-            given["last_action"] = np.broadcast_to(known.reshape(-1, width), (len(flat), width)).astype(np.float32)
+            known = np.asarray(last_action, dtype=np.float32).reshape(-1, width)
+            given["last_action"] = np.broadcast_to(known, (len(flat), width)).copy()
         action, *outside = session.run(None, given)
         action = action.reshape(*rows.shape[:-1], -1)
         return (action, outside[0].reshape(rows.shape[:-1])) if outside else action

@@ -216,9 +216,9 @@ def export(
         return
     card = made.card
     policy, check = card["policy"], card["check"]
-    print(
-        f"policy: {policy['algo']} after {policy['step']:,} gradient steps, member {policy['member']}, seed {policy['seed']}"
-    )
+    why = f" ({policy['chosen']})" if "chosen" in policy else ""
+    who = f"member {policy['member']} of {policy['members']}, seed {policy['seed']}{why}"
+    print(f"policy: {policy['algo']} after {policy['step']:,} gradient steps, {who}")
     for concern in card["concerns"]:
         print(f"warning: {concern}", file=sys.stderr)
     if check is None:
@@ -226,10 +226,11 @@ def export(
     else:
         print(f"checked: {check['rows']:,} observations, at most {check['largest_difference']:.1e} of the range from predict")
         print(f"latency: {check['latency']['median_us']:g} us for one observation (median)")
+    origin = card["data"]["ranges and figures from"]
     if not any(one["seen"] for one in card["interface"]["observations"]):
-        print(
-            "warning: the data of the run is not there, so the card has no ranges; name it with --data PATH", file=sys.stderr
-        )
+        print(f"warning: {origin}, so the card has no ranges; name data with --data PATH (or an online run)", file=sys.stderr)
+    elif origin != "the data of the training":
+        print(f"warning: ranges and figures are those of {origin}", file=sys.stderr)
     print(f"files: {made.path}: {', '.join([*card['files'], 'card.md', 'card.json'])}")
 
 

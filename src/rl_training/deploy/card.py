@@ -71,7 +71,6 @@ def markdown(card: Mapping[str, Any]) -> str:
         "",
         *([f"- {line}" for line in card["figures"]] or ["- It was never evaluated."]),
         *([f"- Doubt: {line}" for line in card["concerns"]]),
-        "- Off-policy evaluation: not made.",
         "",
         "## Observations: what goes in, in this order, in the units of the data",
         "",
@@ -87,13 +86,14 @@ def markdown(card: Mapping[str, Any]) -> str:
         for k, one in enumerate(face["actions"])
     ]
     lines += _table(("", "name", "range", "most change in a call", "on NaN"), rows)
-    lines += ["", *(f"- {line}" for line in _behaviour(face)), "", "## Checks", ""]
+    lines += ["", *(f"- {line}" for line in _behaviour(card)), "", "## Checks", ""]
     lines += [f"- {line}" for line in _checks(card)]
     return "\n".join(lines) + "\n"
 
 
-def _behaviour(face: Mapping[str, Any]) -> list[str]:
+def _behaviour(card: Mapping[str, Any]) -> list[str]:
     """What happens outside the ordinary, in sentences."""
+    face, limits = card["interface"], card["limits"]
     nan = {one["on_nan"] for one in face["actions"]}
     if nan == {None}:
         other = "every action is NaN: the caller must notice. Export with `--on-nan` for an action instead."
@@ -103,22 +103,35 @@ def _behaviour(face: Mapping[str, Any]) -> list[str]:
         other = "the actions of the column `on NaN` are taken."
     lines = [f"If an observation is NaN or infinite, {other}"]
     if "last_action" in face["inputs"]:
-        lines.append("`last_action` is what was really applied in the last call, NaN if that is not known.")
+        lines.append(
+            "`last_action` is what was really applied before, also by hand; NaN if that is not known, as before the first "
+            "call: then nothing limits the change, so never pass an action of NaN back."
+        )
     if any(one["max_change"] is not None for one in face["actions"]):
-        lines.append("The change of an action is limited from call to call, also on the way to what is taken on NaN.")
+        every = f" Call it every {limits['dt']:g} s." if "dt" in limits else ""
+        given = ", ".join(limits["max_change"])
+        lines.append(
+            f"The change of an action from call to call is limited ({given}), also on the way to what "
+            f"is taken on NaN.{every} The range has precedence: from a last action outside it, the action steps to its edge."
+        )
     if "outside" in face["outputs"]:
-        lines.append("`outside` counts the observations of a row that are outside the range in the data, or NaN.")
-    lines.append("Outside the range in the data the policy was never tested by anything.")
+        in_c = card["format"] == "c"
+        how = "The result of `policy_act`" if in_c else "The second output"
+        other = "; it is -1 if one is not finite" if in_c else ", or not finite"
+        lines.append(f"{how} counts the observations of a row that are outside the range in the data{other}.")
+    lines.append("Nothing is known of the policy for observations outside the range in the data.")
     return lines
 
 
 def _checks(card: Mapping[str, Any]) -> list[str]:
     found = card["check"]
     if found is None:
-        return ["Not checked: there was no C compiler where it was exported."]
+        return [
+            "Not checked: there was no C compiler where it was exported. Compile it and compare a few actions with `predict`."
+        ]
     ties = f"; in {found['ties']} rows another candidate of the same value was taken" if found["ties"] else ""
     lines = [
-        f"{found['rows']:,} observations, half of them up to ten times as far out as the data: at most "
+        f"{found['rows']:,} observations, half of them up to ten times as far out as usual: at most "
         f"{found['largest_difference']:.1e} of an action's range from `predict` ({found['tolerance']:g} is allowed){ties}."
     ]
     if found["latency"] is not None:

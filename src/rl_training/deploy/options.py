@@ -13,6 +13,7 @@ from rl_training.deploy.program import Floats, Safety
 from rl_training.errors import ConfigError, did_you_mean
 
 _LISTS = ("max_change", "ranges")
+_RESOLUTION = 100.0 * float(np.finfo(np.float32).eps)  # of the largest action: smaller changes are off by more than 1 %
 _PER = {"step": None, "s": 1.0, "min": 60.0, "h": 3600.0}  # seconds
 
 
@@ -43,6 +44,11 @@ class ExportOptions:
         other = given.get("on_nan")
         return cls(**{**given, **texts, "on_nan": other if other is None or isinstance(other, str) else json.dumps(other)})
 
+    def texts(self) -> dict[str, Any]:
+        """Return the limits as they were given."""
+        given = {"max_change": list(self.max_change), "dt": self.dt, "ranges": list(self.ranges), "on_nan": self.on_nan}
+        return {name: value for name, value in given.items() if value}
+
     def safety(self, spaces: Spaces, seen: tuple[Floats, Floats] | None) -> Safety:
         """Return the rules of an export, or a ConfigError with the option that cannot work."""
         if self.flag_outside and seen is None:
@@ -52,6 +58,7 @@ class ExportOptions:
         return Safety(low, high, self._fallback(spaces, low, high, change), change, seen if self.flag_outside else None)
 
     def _bounds(self, spaces: Spaces) -> tuple[Floats, Floats]:
+        _check_once(self.ranges, spaces, "--range")
         low, high = spaces.action_low.copy(), spaces.action_high.copy()
         for text in self.ranges:
             columns, value = _named(text, spaces, "--range")
@@ -76,7 +83,9 @@ class ExportOptions:
             if self.dt is not None:
                 raise ConfigError("--dt is the time between two calls, which only --max-change needs")
             return None
+        _check_once(self.max_change, spaces, "--max-change")
         change = np.full(spaces.action_dim, np.inf, dtype=np.float32)
+        largest = np.maximum(np.abs(spaces.action_low), np.abs(spaces.action_high))
         for text in self.max_change:
             columns, value = _named(text, spaces, "--max-change")
             amount, slash, unit = value.partition("/")
@@ -86,7 +95,14 @@ class ExportOptions:
             seconds = _PER[unit]
             if seconds is not None and self.dt is None:
                 raise ConfigError(f"--max-change {text!r}: is per time, so --dt SECONDS between two calls is needed too")
-            change[list(columns)] = number if seconds is None else number * (self.dt or 0.0) / seconds
+            amount_per_call = number if seconds is None else number * (self.dt or 0.0) / seconds
+            for column in columns:
+                if amount_per_call < _RESOLUTION * largest[column]:
+                    raise ConfigError(
+                        f"--max-change {text!r}: is {amount_per_call:.2g} in a call, which float32 cannot keep at values of "
+                        f"`{spaces.action_name(column)}` up to {largest[column]:g}; limit it where the action is applied"
+                    )
+                change[column] = amount_per_call
         return change
 
     def _fallback(self, spaces: Spaces, low: Floats, high: Floats, change: Floats | None) -> Floats | None:
@@ -121,9 +137,17 @@ def _actions(text: str, spaces: Spaces) -> Floats:
     return np.asarray(given, dtype=np.float32)
 
 
+def _check_once(texts: Sequence[str], spaces: Spaces, option: str) -> None:
+    """Refuse two limits for one action."""
+    columns = [column for text in texts for column in _named(text, spaces, option)[0]]
+    for column in columns:
+        if columns.count(column) > 1:
+            raise ConfigError(f"{option}: is given twice for `{spaces.action_name(column)}`; give it once")
+
+
 def _named(text: str, spaces: Spaces, option: str) -> tuple[Sequence[int], str]:
     """The columns that a text is about, all without a name, and the rest of it."""
-    name, equals, value = text.rpartition("=")
+    name, equals, value = (part.strip() for part in text.rpartition("="))
     if not equals:
         return range(spaces.action_dim), value
     names = [spaces.action_name(column) for column in range(spaces.action_dim)]

@@ -21,6 +21,8 @@ class Policy:
         data, rows = self.data, np.asarray(observation, dtype=np.float32)
         if rows.shape[-1:] != data["mean"].shape:
             raise ValueError(f"an observation has {len(data['mean'])} numbers, got an array of shape {rows.shape}")
+        if last_action is None and ("change" in data or "fallback" not in data):
+            raise ValueError("pass last_action, too: what was really applied before, or NaN if that is not known")
         lead, rows = rows.shape[:-1], rows.reshape(-1, rows.shape[-1])
         good = np.isfinite(rows).all(axis=1, keepdims=True)
         seen = (np.where(good, rows, data["mean"]) - data["mean"]) / data["std"]

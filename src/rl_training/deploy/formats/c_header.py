@@ -26,9 +26,9 @@ _TEXT = Template("""\
  *
  *   int policy_act(const float observation[$observations]${last_text}, float action[$actions])
  *
- * returns how many observations were outside the range of the data ($flag), or -1 if an observation or an action
- * was not finite and $fallback_text was used instead.
- * No memory is allocated; $stack bytes of stack are used. Observations, in this order:
+ * returns -1 if an observation or an action was not finite, in which case the action is $fallback_text; otherwise
+ * $flag.
+$last_lines * No memory is allocated; at most $stack bytes of stack are used. Observations, in this order:
 $observation_lines
  * Actions:
 $action_lines
@@ -38,8 +38,8 @@ $action_lines
 
 #include <math.h>
 
-#ifdef __FAST_MATH__
-#error "policy.h checks for NaN, which -ffast-math removes"
+#if defined(__FAST_MATH__) || (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__)
+#error "policy.h checks for NaN, which -ffast-math and -ffinite-math-only remove"
 #endif
 
 #define POLICY_OBSERVATIONS $observations
@@ -84,17 +84,16 @@ static inline int policy_act(const float *observation$last_argument, float *acti
 $outside_line        const float seen = good ? (observation[i] - policy_mean[i]) / policy_std[i] : 0.0f;
         in[i] = policy_bounded(seen, -policy_limit, policy_limit);
     }
-    float unit[$learned];
+    float unit[$learned], chosen[POLICY_ACTIONS];
 $choose
     int learned = 0;
     for (int k = 0; k < POLICY_ACTIONS; ++k) {
         const float own = policy_free[k] ? unit[learned++] : 0.0f;
-        float x = policy_bounded(own * policy_half_range[k] + policy_middle[k], policy_low[k], policy_high[k]);
-        if (!isfinite(x)) good = 0;
-        action[k] = x;
+        chosen[k] = policy_bounded(own * policy_half_range[k] + policy_middle[k], policy_low[k], policy_high[k]);
+        if (!isfinite(chosen[k])) good = 0;
     }
     for (int k = 0; k < POLICY_ACTIONS; ++k) {
-        float x = good ? action[k] : $fallback;
+        float x = good ? chosen[k] : $fallback;
 $change_lines        action[k] = policy_bounded(x, policy_low[k], policy_high[k]);
     }
     return good ? outside : -1;
@@ -117,13 +116,14 @@ def header(program: Program) -> str:
     return _TEXT.substitute(
         observations=len(program.mean),
         actions=len(program.middle),
-        last_text=", const float last_action[...]" if last else "",
+        last_text=f", const float last_action[{len(program.middle)}]" if last else "",
+        last_lines=_LAST if last else "",
         last_argument=", const float *last_action" if last else "",
-        flag="always 0: the export was made without a flag" if safety.seen is None else "NaN counts as outside",
-        fallback_text="the fall-back" if constants else "the last action",
+        flag="0" if safety.seen is None else "the number of observations that are outside the range of the data",
+        fallback_text=_fallback_text(program),
         stack=4 * (4 * width + len(program.middle)),
         observation_lines=_lines(program.observation_names, program.safety.seen),
-        action_lines=_lines(program.action_names, (safety.low, safety.high)),
+        action_lines=_lines(program.action_names, (safety.low, safety.high), safety.change),
         numbers="\n".join(_numbers(program)),
         activation=_ACTIVATIONS[program.activation],
         epsilon=_number(LAYER_NORM_EPS),
@@ -137,6 +137,10 @@ def header(program: Program) -> str:
     )
 
 
+_LAST = """\
+ * `last_action` is what was really applied before this call, NaN if that is not known, as before the first one: then
+ * nothing limits the change. It may be the same array as `action`.
+"""
 _OUTSIDE = "        if (!(observation[i] >= policy_seen_low[i] && observation[i] <= policy_seen_high[i])) ++outside;\n"
 _CHANGE = """\
         if (isfinite(last_action[k]))
@@ -155,6 +159,13 @@ $critics        if (value > best || c == 0) {
             for (int k = 0; k < $learned; ++k) unit[k] = own[k];
         }
     }""")
+
+
+def _fallback_text(program: Program) -> str:
+    values = program.safety.fallback
+    if values is None:
+        return "the last one"
+    return "NaN" if np.isnan(values).all() else f"({', '.join(f'{value:g}' for value in values)})"
 
 
 def _choose(program: Program) -> str:
@@ -225,11 +236,12 @@ def _number(value: float) -> str:
     return f"{text}f" if re.search("[.e]", text) else f"{text}.0f"
 
 
-def _lines(names: Iterable[str], ranges: tuple[NDArray[Any], NDArray[Any]] | None) -> str:
-    """Names for a comment, whatever characters they have."""
+def _lines(names: Iterable[str], ranges: tuple[NDArray[Any], NDArray[Any]] | None, change: NDArray[Any] | None = None) -> str:
+    """Names for a comment, whatever characters they have, with ranges and largest changes in a call."""
     found = []
     for number, name in enumerate(names):
         plain = re.sub(r"[^A-Za-z0-9 _.,:()\[\]-]", "_", name)
         span = "" if ranges is None else f", {ranges[0][number]:g} to {ranges[1][number]:g}"
-        found.append(f" *   {number}: {plain}{span}")
+        limited = change is not None and np.isfinite(change[number])
+        found.append(f" *   {number}: {plain}{span}" + (f", at most {change[number]:g} from the last" if limited else ""))  # type: ignore[index]
     return "\n".join(found)
