@@ -26,7 +26,7 @@ def exported(run, tmp_path):
 def test_from_the_shell(run, tmp_path):
     out = tmp_path / "made" / "here"
     done = run_cli("export", run, "--format", "onnx", "--out", out, "--max-change", "5/s", "--dt", "0.1", "--flag-outside")
-    assert "checked: 1,000 observations" in done.stdout
+    assert "checked: 2,000 observations" in done.stdout
     assert "latency" in done.stdout
     assert {file.name for file in out.iterdir()} == {"policy.onnx", "card.md", "card.json", "manifest.json"}
     card = json.loads((out / "card.json").read_text())
