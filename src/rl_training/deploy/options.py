@@ -68,7 +68,7 @@ class ExportOptions:
                 raise ConfigError(f"--range {text!r}: must be LOW:HIGH or NAME=LOW:HIGH, such as pump=0:8")
             for column in columns:
                 lowest, highest = spaces.action_low[column], spaces.action_high[column]
-                if np.float32(ends[0]) < lowest or np.float32(ends[-1]) > highest:  # type: ignore[arg-type]
+                if np.float32(ends[0]) < lowest or np.float32(ends[-1]) > highest:
                     raise ConfigError(
                         f"--range {text!r}: is not inside the range that the policy was trained with, {lowest:g} to "
                         f"{highest:g} for `{spaces.action_name(column)}`; an export can only narrow it"

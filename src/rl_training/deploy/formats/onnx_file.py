@@ -1,5 +1,6 @@
 """`onnx`: policy.onnx, for a batch of any size; its pre- and post-processing is inside."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +28,8 @@ def write(program: Program, directory: Path) -> None:
         ir_version=IR_VERSION,
         producer_name="rl-training",
     )
-    onnx.helper.set_model_props(
-        model, {"observations": "\n".join(program.observation_names), "actions": "\n".join(program.action_names)}
-    )
+    names = {"observations": program.observation_names, "actions": program.action_names}
+    onnx.helper.set_model_props(model, {kind: json.dumps(values) for kind, values in names.items()})
     onnx.checker.check_model(model, full_check=True)
     onnx.save(model, str(directory / "policy.onnx"))
 
@@ -99,7 +99,7 @@ class _Graph:
         kept = self._add("And", good, self._every(self._finite(action), actions))
         action = self._clipped(action, safety.low, safety.high)
         known = self._finite("last_action") if safety.uses_last else ""
-        last = self._add("Where", known, "last_action", np.float32(np.nan)) if known else ""
+        last = self._add("Where", known, "last_action", float("nan")) if known else ""
         action = self._add("Where", kept, action, last if safety.fallback is None else safety.fallback)
         if safety.change is not None:
             least, most = (self._add(kind, last, safety.change) for kind in ("Sub", "Add"))
