@@ -10,6 +10,7 @@ import pytest
 
 from rl_training import CheckpointError, ConfigError, Policy, export_policy, load_export
 from rl_training.deploy import standalone
+from tests.envs.own_environments import Nested
 from tests.helpers import call_cli, environment, run_cli, small_arrays, tiny_run
 
 pytest.importorskip("onnxruntime")
@@ -259,3 +260,19 @@ def test_observations_by_name(plant, tmp_path, kind):
         loaded.predict({**values, "Pumpe": 1.0})
     with pytest.raises(ConfigError):
         loaded.predict(["a", "b"])
+
+
+@pytest.mark.parametrize("kind", ["numpy", "onnx", "torch", "c"])
+def test_nested_observations_are_flattened(tmp_path, kind):
+    """Online, without data and without normalisation, from a Dict of boxes."""
+    tiny_run(tmp_path / "run", "sac", env_id="Tests/Nested-v0", total_timesteps=20, eval_interval=20)
+    made = export_policy(tmp_path / "run", tmp_path / "x", format=kind)
+    names = [one["name"] for one in made.card["interface"]["observations"]]
+    assert names[0] == "goal.0"
+    assert "pose.angle[1]" in names
+    assert made.card["interface"]["largest"] == 1e15
+    assert made.card["check"]["largest_difference"] <= 1e-5
+    if kind in ("numpy", "onnx"):
+        seen = Nested().reset()[0]
+        wanted = Policy.load(tmp_path / "run").predict(seen)
+        np.testing.assert_allclose(load_export(made.path).predict(seen), wanted, atol=2e-5)
