@@ -175,12 +175,20 @@ def read_manifest(
     return manifest
 
 
-def read_files(path: Path, format_version: int, kind: str = CHECKPOINT) -> dict[str, bytes]:
-    """Return the verified files of a directory; a missing, added, truncated or corrupted file is refused by name."""
+def read_files(path: Path, format_version: int, kind: str = CHECKPOINT, limit: int | None = None) -> dict[str, bytes]:
+    """Return the verified files of a directory; a missing, added, truncated or corrupted file is refused by name.
+
+    With a `limit` files of more bytes together are refused unread.
+    """
     if not path.is_dir() or path.is_symlink():
         raise CheckpointError(f"{path}: there is no {kind} here")
     manifest = read_manifest(path, kind, format_version)
-    listed: dict[str, dict[str, Any]] = manifest["files"]
+    listed = manifest.get("files")
+    if not isinstance(listed, dict) or not all(_is_entry(entry) for entry in listed.values()):
+        raise CheckpointError(f"{path / MANIFEST}: does not list files with their sizes and hashes")
+    total = sum(entry["bytes"] for entry in listed.values())
+    if limit is not None and total > limit:
+        raise CheckpointError(f"{path}: has {total:,} bytes, at most {limit:,} are allowed")
     found = {entry.name for entry in path.iterdir()} - {MANIFEST}
     if found != set(listed):
         raise CheckpointError(f"{path}: holds {sorted(found)}, but its manifest lists {sorted(listed)}")
@@ -190,6 +198,11 @@ def read_files(path: Path, format_version: int, kind: str = CHECKPOINT) -> dict[
         if len(files[name]) != entry["bytes"] or sha256(files[name]) != entry["sha256"]:
             raise CheckpointError(f"{path / name}: is damaged (its hash does not match the manifest)")
     return files
+
+
+def _is_entry(entry: Any) -> bool:
+    """Whether an entry of a manifest says how long a file is."""
+    return isinstance(entry, dict) and type(entry.get("bytes")) is int and entry["bytes"] >= 0 and "sha256" in entry
 
 
 def sha256(data: bytes) -> str:

@@ -1,5 +1,6 @@
 """A policy of a run as files that run without this package, checked before they are there."""
 
+import contextlib
 import platform
 import tempfile
 from collections.abc import Mapping
@@ -16,6 +17,8 @@ from rl_training.api.policy import Policy
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.data.row_blocks import column_range
 from rl_training.deploy import card as cards
+from rl_training.deploy import ope as opes
+from rl_training.deploy import usage
 from rl_training.deploy.card import KIND, VERSION
 from rl_training.deploy.check import Check, Runner, compare, latency, probes
 from rl_training.deploy.compiled import CompiledHeader
@@ -24,16 +27,12 @@ from rl_training.deploy.options import ExportOptions
 from rl_training.deploy.program import Floats, Program, program_of
 from rl_training.deploy.running import numpy_runner, onnx_runner, torch_runner
 from rl_training.errors import ConfigError, DatasetError
+from rl_training.models.threads import one_thread
 from rl_training.runtime.offline_data import build_offline_dataset
 from rl_training.storage import canonical_json, staged_directory, storage_error, write_files
 
+_LIBRARIES = {"numpy": ("numpy",), "onnx": ("onnx", "onnxruntime"), "torch": ("torch",), "c": ()}
 WRITERS = {"numpy": numpy_file, "onnx": onnx_file, "torch": torch_file, "c": c_header}
-_USAGE = {
-    "numpy": 'In Python with numpy alone: `from policy import Policy; Policy("policy.npz")(observation{last})`.',
-    "onnx": f"Opset {onnx_file.OPSET}, float32; inputs `observation{{last}}`, first axis `batch` of any size.",
-    "torch": 'In Python: `torch.export.load("policy.pt2").module()(observation{last})`, float32, a batch of any size.',
-    "c": 'C99: `#include "policy.h"`, then `policy_act(observation{last}, action)`; link with `-lm`.',
-}
 
 
 @dataclass(frozen=True)
@@ -52,12 +51,14 @@ def export_policy(
     member: int | None = None,
     which: str = "latest",
     data: Any = None,
+    ope: Mapping[str, Any] | None = None,
     **limits: Any,
 ) -> Export:
     """Write the deterministic policy of a run, checked against `predict`, with a model card: completely or not at all.
 
     By default it is the best member by its last evaluation. `data` gives the range of the observations and figures for the
-    card, by default the data of the run, if that can be read or made again. `limits` are the fields of `ExportOptions`.
+    card, by default the data of the run, if that can be read or made again. `ope` is an off-policy evaluation for the card:
+    the report of this policy, or one whose `policies` have it. `limits` are the fields of `ExportOptions`.
     """
     options, target = ExportOptions.of(limits), Path(out)
     if format not in WRITERS:
@@ -66,21 +67,25 @@ def export_policy(
         raise ConfigError(f"{target}: already exists; choose another --out")
     policy = run if isinstance(run, Policy) else Policy.load(run, device="cpu", which=which)
     chosen = policy.chosen_member(member)
+    where = None if policy.checkpoint is None else policy.checkpoint.path
+    evaluated = None if ope is None else opes.entry_of(ope, where, policy.learner.step, chosen)
     dataset, origin = _dataset(policy, data)
     seen = None if dataset is None else _range(policy, dataset)
     safety = options.safety(policy.spaces, seen)
     program = program_of(policy.learner.model, chosen, policy.spaces, policy.transforms, safety)
-    files, checked = _made(policy, chosen, program, format)
+    files, checked = _made(policy, chosen, program, format, seen)
     card = {
         "format": format,
         "files": list(files),
-        "usage": _USAGE[format].format(last=", last_action" if safety.uses_last else ""),
-        **_origin(policy, chosen, member, dataset, origin),
+        "usage": usage.sentence(program, format),
+        "example": usage.example(program, format),
+        **_origin(policy, chosen, member, dataset, origin, evaluated),
+        "ope": evaluated,
         "limits": options.texts(),
-        "interface": cards.interface(program, seen),
+        "interface": cards.interface(program, seen, _computed(policy)),
         "check": checked,
-        "machine": f"{platform.machine()}, one thread",
-        "versions": {name: metadata.version(name) for name in ("rl-training", "torch", "numpy")},
+        "machine": f"{_processor()}, one thread",
+        "versions": {name: metadata.version(name) for name in ("rl-training", *_LIBRARIES[format])},
     }
     files |= {"card.json": canonical_json(card), "card.md": cards.markdown(card).encode()}
     try:
@@ -92,12 +97,23 @@ def export_policy(
     return Export(target, card)
 
 
-def _made(policy: Policy, member: int, program: Program, format: str) -> tuple[dict[str, bytes], dict[str, Any] | None]:
+def _processor() -> str:
+    """The name of the processor, where the system tells it."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+def _made(
+    policy: Policy, member: int, program: Program, format: str, seen: tuple[Floats, Floats] | None
+) -> tuple[dict[str, bytes], dict[str, Any] | None]:
     """The files of a format, and what their check found; None without a compiler."""
     with tempfile.TemporaryDirectory(prefix="rl-training-export-") as name:
         folder = Path(name)
         WRITERS[format].write(program, folder)
-        check, took = _checked(policy, member, program, format, folder)
+        check, took = _checked(policy, member, program, folder / WRITERS[format].FILES[0], seen)
         files = {name: (folder / name).read_bytes() for name in WRITERS[format].FILES}
     return files, None if check is None else cards.checked(check, took)
 
@@ -144,27 +160,46 @@ def _range(policy: Policy, dataset: TransitionDataset) -> tuple[Floats, Floats]:
 
 
 def _checked(
-    policy: Policy,
-    member: int,
-    program: Program,
-    format: str,
-    stage: Path,
+    policy: Policy, member: int, program: Program, file: Path, seen: tuple[Floats, Floats] | None
 ) -> tuple[Check | None, dict[str, float] | None]:
     """What a check of the files found, and how long one observation takes; None without a compiler."""
-    predict, value = partial(policy.predict, member=member), partial(policy.q, member=member)
-    file, safety = stage / WRITERS[format].FILES[0], program.safety
-    if format == "c":
+    compared = partial(
+        compare, predict=partial(policy.predict, member=member), value=partial(policy.q, member=member), seen=seen
+    )
+    if file.suffix == ".h":
         try:
             compiled = CompiledHeader(file, program)
         except FileNotFoundError:
             return None, None
-        return compare(program, compiled, predict, value), compiled.latency(*probes(program, safety))
-    makers = {"numpy": numpy_runner, "onnx": onnx_runner, "torch": torch_runner}
-    runner: Runner = makers[format](file, safety)
-    return compare(program, runner, predict, value), latency(runner, program)
+        return compared(program, compiled), compiled.latency(*probes(program, seen))
+    makers = {".npz": numpy_runner, ".onnx": onnx_runner, ".pt2": torch_runner}
+    runner: Runner = makers[file.suffix](file, program.safety)
+    found = compared(program, runner)
+    with one_thread():
+        return found, latency(runner, program)
 
 
-def _origin(policy: Policy, member: int, asked: int | None, dataset: TransitionDataset | None, origin: str) -> dict[str, Any]:
+def _computed(policy: Policy) -> dict[str, str]:
+    """The columns that a column map computes and names, with what they are computed from."""
+    maps = [part.columns for part in getattr(policy.config.algo_kwargs, "dataset", None) or () if part.columns is not None]
+    entries = [entry for one in maps for entry in (*one.observations, *one.actions)]
+    return {name: text for entry in entries if not isinstance(entry, str) for name, text in entry.items()}
+
+
+def _source(policy: Policy) -> str | None:
+    """Where the data of the run came from."""
+    parts = getattr(policy.config.algo_kwargs, "dataset", None) or ()
+    return ", ".join(str(part.path or part.run or f"a recipe, {part.kind}") for part in parts) or None
+
+
+def _origin(
+    policy: Policy,
+    member: int,
+    asked: int | None,
+    dataset: TransitionDataset | None,
+    origin: str,
+    ope: Mapping[str, Any] | None,
+) -> dict[str, Any]:
     """What the card says of the policy, its data, and how good it is."""
     record, checkpoint = policy.members[member], policy.checkpoint
     facts = {"algo": policy.config.algo, "step": policy.learner.step, "member": member, "seed": record.seed}
@@ -177,11 +212,14 @@ def _origin(policy: Policy, member: int, asked: int | None, dataset: TransitionD
         facts["environment steps"] = checkpoint.env_step
     environment = policy.config.final_environment
     data: dict[str, Any] = {"environment": None if environment is None else str(environment)}
-    data["data"] = None if checkpoint is None else checkpoint.state.get("dataset_fingerprint")
+    data["data"] = _source(policy)
+    data["fingerprint of the data"] = None if checkpoint is None else checkpoint.state.get("dataset_fingerprint")
     data["ranges and figures from"] = origin
     figures = []
     if record.last_return is not None:
         figures.append(f"Its last evaluation in {data['environment']}: a return of {record.last_return:.5g}.")
+    else:
+        figures.append("It was never evaluated in an environment.")
     concerns: list[str] = []
     if dataset is not None:
         data |= {"rows": len(dataset), "episodes": len(dataset.episode_spans[0])}
@@ -191,4 +229,4 @@ def _origin(policy: Policy, member: int, asked: int | None, dataset: TransitionD
             figures.append(
                 f"On the data it is {row['figures']['action_distance']:.1%} of the range from the logged actions on average."
             )
-    return {"policy": facts, "data": data, "figures": figures, "concerns": concerns}
+    return {"policy": facts, "data": data, "figures": [*figures, *opes.lines(ope)], "concerns": concerns}

@@ -15,22 +15,25 @@ RowsLike = ArrayLike | Mapping[str, Any] | Sequence[Mapping[str, Any]] | Any
 """Numbers (dim,) or (batch, dim), a mapping from names to numbers or to arrays, a list of mappings, or a DataFrame."""
 
 
-def rows_of(given: RowsLike, what: str, dim: int, names: Names | None) -> NDArray[np.float32]:
-    """Return finite rows, (dim,) or (batch, dim), in recorded order; `what` names them in messages, in the singular."""
+def rows_of(given: RowsLike, what: str, dim: int, names: Names | None, *, finite: bool = True) -> NDArray[np.float32]:
+    """Return rows, (dim,) or (batch, dim), in recorded order; `what` names them in messages, in the singular.
+
+    NaN and inf are refused, unless `finite` is false.
+    """
     if isinstance(given, list | tuple) and given and all(isinstance(row, Mapping) for row in given):
-        rows = [rows_of(row, what, dim, names) for row in given]
+        rows = [rows_of(row, what, dim, names, finite=finite) for row in given]
         if any(row.ndim != 1 for row in rows):
             raise ConfigError(f"a list of mappings has one {what} each, with one number for each name")
         return np.stack(rows)
     given = _by_name(given, names) if isinstance(given, Mapping) and names is not None else given
-    values = _in_order(given, what, names) if _is_named(given) else given
+    values = _in_order(given, what, names) if is_named(given) else given
     try:
         array = np.asarray(values, dtype=np.float32)
     except (TypeError, ValueError, OverflowError) as error:
         raise ConfigError(f"{what}s are not an array of numbers: {error}") from None
     if array.ndim not in (1, 2) or array.shape[-1] != dim or array.size == 0:
         raise ConfigError(f"{what}s have shape {array.shape}; ({dim},) or (batch, {dim}) is needed")
-    if not np.isfinite(array).all():
+    if finite and not np.isfinite(array).all():
         raise ConfigError(f"{what}s hold NaN or inf")
     return array
 
@@ -63,7 +66,8 @@ def _keys(given: Any) -> list[Any]:
     return list(given.columns if hasattr(given, "columns") else given.keys())
 
 
-def _is_named(given: Any) -> bool:
+def is_named(given: Any) -> bool:
+    """Return whether numbers come with names: a mapping, a table or a row of one."""
     if isinstance(given, Mapping):
         return True
     has_keys = hasattr(given, "columns") or hasattr(given, "keys")

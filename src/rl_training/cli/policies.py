@@ -180,6 +180,9 @@ def export(
     data: Annotated[
         str | None, typer.Option(help="Data for the range of the observations; by default that of the run, if it is there.")
     ] = None,
+    ope: Annotated[
+        str | None, typer.Option(help="Off-policy evaluation for the card: what `rl-training ope RUN --json` wrote.")
+    ] = None,
     max_change: Annotated[
         list[str] | None,
         typer.Option(help="Largest change of an action: 5/s, 0.2/step, pump=5/min; may be repeated."),
@@ -201,6 +204,7 @@ def export(
     """Write a policy as files that run without this package, checked against predict, with a model card."""
     del debug
     from rl_training.api.deploying import export_policy
+    from rl_training.deploy.ope import read_report
 
     limits = {
         "max_change": max_change or (),
@@ -210,7 +214,8 @@ def export(
         "flag_outside": flag_outside,
     }
     which = which_checkpoint(run, checkpoint, best)
-    made = export_policy(run, out, format=format, member=member, which=which, data=data, **limits)
+    report = None if ope is None else read_report(ope)
+    made = export_policy(run, out, format=format, member=member, which=which, data=data, ope=report, **limits)
     if as_json:
         print(json.dumps({"path": str(made.path), **made.card}))
         return

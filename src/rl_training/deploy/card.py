@@ -12,16 +12,21 @@ from rl_training.deploy.program import Program
 KIND, VERSION = "rl_training export", 1  # of the manifest of an export
 
 
-def interface(program: Program, seen: tuple[NDArray[Any], NDArray[Any]] | None) -> dict[str, Any]:
-    """Return the inputs and outputs of an export as plain values; a number that is not finite is null."""
+def interface(
+    program: Program, seen: tuple[NDArray[Any], NDArray[Any]] | None, computed: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return the inputs and outputs of an export as plain values; a number that is not finite is null.
+
+    `computed` has the expressions of columns that are computed from others, by name.
+    """
     safety = program.safety
-    observations = [
+    observations: list[dict[str, Any]] = [
         {"name": name, "mean": mean, "std": std, "seen": None if seen is None else _plain((seen[0][k], seen[1][k]))}
         for k, (name, mean, std) in enumerate(
             zip(program.observation_names, _plain(program.mean), _plain(program.std), strict=True)
         )
     ]
-    actions = [
+    actions: list[dict[str, Any]] = [
         {"name": name, "low": low, "high": high, "on_nan": other, "max_change": change}
         for name, low, high, other, change in zip(
             program.action_names,
@@ -32,7 +37,11 @@ def interface(program: Program, seen: tuple[NDArray[Any], NDArray[Any]] | None) 
             strict=True,
         )
     ]
+    for one in (*observations, *actions):
+        if one["name"] in computed:
+            one["computed"] = computed[one["name"]]
     return {
+        "largest": safety.largest,
         "inputs": ["observation", *(["last_action"] if safety.uses_last else [])],
         "outputs": ["action", *(["outside"] if safety.seen is not None else [])],
         "observations": observations,
@@ -63,31 +72,35 @@ def markdown(card: Mapping[str, Any]) -> str:
         "",
         f"Exported as `{card['format']}`: {', '.join(f'`{name}`' for name in card['files'])}. {card['usage']}",
         "",
+        f"```{'c' if card['format'] == 'c' else 'python'}",
+        *card["example"].splitlines(),
+        "```",
+        "",
         "## What it was made from",
         "",
         *_table(("", ""), [(name, _text(value)) for name, value in {**policy, **data}.items()]),
         "",
         "## How good it is",
         "",
-        *([f"- {line}" for line in card["figures"]] or ["- It was never evaluated."]),
-        *([f"- Doubt: {line}" for line in card["concerns"]]),
+        *(f"- {_cell(line)}" for line in card["figures"]),
+        *(f"- Doubt: {_cell(line)}" for line in card["concerns"]),
         "",
         "## Observations: what goes in, in this order, in the units of the data",
         "",
     ]
     rows = [
-        (k, one["name"], _range(one["seen"]), _text(one["mean"]), _text(one["std"]))
+        (k, _name(one), _range(one["seen"]), _text(one["mean"]), _text(one["std"]))
         for k, one in enumerate(face["observations"])
     ]
     lines += _table(("", "name", "range in the data", "mean", "deviation"), rows)
     lines += ["", "## Actions: what comes out", ""]
     rows = [
-        (k, one["name"], _range((one["low"], one["high"])), _text(one["max_change"]), _text(one["on_nan"]))
+        (k, _name(one), _range((one["low"], one["high"])), _text(one["max_change"]), _text(one["on_nan"]))
         for k, one in enumerate(face["actions"])
     ]
     lines += _table(("", "name", "range", "most change in a call", "on NaN"), rows)
-    lines += ["", *(f"- {line}" for line in _behaviour(card)), "", "## Checks", ""]
-    lines += [f"- {line}" for line in _checks(card)]
+    lines += ["", *(f"- {_cell(line)}" for line in _behaviour(card)), "", "## Checks", ""]
+    lines += [f"- {_cell(line)}" for line in _checks(card)]
     return "\n".join(lines) + "\n"
 
 
@@ -101,7 +114,7 @@ def _behaviour(card: Mapping[str, Any]) -> list[str]:
         other = "the last action is repeated; before there is one (`last_action` NaN) the actions are NaN."
     else:
         other = "the actions of the column `on NaN` are taken."
-    lines = [f"If an observation is NaN or infinite, {other}"]
+    lines = [f"If an observation is NaN, infinite or beyond {face['largest']:g}, {other}"]
     if "last_action" in face["inputs"]:
         lines.append(
             "`last_action` is what was really applied before, also by hand; NaN if that is not known, as before the first "
@@ -131,7 +144,8 @@ def _checks(card: Mapping[str, Any]) -> list[str]:
         ]
     ties = f"; in {found['ties']} rows another candidate of the same value was taken" if found["ties"] else ""
     lines = [
-        f"{found['rows']:,} observations, half of them up to ten times as far out as usual: at most "
+        f"{found['rows']:,} observations, half of them in the range of the data (if that is not known, two deviations about "
+        f"the mean), half up to ten times as far out: at most "
         f"{found['largest_difference']:.1e} of an action's range from `predict` ({found['tolerance']:g} is allowed){ties}."
     ]
     if found["latency"] is not None:
@@ -150,6 +164,10 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:
 def _cell(value: Any) -> str:
     """Text that stays in its cell and is not read as HTML."""
     return " ".join(str(value).split()).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
+
+
+def _name(one: Mapping[str, Any]) -> str:
+    return f"{one['name']} = {one['computed']}" if "computed" in one else str(one["name"])
 
 
 def _range(ends: Sequence[float | None] | None) -> str:

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rl_training.deploy.program import Floats, Program, Safety
+from rl_training.deploy.program import Floats, Program
 from rl_training.errors import ExportError
 
-ROWS = 1000
+INSIDE = 1000  # rows in the range of the data, and as many beyond it
+ROWS = 2 * INSIDE
 TOLERANCE = 1e-5  # of the range of each action
-_BEYOND = 10.0  # half of the rows are up to this many times as far out as the data
+_BEYOND = 10.0  # the others are up to this many times as far out
 _TIE = 1e-4  # values of two candidates that differ by less, relatively, are one
 
 Runner = Callable[[Floats, Floats], tuple[Floats, NDArray[np.int64] | None]]
@@ -28,20 +29,23 @@ class Check:
     ties: int  # rows in which another candidate with the same value was taken
 
 
-def probes(program: Program, safety: Safety) -> tuple[Floats, Floats]:
-    """Return observations inside the data and far beyond it, some of them not finite, and last actions, some unknown."""
-    draw = np.random.Generator(np.random.Philox(0))
-    if safety.seen is not None:
-        centre, reach = (safety.seen[0] + safety.seen[1]) / 2.0, (safety.seen[1] - safety.seen[0]) / 2.0
-    else:
-        centre, reach = program.mean, 2.0 * np.where(np.isfinite(program.std), program.std, 0.0)
-    spread = np.where(np.arange(ROWS) % 2 == 0, 1.0, _BEYOND)[:, None]
-    observations = (centre + reach * spread * draw.uniform(-1.0, 1.0, (ROWS, len(centre)))).astype(np.float32)
+def probes(program: Program, seen: tuple[Floats, Floats] | None = None) -> tuple[Floats, Floats]:
+    """Return observations inside the data, then far beyond it with some not finite, and last actions, some unknown.
+
+    A column that never changes in the data does so beyond it. `seen` is the range of the data; without it, two deviations.
+    """
+    safety, draw = program.safety, np.random.Generator(np.random.Philox(0))
+    spread = 2.0 * np.where(np.isfinite(program.std), program.std, 0.0).astype(np.float64)
+    low, high = (end.astype(np.float64) for end in seen or safety.seen or (program.mean - spread, program.mean + spread))
+    centre, reach = (low + high) / 2.0, (high - low) / 2.0
+    beyond = _BEYOND * np.where(reach > 0.0, reach, np.maximum(1.0, np.abs(centre)))
+    rows = [centre + far * draw.uniform(-1.0, 1.0, (INSIDE, len(centre))) for far in (reach, beyond)]
+    observations = np.clip(np.concatenate(rows), -safety.largest, safety.largest).astype(np.float32)
     last = draw.uniform(safety.low, safety.high, (ROWS, len(safety.low))).astype(np.float32)
     for first, value in ((0, np.nan), (1, np.inf), (2, -np.inf)):
-        rows = np.arange(first, ROWS, 50)
-        observations[rows, draw.integers(len(centre), size=len(rows))] = value
-    last[3::20] = np.nan
+        chosen = np.arange(INSIDE + first, ROWS, 50)
+        observations[chosen, draw.integers(len(centre), size=len(chosen))] = value
+    last[3::20], last[4::100] = np.nan, np.inf
     return observations, last
 
 
@@ -50,14 +54,15 @@ def compare(
     run: Runner,
     predict: Callable[[Floats], Floats],
     value: Callable[[Floats, Floats], np.float64 | NDArray[np.float64]],
+    seen: tuple[Floats, Floats] | None = None,
 ) -> Check:
     """Return how far an export is from `predict` and the rules of `Safety`, or an ExportError if that is too far.
 
     Of candidates with the same value, `value` decides, either may be taken.
     """
     safety = program.safety
-    observations, last = probes(program, safety)
-    finite = np.asarray(np.isfinite(observations).all(axis=1))
+    observations, last = probes(program, seen)
+    finite = safety.usable(observations)
     policy = np.full((ROWS, len(safety.low)), np.nan, dtype=np.float32)
     policy[finite] = predict(observations[finite])
     wanted = safety.applied(policy, observations, last)
@@ -85,7 +90,7 @@ def compare(
 
 def latency(run: Runner, program: Program, calls: int = 300) -> dict[str, float]:
     """Return the median and the 99 % quantile of the time of one observation, in microseconds, with one call at a time."""
-    observations, last = probes(program, program.safety)
+    observations, last = probes(program)
     taken = []
     for call in range(calls + 20):
         row = slice(call % ROWS, call % ROWS + 1)

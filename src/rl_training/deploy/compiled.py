@@ -79,7 +79,7 @@ class CompiledHeader:
         found = np.frombuffer(result, dtype=np.float32)
         if code != 0 or len(found) != len(rows) * (self._actions + 1):
             raise ExportError(f"the compiled policy.h failed: {told[:200]}")
-        table = found.reshape(len(rows), -1)
+        table = found.reshape(len(rows), self._actions + 1)
         return table[:, :-1], table[:, -1]
 
 

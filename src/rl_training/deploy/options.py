@@ -67,8 +67,8 @@ class ExportOptions:
             if None in ends or not ends[0] <= ends[-1]:  # type: ignore[operator]
                 raise ConfigError(f"--range {text!r}: must be LOW:HIGH or NAME=LOW:HIGH, such as pump=0:8")
             for column in columns:
-                lowest, highest = float(spaces.action_low[column]), float(spaces.action_high[column])
-                if ends[0] < lowest or ends[-1] > highest:  # type: ignore[operator]
+                lowest, highest = spaces.action_low[column], spaces.action_high[column]
+                if np.float32(ends[0]) < lowest or np.float32(ends[-1]) > highest:
                     raise ConfigError(
                         f"--range {text!r}: is not inside the range that the policy was trained with, {lowest:g} to "
                         f"{highest:g} for `{spaces.action_name(column)}`; an export can only narrow it"
@@ -125,7 +125,7 @@ def _actions(text: str, spaces: Spaces) -> Floats:
     """Actions from JSON: a list, or a mapping by name."""
     try:
         given: Any = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         given = None
     if isinstance(given, dict):
         names = [spaces.action_name(column) for column in range(spaces.action_dim)]
@@ -134,7 +134,10 @@ def _actions(text: str, spaces: Spaces) -> Floats:
     if not legal or not all(isinstance(value, int | float) and not isinstance(value, bool) for value in given):
         shape = f"a JSON list of {spaces.action_dim} numbers, or a mapping with a number for each action"
         raise ConfigError(f"--on-nan {text[:60]!r}: must be last, nan, {shape}")
-    return np.asarray(given, dtype=np.float32)
+    try:
+        return np.asarray([float(value) for value in given], dtype=np.float32)
+    except OverflowError:
+        raise ConfigError(f"--on-nan {text[:60]!r}: has a number that is too large") from None
 
 
 def _check_once(texts: Sequence[str], spaces: Spaces, option: str) -> None:

@@ -1,7 +1,7 @@
 """A policy as plain numbers, from an observation in real units to an action in real units: what every format writes down."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,8 @@ from rl_training.models.mlp.layout import Norm
 from rl_training.models.mlp.network import StackedMLP
 
 Floats = NDArray[np.float32]
+LARGEST = 1e38  # an observation beyond it counts as infinite: a difference from it might be
+LARGEST_UNBOUNDED = 1e15  # the same where normalised observations are not bounded: float32 overflows in the networks
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,10 +42,10 @@ class Network:
 class Safety:
     """What an exported policy does beyond computing an action, in this order.
 
-    If an observation is not finite, or an action is not, every action is replaced: by `fallback`, or if that is None by the
-    last action. Then no action changes by more than `change` since the last one; a last action of NaN is not known, and
-    limits nothing. Then it is inside `low` and `high`. `seen` is the range of each observation in the data; how many columns
-    of a row are outside, or NaN, is a second output.
+    If an observation is NaN, infinite or beyond `largest`, or an action is not finite, every action is replaced: by
+    `fallback`, or if that is None by the last action. Then no action changes by more than `change` since the last one; a
+    last action that is not finite is not known, and limits nothing. Then it is inside `low` and `high`. `seen` is the range
+    of each observation in the data; how many columns of a row are outside, or NaN, is a second output.
     """
 
     low: Floats
@@ -51,6 +53,7 @@ class Safety:
     fallback: Floats | None
     change: Floats | None = None
     seen: tuple[Floats, Floats] | None = None
+    largest: float = LARGEST
 
     @property
     def uses_last(self) -> bool:
@@ -59,12 +62,17 @@ class Safety:
 
     def applied(self, actions: Floats, observations: Floats, last: Floats) -> Floats:
         """Return what becomes of computed actions (rows, actions): the rules in numpy, for comparisons."""
-        good = np.isfinite(np.concatenate((observations, actions), axis=1)).all(axis=1, keepdims=True)
+        good = self.usable(observations)[:, None] & np.isfinite(actions).all(axis=1, keepdims=True)
+        last = np.where(np.isfinite(last), last, np.float32(np.nan))
         result = np.where(good, actions, last if self.fallback is None else self.fallback)
         if self.change is not None:
             near = np.clip(result, last - self.change, last + self.change)
             result = np.where(np.isnan(last), result, near)
         return np.clip(result, self.low, self.high)
+
+    def usable(self, observations: Floats) -> NDArray[np.bool_]:
+        """Return which rows have numbers that the policy can compute with."""
+        return np.asarray((np.abs(observations) <= np.float32(self.largest)).all(axis=1))
 
     def outside(self, observations: Floats) -> NDArray[np.int64] | None:
         """Return how many columns of each row are outside the range of the data; None without a range."""
@@ -93,22 +101,28 @@ class Program:
     candidates: Floats | None = None
     critics: tuple[Network, ...] = ()
 
+    @property
+    def place(self) -> Floats:
+        """Where each learned action stands among all, (learned, actions)."""
+        return np.eye(len(self.free), dtype=np.float32)[self.free]
+
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return the numbers by the names that `standalone.Policy` reads."""
-        safety = self.safety
+        safety, actions = self.safety, len(self.middle)
+        any_value = np.full(len(self.mean), np.inf, dtype=np.float32)
+        seen_low, seen_high = (-any_value, any_value) if safety.seen is None else safety.seen
+        no_limit = np.full(actions, np.inf, dtype=np.float32)
         found: dict[str, Any] = {
             **{"mean": self.mean, "std": self.std, "limit": np.float32(self.limit), "activation": self.activation},
-            **{"squashed": self.squashed, "middle": self.middle, "half_range": self.half_range, "free": self.free},
-            **{"low": safety.low, "high": safety.high, "fallback": safety.fallback, "change": safety.change},
+            **{"squashed": self.squashed, "middle": self.middle, "half_range": self.half_range, "place": self.place},
+            **{"low": safety.low, "high": safety.high, "fallback": safety.fallback, "uses_last": safety.uses_last},
+            **{"change": no_limit if safety.change is None else safety.change, "largest": np.float32(safety.largest)},
+            **{"flag": safety.seen is not None, "seen_low": seen_low, "seen_high": seen_high},
             **{"observation_names": self.observation_names, "action_names": self.action_names},
-            **_network_arrays("actor", self.actor),
+            **{"candidates": self.candidates, "critics": len(self.critics), **_network_arrays("actor", self.actor)},
         }
-        if safety.seen is not None:
-            found |= {"seen_low": safety.seen[0], "seen_high": safety.seen[1]}
-        if self.candidates is not None:
-            found |= {"candidates": self.candidates, "critics": len(self.critics)}
-            for number, critic in enumerate(self.critics):
-                found |= _network_arrays(f"critic{number}", critic)
+        for number, critic in enumerate(self.critics):
+            found |= _network_arrays(f"critic{number}", critic)
         return {name: np.asarray(value) for name, value in found.items() if value is not None}
 
 
@@ -144,7 +158,7 @@ def program_of(model: StackedModel, member: int, spaces: Spaces, transforms: Tra
         middle=(high + low) / np.float32(2.0),
         half_range=(high - low) / np.float32(2.0),
         free=spaces.free,
-        safety=safety,
+        safety=safety if np.isfinite(transforms.observation_limit) else replace(safety, largest=LARGEST_UNBOUNDED),
         candidates=candidates,
         critics=critics,
     )

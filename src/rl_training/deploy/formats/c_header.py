@@ -15,7 +15,7 @@ from rl_training.models.mlp.eager import LAYER_NORM_EPS
 FILES = ("policy.h",)
 _PER_LINE = 8
 _ACTIVATIONS = {
-    "relu": "x > 0.0f ? x : 0.0f",
+    "relu": "x < 0.0f ? 0.0f : x",
     "tanh": "tanhf(x)",
     "silu": "x / (1.0f + expf(-x))",
     "gelu": "0.5f * x * (1.0f + tanhf(0.7978845608f * (x + 0.044715f * x * x * x)))",
@@ -26,8 +26,8 @@ _TEXT = Template("""\
  *
  *   int policy_act(const float observation[$observations]${last_text}, float action[$actions])
  *
- * returns -1 if an observation or an action was not finite, in which case the action is $fallback_text; otherwise
- * $flag.
+ * returns -1 if an observation was NaN or beyond $largest, or an action not finite: then the action is $fallback_text;
+ * otherwise $flag.
 $last_lines * No memory is allocated; at most $stack bytes of stack are used. Observations, in this order:
 $observation_lines
  * Actions:
@@ -80,7 +80,7 @@ static inline int policy_act(const float *observation$last_argument, float *acti
     float in[$width], other[$width];
     int good = 1, outside = 0;
     for (int i = 0; i < POLICY_OBSERVATIONS; ++i) {
-        if (!isfinite(observation[i])) good = 0;
+        if (!(fabsf(observation[i]) <= policy_largest)) good = 0;
 $outside_line        const float seen = good ? (observation[i] - policy_mean[i]) / policy_std[i] : 0.0f;
         in[i] = policy_bounded(seen, -policy_limit, policy_limit);
     }
@@ -89,8 +89,9 @@ $choose
     int learned = 0;
     for (int k = 0; k < POLICY_ACTIONS; ++k) {
         const float own = policy_free[k] ? unit[learned++] : 0.0f;
-        chosen[k] = policy_bounded(own * policy_half_range[k] + policy_middle[k], policy_low[k], policy_high[k]);
+        chosen[k] = own * policy_half_range[k] + policy_middle[k];
         if (!isfinite(chosen[k])) good = 0;
+        chosen[k] = policy_bounded(chosen[k], policy_low[k], policy_high[k]);
     }
     for (int k = 0; k < POLICY_ACTIONS; ++k) {
         float x = good ? chosen[k] : $fallback;
@@ -121,7 +122,8 @@ def header(program: Program) -> str:
         last_argument=", const float *last_action" if last else "",
         flag="0" if safety.seen is None else "the number of observations that are outside the range of the data",
         fallback_text=_fallback_text(program),
-        stack=4 * (4 * width + len(program.middle)),
+        largest=f"{safety.largest:g}",
+        stack=4 * (3 * width + 3 * len(program.middle)) + 512,
         observation_lines=_lines(program.observation_names, program.safety.seen),
         action_lines=_lines(program.action_names, (safety.low, safety.high), safety.change),
         numbers="\n".join(_numbers(program)),
@@ -132,14 +134,14 @@ def header(program: Program) -> str:
         learned=int(program.free.sum()) or 1,
         outside_line="" if safety.seen is None else _OUTSIDE,
         choose=_choose(program),
-        fallback="policy_fallback[k]" if constants else "last_action[k]",
+        fallback="policy_fallback[k]" if constants else "(isfinite(last_action[k]) ? last_action[k] : NAN)",
         change_lines="" if safety.change is None else _CHANGE,
     )
 
 
 _LAST = """\
- * `last_action` is what was really applied before this call, NaN if that is not known, as before the first one: then
- * nothing limits the change. It may be the same array as `action`.
+ * `last_action` is what was really applied before this call, NaN (or infinite) if that is not known, as before the
+ * first one: then nothing limits the change. It may be the same array as `action`.
 """
 _OUTSIDE = "        if (!(observation[i] >= policy_seen_low[i] && observation[i] <= policy_seen_high[i])) ++outside;\n"
 _CHANGE = """\
@@ -210,14 +212,18 @@ def _network(name: str, network: Network, width: int) -> str:
 
 def _numbers(program: Program) -> Iterable[str]:
     """The constants of the policy."""
-    skipped = ("activation", "squashed", "observation_names", "action_names", "critics")
-    for name, value in program.arrays().items():
-        if name == "limit":
-            yield f"static const float policy_limit = {_number(float(value))};"
-        elif name == "free":
-            yield f"static const int policy_free[{len(value)}] = {{{', '.join(str(int(one)) for one in value)}}};"
-        elif name not in skipped and not name.endswith((".layers", ".norm")):
-            yield _array(f"policy_{name.replace('.', '_')}", value)
+    safety, free = program.safety, [str(int(one)) for one in program.free]
+    yield f"static const float policy_limit = {_number(program.limit)};"
+    yield f"static const float policy_largest = {_number(safety.largest)};"
+    yield f"static const int policy_free[{len(free)}] = {{{', '.join(free)}}};"
+    arrays = {name: getattr(program, name) for name in ("mean", "std", "middle", "half_range", "candidates")}
+    arrays |= {name: getattr(safety, name) for name in ("low", "high", "fallback", "change")}
+    if safety.seen is not None:
+        arrays |= {"seen_low": safety.seen[0], "seen_high": safety.seen[1]}
+    for name, network in _networks(program):
+        for number, layer in enumerate(network.layers):
+            arrays |= {f"{name}_{number}_{part}": value for part, value in vars(layer).items()}
+    yield from (_array(f"policy_{name}", value) for name, value in arrays.items() if value is not None)
 
 
 def _array(name: str, values: NDArray[Any]) -> str:

@@ -1,5 +1,6 @@
 """`onnx`: policy.onnx, for a batch of any size; its pre- and post-processing is inside."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +28,8 @@ def write(program: Program, directory: Path) -> None:
         ir_version=IR_VERSION,
         producer_name="rl-training",
     )
-    onnx.helper.set_model_props(
-        model, {"observations": "\n".join(program.observation_names), "actions": "\n".join(program.action_names)}
-    )
+    names = {"observations": program.observation_names, "actions": program.action_names}
+    onnx.helper.set_model_props(model, {kind: json.dumps(values) for kind, values in names.items()})
     onnx.checker.check_model(model, full_check=True)
     onnx.save(model, str(directory / "policy.onnx"))
 
@@ -74,30 +74,36 @@ class _Graph:
     def _finite(self, values: str) -> str:
         return self._add("Not", self._add("Or", self._add("IsNaN", values), self._add("IsInf", values)))
 
-    def _all_finite(self, values: str) -> str:
-        """Whether every column of a row is finite, (batch, 1)."""
-        finite = self._add("Cast", self._finite(values), to=self._onnx.TensorProto.FLOAT)
-        return self._add("Greater", self._add("ReduceMin", finite, axes=[-1], keepdims=1), 0.5)
+    def _count(self, truths: str, width: int) -> str:
+        """How many columns of a row are true, (batch, 1); onnxruntime's ReduceSum has the wrong shape for an empty batch."""
+        numbers = self._add("Cast", truths, to=self._onnx.TensorProto.FLOAT)
+        return self._add("MatMul", numbers, np.ones((width, 1), dtype=np.float32))
+
+    def _every(self, truths: str, width: int) -> str:
+        """Whether every column of a row is true, (batch, 1)."""
+        return self._add("Greater", self._count(truths, width), width - 0.5)
 
     def _policy(self) -> None:
         """The action of an observation, by the rules of `Safety`."""
         program, safety = self._program, self._program.safety
-        good = self._all_finite("observation")
+        actions = len(program.middle)
+        usable = self._add("LessOrEqual", self._add("Abs", "observation"), safety.largest)
+        good = self._every(usable, len(program.mean))
         usable = self._add("Where", good, "observation", program.mean)
         seen = self._add("Div", self._add("Sub", usable, program.mean), program.std)
         if np.isfinite(program.limit):
             limit = np.asarray(program.limit, dtype=np.float32)
             seen = self._clipped(seen, -limit, limit)
-        place = np.eye(len(program.free), dtype=np.float32)[program.free]  # where each learned action stands among all
-        unit = self._add("MatMul", self._unit(seen), place)
+        unit = self._add("MatMul", self._unit(seen), program.place)
         action = self._add("Add", self._add("Mul", unit, program.half_range), program.middle)
+        kept = self._add("And", good, self._every(self._finite(action), actions))
         action = self._clipped(action, safety.low, safety.high)
-        kept = self._add("And", good, self._all_finite(action))
-        action = self._add("Where", kept, action, "last_action" if safety.fallback is None else safety.fallback)
+        known = self._finite("last_action") if safety.uses_last else ""
+        last = self._add("Where", known, "last_action", float("nan")) if known else ""
+        action = self._add("Where", kept, action, last if safety.fallback is None else safety.fallback)
         if safety.change is not None:
-            least, most = (self._add(kind, "last_action", safety.change) for kind in ("Sub", "Add"))
-            held = self._clipped(action, least, most)
-            action = self._add("Where", self._finite("last_action"), held, action)
+            least, most = (self._add(kind, last, safety.change) for kind in ("Sub", "Add"))
+            action = self._add("Where", known, self._clipped(action, least, most), action)
         # a comparison of NaN is never true, and what Min and Max make of NaN is left open by the standard
         bounded = self._clipped(action, safety.low, safety.high)
         self._add("Where", self._add("IsNaN", action), action, bounded, name="action")
@@ -110,8 +116,8 @@ class _Graph:
         low, high = seen
         enough = self._add("GreaterOrEqual", "observation", low)
         inside = self._add("And", enough, self._add("LessOrEqual", "observation", high))
-        counted = self._add("Cast", self._add("Not", inside), to=self._onnx.TensorProto.INT64)
-        self._add("ReduceSum", counted, np.asarray([-1], dtype=np.int64), name="outside", keepdims=0)
+        counted = self._add("Squeeze", self._count(self._add("Not", inside), len(low)), np.asarray([-1], dtype=np.int64))
+        self._add("Cast", counted, name="outside", to=self._onnx.TensorProto.INT64)
 
     def _unit(self, seen: str) -> str:
         """Actions in [-1, 1] of normalised observations."""
@@ -121,13 +127,13 @@ class _Graph:
         count, width = program.candidates.shape
         column = self._add("Unsqueeze", seen, np.asarray([1], dtype=np.int64))
         repeated = self._add("Add", column, np.zeros((1, count, len(program.mean)), dtype=np.float32))
-        nothing = self._add("Mul", self._add("ReduceSum", repeated, np.asarray([-1], dtype=np.int64), keepdims=1), 0.0)
+        nothing = self._add("MatMul", repeated, np.zeros((len(program.mean), width), dtype=np.float32))
         noise = self._add("Add", nothing, program.candidates[None])
         inputs = self._add("Concat", repeated, noise, axis=-1)
         actions = self._squashed(self._network("actor", program.actor, inputs))
         pairs = self._add("Concat", repeated, actions, axis=-1)
         values = [self._network(f"critic{k}", one, pairs) for k, one in enumerate(program.critics)]
-        smallest = self._add("ReduceMin", self._add("Concat", *values, axis=-1), axes=[-1], keepdims=1)
+        smallest = self._add("Min", *values)
         best = self._add("ArgMax", smallest, axis=1, keepdims=1)  # (batch, 1, 1)
         index = self._add("Add", best, np.zeros((1, 1, width), dtype=np.int64))
         chosen = self._add("GatherElements", actions, index, axis=1)

@@ -44,10 +44,7 @@ class PolicyModule(nn.Module):
             for number, layer in enumerate(network.layers):
                 for part, value in vars(layer).items():
                     self._keep(f"{name}_{number}_{part}", value)
-        free = program.free.nonzero()[0]
-        place = torch.zeros(len(free), len(program.free))  # where each learned action stands among all
-        place[torch.arange(len(free)), torch.from_numpy(free)] = 1.0
-        self.register_buffer("_place", place)
+        self._keep("place", program.place)
 
     def _keep(self, name: str, value: Floats | None) -> None:
         if value is not None:
@@ -56,16 +53,19 @@ class PolicyModule(nn.Module):
     def forward(self, observation: Tensor, last_action: Tensor | None = None) -> Tensor | tuple[Tensor, Tensor]:
         """Return the actions of a batch."""
         limit, buffers = self._program.limit, dict(self.named_buffers())
-        good = observation.isfinite().all(-1, keepdim=True)
+        good = (observation.abs() <= self._program.safety.largest).all(-1, keepdim=True)
         seen = (torch.where(good, observation, buffers["mean"]) - buffers["mean"]) / buffers["std"]
-        unit = self._unit(seen.clamp(-limit, limit), buffers) @ buffers["_place"]
+        unit = self._unit(seen.clamp(-limit, limit), buffers) @ buffers["place"]
         low, high = buffers["low"], buffers["high"]
-        action = (unit * buffers["half_range"] + buffers["middle"]).clamp(low, high)
+        action = unit * buffers["half_range"] + buffers["middle"]
+        good, action = good & action.isfinite().all(-1, keepdim=True), action.clamp(low, high)
+        if last_action is not None:
+            last_action = torch.where(last_action.isfinite(), last_action, torch.nan)
         otherwise = buffers["fallback"] if last_action is None or "fallback" in buffers else last_action
-        action = torch.where(good & action.isfinite().all(-1, keepdim=True), action, otherwise)
+        action = torch.where(good, action, otherwise)
         if last_action is not None and "change" in buffers:
             held = action.clamp(last_action - buffers["change"], last_action + buffers["change"])
-            action = torch.where(last_action.isfinite(), held, action)
+            action = torch.where(last_action.isnan(), action, held)
         action = action.clamp(low, high)
         if "seen_low" not in buffers:
             return action
