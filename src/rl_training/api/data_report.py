@@ -9,6 +9,7 @@ from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.data.row_view import RowView
 from rl_training.errors import ConfigError, DatasetError
 from rl_training.runtime.concerns import concerns
+from rl_training.runtime.offline_data import build_offline_dataset
 from rl_training.runtime.policy_check import LoggedRows, PolicyCheck, ReturnLimits
 
 _OWN = {"action_low", "action_high", "member"}  # bounds are those of the policy, and other data has other members
@@ -31,8 +32,30 @@ def load_like_training(policy: Policy, source: Any, **options: Any) -> Transitio
         raise DatasetError(f"{error} (read with the column map of the training; --columns names another)") from None
 
 
-def data_report(policy: Policy, data: TransitionDataset, rows: int = VALIDATION_ROWS) -> dict[str, Any]:
-    """Return for each member the figures of `PolicyCheck.figures` on logged data, and what is doubtful about them."""
+def dataset_of(policy: Policy, data: Any = None, **options: Any) -> tuple[TransitionDataset | None, str]:
+    """Return the data that is asked for, or that of the run if it is still the same, None otherwise; and what it is."""
+    known = None if policy.checkpoint is None else policy.checkpoint.state.get("dataset_fingerprint")
+    if data is not None:
+        dataset = load_like_training(policy, data, **options)
+        return (
+            dataset,
+            "the data of the training" if dataset.fingerprint == known else f"other data than that of the training, {data}",
+        )
+    kwargs = policy.config.algo_kwargs
+    if not getattr(kwargs, "dataset", None):
+        return None, "the run had no data"
+    try:
+        dataset = build_offline_dataset(policy.config, lambda: None)
+    except (ConfigError, DatasetError):  # moved since
+        return None, "the data of the run is not there"
+    own_file = getattr(getattr(kwargs, "validation", None), "path", None)  # is part of what was written down
+    if known is not None and own_file is None and dataset.fingerprint != known:
+        return None, "the data of the run has changed since the training"
+    return dataset, "the data of the training"
+
+
+def check_columns(policy: Policy, data: TransitionDataset) -> None:
+    """Refuse data whose observations or actions are not those of a policy."""
     spaces = policy.spaces
     if (data.observation_dim, data.action_dim) != (spaces.observation_dim, spaces.action_dim):
         raise DatasetError(
@@ -42,7 +65,12 @@ def data_report(policy: Policy, data: TransitionDataset, rows: int = VALIDATION_
     for own, other in ((spaces.observation_names, data.observation_names), (spaces.action_names, data.action_names)):
         if own and other and own != other:
             raise DatasetError(f"the columns of the data are {', '.join(other)}, those of the policy {', '.join(own)}")
-    check = PolicyCheck(LoggedRows.raw(data, rows, spaces, policy.transforms), ReturnLimits.of(RowView(data)))
+
+
+def data_report(policy: Policy, data: TransitionDataset, rows: int = VALIDATION_ROWS) -> dict[str, Any]:
+    """Return for each member the figures of `PolicyCheck.figures` on logged data, and what is doubtful about them."""
+    check_columns(policy, data)
+    check = PolicyCheck(LoggedRows.raw(data, rows, policy.spaces, policy.transforms), ReturnLimits.of(RowView(data)))
     members = [
         {
             "member": number,

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from rl_training.api.data_report import data_report, load_like_training
+from rl_training.api.data_report import data_report, dataset_of
 from rl_training.api.policy import Policy
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.data.row_blocks import column_range
@@ -28,7 +28,6 @@ from rl_training.deploy.program import Floats, Program, program_of
 from rl_training.deploy.running import numpy_runner, onnx_runner, torch_runner
 from rl_training.errors import ConfigError, DatasetError
 from rl_training.models.threads import one_thread
-from rl_training.runtime.offline_data import build_offline_dataset
 from rl_training.storage import canonical_json, staged_directory, storage_error, write_files
 
 _LIBRARIES = {"numpy": ("numpy",), "onnx": ("onnx", "onnxruntime"), "torch": ("torch",), "c": ()}
@@ -69,7 +68,7 @@ def export_policy(
     chosen = policy.chosen_member(member)
     where = None if policy.checkpoint is None else policy.checkpoint.path
     evaluated = None if ope is None else opes.entry_of(ope, where, policy.learner.step, chosen)
-    dataset, origin = _dataset(policy, data)
+    dataset, origin = dataset_of(policy, data)
     seen = None if dataset is None else _range(policy, dataset)
     safety = options.safety(policy.spaces, seen)
     program = program_of(policy.learner.model, chosen, policy.spaces, policy.transforms, safety)
@@ -116,28 +115,6 @@ def _made(
         check, took = _checked(policy, member, program, folder / WRITERS[format].FILES[0], seen)
         files = {name: (folder / name).read_bytes() for name in WRITERS[format].FILES}
     return files, None if check is None else cards.checked(check, took)
-
-
-def _dataset(policy: Policy, data: Any) -> tuple[TransitionDataset | None, str]:
-    """The data that is asked for, or that of the run if it is still the same; and what it is."""
-    known = None if policy.checkpoint is None else policy.checkpoint.state.get("dataset_fingerprint")
-    if data is not None:
-        dataset = load_like_training(policy, data)
-        return (
-            dataset,
-            "the data of the training" if dataset.fingerprint == known else f"other data than that of the training, {data}",
-        )
-    kwargs = policy.config.algo_kwargs
-    if not getattr(kwargs, "dataset", None):
-        return None, "the run had no data"
-    try:
-        dataset = build_offline_dataset(policy.config, lambda: None)
-    except (ConfigError, DatasetError):  # moved since: the export does not depend on it
-        return None, "the data of the run is not there"
-    own_file = getattr(getattr(kwargs, "validation", None), "path", None)  # is part of what was written down
-    if known is not None and own_file is None and dataset.fingerprint != known:
-        return None, "the data of the run has changed since the training"
-    return dataset, "the data of the training"
 
 
 def _range(policy: Policy, dataset: TransitionDataset) -> tuple[Floats, Floats]:

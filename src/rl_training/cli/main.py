@@ -17,6 +17,7 @@ from rl_training.cli.collect import collect
 from rl_training.cli.compare import compare
 from rl_training.cli.environments import env
 from rl_training.cli.listing import list_names
+from rl_training.cli.ope import ope
 from rl_training.cli.options import DATA, data_app, with_read_options, without_read_options
 from rl_training.cli.render import render
 from rl_training.cli.report import report
@@ -31,10 +32,10 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-READING = (training.train, policies.evaluate)  # commands that take the read options, which are built only when used
+READING = (training.train, policies.evaluate, ope)  # commands that take the read options, which are built only when used
 for command in (
     *(training.train, training.resume, training.finetune, policies.evaluate, policies.predict, policies.export),
-    *(render, report, watch, reproduce, collect, compare, env, bench),
+    *(ope, render, report, watch, reproduce, collect, compare, env, bench),
 ):
     app.command()(without_read_options(command) if command in READING else command)
 app.command("export-member")(policies.export_member)

@@ -57,7 +57,7 @@ class Transforms:
         elif reward.is_automatic:
             transforms = replace(transforms, reward_scale=spread_scale(view))
         if normalize_observations:
-            mean, std = _center_and_spread(view.column("observations"))
+            mean, std = center_and_spread(view.column("observations"))
             fitted = {"observation_mean": mean, "observation_std": std, "observation_limit": OBSERVATION_LIMIT}
             transforms = replace(transforms, **fitted)  # type: ignore[arg-type]
         return transforms
@@ -138,7 +138,7 @@ def spread_scale(view: RowView) -> float:
     return 1.0 / spread if spread > _CONSTANT * float(np.abs(rewards).max()) else 1.0
 
 
-def _center_and_spread(values: Rows) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+def center_and_spread(values: Rows) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Mean and standard deviation of each column without its far outliers; the deviation of a constant column is inf."""
     smallest, largest = column_range(values)
     low, high = _usual_window(values)

@@ -1,0 +1,206 @@
+"""What trained policies would earn, from logged data alone: the report of `rl-training ope`."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rl_training.api.data_report import check_columns, data_report, dataset_of
+from rl_training.api.policy import Policy
+from rl_training.data.offline_dataset import TransitionDataset
+from rl_training.data.row_blocks import spread_evenly
+from rl_training.errors import ConfigError, DatasetError
+from rl_training.experiment.manager import find_checkpoint, locate
+from rl_training.ope.episodes import Episodes
+from rl_training.ope.evaluation import Estimated, Logged, OPEOptions, evaluate
+from rl_training.runtime.checkpoints.checkpoint import Checkpoint, CheckpointStore
+from rl_training.runtime.checkpoints.member import member_of
+from rl_training.runtime.execution.mode import resolve_device
+from rl_training.storage import canonical_json, replace_file
+
+FILE = "ope.json"  # of a run directory
+DEFAULT_GAMMA = 0.99  # where no run has one
+DEFAULT_ROWS = 200_000  # of the data, in whole episodes
+_SCORED_ROWS = 5_000
+
+
+@dataclass(frozen=True)
+class Named:
+    """One policy, and what to call it."""
+
+    name: str
+    run: str
+    step: int
+    member: int
+    policy: Policy  # with this member alone
+
+
+@dataclass(frozen=True, eq=False)
+class OpeReport:
+    """What the log says of some policies."""
+
+    data: str
+    dataset: TransitionDataset
+    episodes: Episodes
+    gamma: float
+    policies: Sequence[Named]
+    found: Sequence[Estimated]
+    logged: Logged
+    warnings: Sequence[str]
+
+    def plain(self) -> dict[str, Any]:
+        """Return everything as plain values; what is not known is None."""
+        returns = self.logged.returns
+        return {
+            "data": self.data,
+            "fingerprint": self.dataset.fingerprint,
+            "rows": len(self.episodes),
+            "episodes": len(self.episodes.lengths),
+            "gamma": self.gamma,
+            "logged": {
+                **self.logged.value.plain(),
+                **{"return_mean": float(returns.mean()), "return_std": float(returns.std())},
+                **{"slope": self.logged.slope, "offset": self.logged.offset},
+            },
+            "policies": [self._entry(*pair) for pair in zip(self.policies, self.found, strict=True)],
+            "warnings": list(self.warnings),
+        }
+
+    def _entry(self, named: Named, found: Estimated) -> dict[str, Any]:
+        policy = named.policy
+        return {
+            **{"name": named.name, "run": named.run, "step": named.step, "member": named.member},
+            **{"seed": policy.members[0].seed, "algo": policy.config.algo},
+            "estimates": {name: one.plain() for name, one in found.estimates.items()},
+            "scores": {**_scores(policy, self.dataset, self.episodes), "beyond_support": found.support.beyond},
+            "support": self._support(found),
+            **found.joint.plain(),
+        }
+
+    def _support(self, found: Estimated) -> dict[str, Any]:
+        """Where the policy leaves the data, by the names of columns and the numbers of episodes."""
+        support, spaces = found.support, self.dataset.spaces
+        seen = spaces.observation_names or [f"observation {column}" for column in range(spaces.observation_dim)]
+        actions = [spaces.action_name(column) for column in range(spaces.action_dim)]
+        return {
+            "beyond": support.beyond,
+            "outside_in_model": found.outside,
+            "actions": dict(zip(actions, support.columns.tolist(), strict=True)),
+            "observations": dict(zip(seen, support.where.tolist(), strict=True)),
+            "episodes": {str(number): share for number, share in zip(support.episodes, support.shares.tolist(), strict=True)},
+        }
+
+
+def evaluate_off_policy(
+    runs: Sequence[str | Path],
+    data: Any = None,
+    *,
+    checkpoints: str = "latest",
+    gamma: float | None = None,
+    rows: int = DEFAULT_ROWS,
+    steps: int | None = None,
+    seed: int = 0,
+    device: str = "auto",
+    tell: Callable[[str], None] = lambda text: None,
+    **reading: Any,
+) -> OpeReport:
+    """Return what every member of some runs or checkpoints would earn, by the data, and how far that can be trusted.
+
+    Values are discounted returns from where the logged episodes begin, in the units of the rewards. Without `data` that of
+    the first run is used. `gamma` is by default the largest of the runs. Equal arguments give equal values.
+    """
+    policies = list(named_policies(runs, checkpoints))
+    dataset, origin = dataset_of(policies[0].policy, data, **reading)
+    if dataset is None:
+        raise ConfigError(f"{origin}; name data with --data PATH")
+    for one in policies:
+        try:
+            check_columns(one.policy, dataset)
+        except DatasetError as error:
+            raise DatasetError(f"{one.name}: {error}") from None
+    own = [value for one in policies if (value := getattr(one.policy.config.algo_kwargs, "gamma", None)) is not None]
+    discount = (max(own) if own else DEFAULT_GAMMA) if gamma is None else gamma
+    if not 0.0 <= discount < 1.0:
+        raise ConfigError(f"gamma = {discount!r} is not legal: must be a number >= 0 and < 1")
+    options = OPEOptions(gamma=discount, seed=seed)
+    options = replace(options, fqe=replace(options.fqe, seed=seed), dynamics=replace(options.dynamics, seed=seed))
+    if steps is not None:
+        fewer = {"fqe": replace(options.fqe, steps=steps), "dynamics": replace(options.dynamics, steps=steps)}
+        options = replace(options, **fewer, density_steps=steps)
+    episodes = Episodes.of(dataset, rows)
+    acts = [one.policy.predict for one in policies]
+    found, logged = evaluate(episodes, acts, options, resolve_device(device), tell)
+    shown = str(data) if isinstance(data, str | Path) else origin
+    return OpeReport(shown, dataset, episodes, discount, policies, found, logged, _warnings(policies, dataset, own, gamma))
+
+
+def _warnings(
+    policies: Sequence[Named], dataset: TransitionDataset, gammas: Sequence[float], gamma: float | None
+) -> list[str]:
+    """What to know of the comparison itself."""
+    found = []
+    fingerprints = {one.policy.checkpoint.state.get("dataset_fingerprint") for one in policies if one.policy.checkpoint}
+    if dataset.fingerprint in fingerprints:
+        found.append("the policies were trained on these rows, so the estimates favour them; data of later days is fairer")
+    if len(fingerprints) > 1:
+        found.append("the policies were trained on different data")
+    if gamma is None and len(set(gammas)) > 1:
+        found.append(f"the runs have different gammas; the values here are discounted by {max(gammas):g}")
+    return found
+
+
+def named_policies(runs: Sequence[str | Path], checkpoints: str) -> Iterator[Named]:
+    """Yield every member of the wanted checkpoints of some runs, named as briefly as they differ."""
+    if not runs:
+        raise ConfigError("name at least one run or checkpoint")
+    if len({str(run) for run in runs}) < len(runs):
+        raise ConfigError("a run is named twice; name each once")
+    for run in runs:
+        found = _checkpoints(run, checkpoints)
+        for checkpoint in found:
+            seeds = checkpoint.state["seeds"]
+            for member in range(len(seeds)):
+                at = f"@{checkpoint.step}" if len(found) > 1 else ""
+                name = f"{run}{at}" + (f":{member}" if len(seeds) > 1 else "")
+                policy = Policy.from_checkpoint(member_of(checkpoint, member), device="cpu")
+                yield Named(name, str(run), checkpoint.step, member, policy)
+
+
+def _checkpoints(run: str | Path, which: str) -> list[Checkpoint]:
+    """The checkpoint that a path is, or those of a run that are asked for."""
+    run_dir, path = locate(run)
+    if path is not None or which != "all":
+        return [find_checkpoint(run, "latest" if path is not None else which)]
+    store = CheckpointStore((run_dir or Path(run)) / "checkpoints", 2)
+    names = store.names()
+    return [store.load(name) for name in names] or [store.load()]
+
+
+def _scores(policy: Policy, dataset: TransitionDataset, episodes: Episodes) -> dict[str, float | None]:
+    """Simple scores: the distance to the logged actions, and what the policy's own critics say, where it has any."""
+    figures = data_report(policy, dataset)["members"][0]["figures"]
+    found: dict[str, float | None] = {"action_distance": figures["action_distance"], "initial_value": None, "td_error": None}
+    if "q_policy" not in figures:
+        return found
+    gamma = policy.config.algo_kwargs.gamma
+    rows = spread_evenly(len(episodes), _SCORED_ROWS)
+    low, high = policy.spaces.action_low, policy.spaces.action_high
+    following = np.asarray(policy.value(episodes.next_observations[rows]))
+    wanted = episodes.rewards[rows] + gamma * ~episodes.terminals[rows] * following
+    apart = np.asarray(policy.q(episodes.observations[rows], np.clip(episodes.actions[rows], low, high))) - wanted
+    first = np.asarray(policy.value(episodes.observations[episodes.starts]))
+    return {**found, "initial_value": float(first.mean()), "td_error": float(np.sqrt(np.square(apart).mean()))}
+
+
+def keep(report: dict[str, Any]) -> list[Path]:
+    """Write a plain report into the run directories that it is about, for `rl-training report`; return the files."""
+    written = []
+    for run in dict.fromkeys(one["run"] for one in report["policies"]):
+        run_dir, path = locate(run)
+        if run_dir is not None and path is None:
+            own = [one for one in report["policies"] if one["run"] == run]
+            replace_file(run_dir / FILE, canonical_json({**report, "policies": own}))
+            written.append(run_dir / FILE)
+    return written

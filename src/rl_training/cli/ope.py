@@ -1,0 +1,98 @@
+"""`rl-training ope`: what policies would earn, from logged data alone, and how far that can be trusted."""
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+import typer
+
+from rl_training.cli.options import DebugOption, DeviceOption, JsonOption, ReadChoice
+from rl_training.errors import ConfigError
+
+RunsArgument = Annotated[
+    list[str], typer.Argument(help="Run directories or checkpoints; every member of a population counts.", metavar="RUN...")
+]
+_ESTIMATORS = ("fqe", "model", "dr", "wpdis")
+_MOST_NAMED = 3  # columns and episodes that are named in a line
+
+
+def ope(
+    runs: RunsArgument,
+    reading: ReadChoice,
+    data: Annotated[str | None, typer.Option(help="Logged data to judge by; by default that of the first run.")] = None,
+    checkpoints: Annotated[str, typer.Option(help="Of each run: latest, best, all that it kept, or a step.")] = "latest",
+    gamma: Annotated[float | None, typer.Option(help="Discount of the values; by default that of the runs.")] = None,
+    rows: Annotated[int, typer.Option(help="Most rows of the data to use, in whole episodes.", min=100)] = 200_000,
+    steps: Annotated[int | None, typer.Option(help="Gradient steps of each fit, if not as many as usual.", min=1)] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the estimators.", min=0)] = 0,
+    device: DeviceOption = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Estimate from logged data what policies would earn, with intervals, and say which of it to trust."""
+    del debug
+    if data is None and reading.settings:
+        raise ConfigError(f"--{next(iter(reading.settings)).replace('_', '-')} says how to read files: pass --data PATH too")
+    from rl_training.api.off_policy import evaluate_off_policy, keep
+
+    wanted = {"checkpoints": checkpoints, "gamma": gamma, "rows": rows, "steps": steps, "seed": seed}
+    tell = (lambda text: None) if as_json else (lambda text: print(f"{text} ...", file=sys.stderr))
+    found = evaluate_off_policy(runs, data, **wanted, device=device or "auto", tell=tell, **reading.settings)
+    report = found.plain()
+    kept = keep(report)
+    if as_json:
+        print(json.dumps(report))
+        return
+    for warning in report["warnings"]:
+        print(f"warning: {warning}", file=sys.stderr)
+    _print(report)
+    if kept:
+        print(f"kept in {', '.join(map(str, kept))}; `rl-training report` shows it")
+
+
+def _print(report: Mapping[str, Any]) -> None:
+    print(f"{report['data']}: {report['rows']:,} rows, {report['episodes']:,} episodes")
+    print(f"values are discounted by {report['gamma']:g} from where episodes begin, with 90 % intervals")
+    rows: list[Sequence[str]] = [("policy", "value", "", *_ESTIMATORS, "beyond the data", "verdict")]
+    logged = report["logged"]
+    rows.append(("(the log)", *_value(logged), *("" for _ in _ESTIMATORS), "", ""))
+    for one in sorted(
+        report["policies"], key=lambda one: float("-inf") if one["value"] is None else one["value"], reverse=True
+    ):
+        each = [_short(one["estimates"][name]) for name in _ESTIMATORS]
+        rows.append((one["name"], *_value(one), *each, f"{one['support']['beyond']:.0%}", one["verdict"]))
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        print("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
+    print("~ doubtful, ? cannot be told from this data")
+    for one in report["policies"]:
+        for reason in one["reasons"]:
+            print(f"{one['name']}: {one['verdict']}: {reason}")
+        if one["verdict"] != "trust" and (where := _where(one["support"])):
+            print(f"{one['name']}: {where}")
+
+
+def _value(one: Mapping[str, Any]) -> tuple[str, str]:
+    if one["value"] is None:
+        return "-", ""
+    low, high = one["interval"]
+    return f"{one['value']:.4g}", f"[{low:.4g}, {high:.4g}]"
+
+
+def _short(one: Mapping[str, Any]) -> str:
+    """An estimate with a mark of its verdict."""
+    mark = {"trust": "", "doubt": " ~", "cannot tell": " ?"}[one["verdict"]]
+    return "?" if one["value"] is None else f"{one['value']:.4g}{mark}"
+
+
+def _where(support: Mapping[str, Any]) -> str:
+    """Where a policy leaves the data most, in a sentence."""
+    actions = sorted(support["actions"].items(), key=lambda pair: -pair[1])[:_MOST_NAMED]
+    seen = sorted(support["observations"].items(), key=lambda pair: -abs(pair[1]))[:_MOST_NAMED]
+    if not actions or actions[0][1] == 0.0:
+        return ""
+    moved = ", ".join(f"{name} ({value:.2g} deviations)" for name, value in actions)
+    there = ", ".join(f"{name} is {'high' if value > 0.0 else 'low'}" for name, value in seen if abs(value) > 0.2)
+    listed = ", ".join(f"{number} ({share:.0%})" for number, share in list(support["episodes"].items())[:_MOST_NAMED])
+    return f"it leaves the data most in {moved}" + (f", where {there}" if there else "") + f"; episodes {listed}"

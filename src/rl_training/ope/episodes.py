@@ -1,0 +1,142 @@
+"""Logged episodes as the estimators use them: whole episodes, columns without units, policies as columns of actions."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rl_training.data.offline_dataset import TransitionDataset
+from rl_training.data.row_view import RowView
+from rl_training.data.transforms import OBSERVATION_LIMIT, center_and_spread
+from rl_training.errors import DatasetError
+
+Act = Callable[[NDArray[np.float32]], NDArray[np.float32]]
+"""A policy: real actions (rows, action_dim) for real observations (rows, observation_dim)."""
+
+_BLOCK = 16_384  # rows that a policy acts on at once
+
+
+@dataclass(frozen=True, eq=False)
+class Scaling:
+    """Columns without units: mean 0, deviation 1, bounded where nothing is known; one that never changes is 0."""
+
+    mean: NDArray[np.float32]
+    std: NDArray[np.float32]  # inf for a column that never changes
+
+    def __call__(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return columns without units."""
+        scaled = ((values - self.mean) / self.std).astype(np.float32)
+        return np.clip(scaled, -OBSERVATION_LIMIT, OBSERVATION_LIMIT)
+
+    def real(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return columns in their own units."""
+        spread = np.where(np.isfinite(self.std), self.std, 0.0)
+        return np.asarray(values * spread + self.mean, dtype=np.float32)
+
+
+@dataclass(frozen=True, eq=False)
+class Episodes:
+    """Whole episodes of a dataset in memory, and how their columns lose their units."""
+
+    observations: NDArray[np.float32]  # (rows, observation_dim), real
+    actions: NDArray[np.float32]  # (rows, action_dim), real
+    rewards: NDArray[np.float64]
+    next_observations: NDArray[np.float32]
+    terminals: NDArray[np.bool_]
+    lengths: NDArray[np.int64]  # of each episode
+    numbers: NDArray[np.int64]  # of the episodes in the dataset
+    of_observations: Scaling
+    of_actions: Scaling
+
+    @classmethod
+    def of(cls, dataset: TransitionDataset, most_rows: int) -> "Episodes":
+        """Return at most about `most_rows` rows: all episodes, or some that are spread evenly over the data."""
+        lengths = dataset.episode_spans[1]
+        chosen = np.arange(len(lengths))
+        if len(dataset) > most_rows:
+            count = max(2, int(len(lengths) * most_rows / len(dataset)))
+            chosen = np.unique(np.linspace(0, len(lengths) - 1, count).round().astype(np.int64))
+        if len(chosen) < 2:
+            raise DatasetError(
+                "off-policy evaluation needs at least two episodes; mark where episodes end, or log more of them"
+            )
+        view = RowView(dataset, chosen)
+        fields = {name: view.whole(name).astype(np.float32) for name in ("observations", "actions", "next_observations")}
+        return cls(
+            **fields,
+            rewards=view.whole("rewards").astype(np.float64),
+            terminals=view.whole("terminals"),
+            lengths=lengths[chosen],
+            numbers=chosen,
+            of_observations=Scaling(*center_and_spread(fields["observations"])),
+            of_actions=Scaling(*center_and_spread(fields["actions"])),
+        )
+
+    def __len__(self) -> int:
+        return len(self.rewards)
+
+    @cached_property
+    def starts(self) -> NDArray[np.int64]:
+        """The first row of each episode."""
+        return np.append(0, np.cumsum(self.lengths)[:-1]).astype(np.int64)
+
+    @cached_property
+    def episode(self) -> NDArray[np.int64]:
+        """The episode of each row, counted from 0."""
+        return np.repeat(np.arange(len(self.lengths)), self.lengths)
+
+    @cached_property
+    def step(self) -> NDArray[np.int64]:
+        """The number of each row in its episode, counted from 0."""
+        return np.arange(len(self)) - np.repeat(self.starts, self.lengths)
+
+    @cached_property
+    def cut(self) -> NDArray[np.bool_]:
+        """True on the last row of an episode that did not truly end."""
+        last = np.zeros(len(self), dtype=bool)
+        last[self.starts + self.lengths - 1] = True
+        return last & ~self.terminals
+
+    def sums(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the sum over each episode of a column, (episodes,)."""
+        return np.add.reduceat(values, self.starts)
+
+    def returns(self, gamma: float = 1.0) -> NDArray[np.float64]:
+        """Return the return of each episode, as far as it was logged."""
+        return self.sums(self.rewards * gamma**self.step)
+
+
+@dataclass(frozen=True, eq=False)
+class Behaviour:
+    """What a policy does in logged episodes, as unitless actions: at every observation and at every next one."""
+
+    here: Tensor  # (rows, action_dim)
+    following: Tensor  # (rows, action_dim)
+
+    @classmethod
+    def of(cls, act: Act, episodes: Episodes) -> "Behaviour":
+        """Return what a policy does."""
+        return cls(*(_acting(act, episodes, rows) for rows in (episodes.observations, episodes.next_observations)))
+
+    @classmethod
+    def logged(cls, episodes: Episodes) -> "Behaviour":
+        """Return what was logged; after the last row of an episode, where nothing was, what was done before."""
+        here = torch.from_numpy(episodes.of_actions(episodes.actions))
+        following = here.roll(-1, 0)
+        last = torch.from_numpy(episodes.starts + episodes.lengths - 1)
+        following[last] = here[last]
+        return cls(here, following)
+
+
+def _acting(act: Act, episodes: Episodes, observations: NDArray[np.float32]) -> Tensor:
+    parts = [act(observations[first : first + _BLOCK]) for first in range(0, len(observations), _BLOCK)]
+    return torch.from_numpy(episodes.of_actions(np.concatenate(parts)))
+
+
+def stacked(behaviours: Sequence[Behaviour], name: str) -> Tensor:
+    """Return one field of several policies, (policies, rows, action_dim)."""
+    return torch.stack([getattr(one, name) for one in behaviours])

@@ -1,0 +1,144 @@
+"""All estimators on the same episodes and policies, and what they say together."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from rl_training.ope.density import LoggedDensity
+from rl_training.ope.dynamics import Dynamics, DynamicsOptions, Rollouts
+from rl_training.ope.episodes import Act, Behaviour, Episodes
+from rl_training.ope.fqe import FittedQ, FittedValues, FQEOptions
+from rl_training.ope.importance import Weighted, counts_of, log_ratios, weighted_estimates
+from rl_training.ope.opinions import Doubts, Opinion, joint, opinion
+from rl_training.ope.support import LoggedSupport, Support
+
+_FEW = 10.0  # effective episodes below which importance weights say nothing
+_MANY_BEYOND, _MOST_BEYOND = 0.15, 0.5  # shares of actions beyond the support; of logged ones it is 0.05
+_LEAVES, _LOST = 0.02, 0.2  # shares of the steps of rollouts that leave the range of the data
+_PREDICTED = 0.5  # of the variance of a typical column, below which a model predicts nothing
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class OPEOptions:
+    """What is estimated, and with what effort."""
+
+    gamma: float = 0.99
+    fqe: FQEOptions = field(default_factory=FQEOptions)
+    dynamics: DynamicsOptions = field(default_factory=DynamicsOptions)
+    density_steps: int = 2000
+    seed: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Estimated:
+    """What is known of one policy from the log."""
+
+    estimates: Mapping[str, Opinion]
+    joint: Opinion
+    support: Support
+    outside: float  # share of the model's steps that left the range of the data
+
+
+@dataclass(frozen=True, eq=False)
+class Logged:
+    """What the logged behaviour itself earned."""
+
+    value: Opinion  # discounted, by fitted Q evaluation of what was logged
+    returns: NDArray[np.float64]  # of the episodes, not discounted, as far as they were logged
+    slope: float  # of these over the discounted ones, from episode to episode
+    offset: float
+    explained: NDArray[np.float64]  # by the model, of each observation's change and of the reward
+
+
+def evaluate(
+    episodes: Episodes, policies: Sequence[Act], options: OPEOptions, device: torch.device, tell: Tell = lambda text: None
+) -> tuple[list[Estimated], Logged]:
+    """Return what is known of each policy, and of the logged behaviour."""
+    behaviours = [Behaviour.of(act, episodes) for act in policies]
+    logged = Behaviour.logged(episodes)
+    tell("support")
+    support = LoggedSupport(episodes)
+    tell("fitted Q evaluation")
+    fitted = FittedQ(episodes, [*behaviours, logged], options.gamma, options.fqe, device)
+    values = fitted.fit()
+    tell("model of the plant")
+    model = Dynamics(episodes, options.gamma, options.dynamics, device)
+    model.fit()
+    tell("importance weights")
+    density = LoggedDensity(episodes, options.density_steps, options.seed, device)
+    density.fit()
+    likely, deviations = density.log_densities()
+    counts = counts_of(len(episodes.lengths), options.seed)
+    found = []
+    for number, (act, behaviour) in enumerate(zip(policies, behaviours, strict=True)):
+        where = support.of(behaviour)
+        rolled = model.rollouts(act, options.seed)
+        ratios = log_ratios(episodes, behaviour, likely, deviations)
+        weighted = weighted_estimates(episodes, ratios, options.gamma, counts, *fitted.at_rows(number, behaviour))
+        estimates = {
+            "fqe": _fitted(values, number, where, episodes),
+            "model": _modelled(rolled, model, where, episodes),
+            "dr": _weighted(weighted[1]),
+            "wpdis": _weighted(weighted[0]),
+        }
+        lead = {name: estimates[name] for name in ("fqe", "model")}
+        found.append(Estimated(estimates, joint(lead, options.fqe.ensemble, _of_support(where)), where, rolled.outside))
+    return found, _logged(episodes, values, model, options.gamma)
+
+
+def _of_support(where: Support) -> Doubts:
+    share = f"{where.beyond:.0%} of its actions are beyond what was logged in similar states (5% of the logged ones are)"
+    return (
+        Doubts()
+        .if_(_MANY_BEYOND < where.beyond <= _MOST_BEYOND, "doubt", share)
+        .if_(where.beyond > _MOST_BEYOND, "cannot tell", share)
+    )
+
+
+def _fitted(values: FittedValues, number: int, where: Support, episodes: Episodes) -> Opinion:
+    each, grown = values.values[:, number].numpy(), values.growth[:, number].numpy()
+    sampling = float(values.influence[:, number].square().sum(-1).mean().sqrt())
+    networks = float(each.std(ddof=1)) if len(each) > 1 else 0.0
+    doubts = _of_support(where)
+    diverges = (
+        f"repeated evaluation diverges in {int((grown >= 1.0).sum())} of {len(grown)} networks (growth {grown.max():.3f})"
+    )
+    doubts.if_(0 < (grown >= 1.0).sum() <= len(grown) / 2, "doubt", diverges)
+    doubts.if_((grown >= 1.0).sum() > len(grown) / 2 or not bool(values.stable[:, number].all()), "cannot tell", diverges)
+    effective = float(values.effective[:, number].mean()) / float(episodes.lengths.mean())
+    return opinion(float(each.mean()), float(np.hypot(sampling, networks)), len(each), effective, doubts)
+
+
+def _modelled(rolled: Rollouts, model: Dynamics, where: Support, episodes: Episodes) -> Opinion:
+    means = rolled.values.mean(axis=1)
+    sampling = float(rolled.values.mean(axis=0).std(ddof=1) / np.sqrt(rolled.values.shape[1]))
+    doubts = Doubts()
+    left = f"{rolled.outside:.0%} of the steps in the model leave the range of the data"
+    doubts.if_(_LEAVES < rolled.outside <= _LOST, "doubt", left).if_(rolled.outside > _LOST, "cannot tell", left)
+    typical = float(np.median(model.explained))
+    doubts.if_(typical < _PREDICTED, "cannot tell", f"the model predicts {typical:.0%} of how a typical column changes")
+    return opinion(
+        float(means.mean()), float(np.hypot(sampling, means.std(ddof=1))), len(means), len(episodes.lengths), doubts
+    )
+
+
+def _weighted(found: Weighted) -> Opinion:
+    few = f"it rests on {found.effective:.1f} episodes"
+    doubts = Doubts().if_(found.effective < _FEW, "cannot tell", few)
+    return opinion(found.value, float(found.resampled.std(ddof=1)), 0, found.effective, doubts)
+
+
+def _logged(episodes: Episodes, values: FittedValues, model: Dynamics, gamma: float) -> Logged:
+    each = values.values[:, -1].numpy()
+    sampling = float(values.influence[:, -1].square().sum(-1).mean().sqrt())
+    std = float(np.hypot(sampling, each.std(ddof=1) if len(each) > 1 else 0.0))
+    value = opinion(float(each.mean()), std, len(each), len(episodes.lengths), Doubts())
+    returns, discounted = episodes.returns(), episodes.returns(gamma)
+    slope = float(np.polyfit(discounted, returns, 1)[0]) if np.ptp(discounted) > 0.0 else 1.0
+    return Logged(value, returns, slope, float(returns.mean() - slope * discounted.mean()), model.explained)

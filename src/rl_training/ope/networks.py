@@ -1,0 +1,79 @@
+"""Networks that are fitted side by side on shared batches, one for each member of an ensemble."""
+
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor
+
+from rl_training import rng
+from rl_training.models.adam import GroupedAdam, GroupOptions
+from rl_training.models.mlp import eager
+from rl_training.models.mlp.network import StackedMLP
+from rl_training.models.parameters import ParameterBank
+
+_DRAWN = 100  # steps whose batches are drawn at once
+_GROUP = "network"
+
+Progress = Callable[[int, int], None]
+"""Told of steps done, and of how many there are."""
+
+
+class Networks:
+    """An ensemble of perceptrons that are trained by Adam, and whose last layer may be replaced."""
+
+    def __init__(
+        self,
+        ensemble: int,
+        inputs: int,
+        widths: tuple[int, ...],
+        outputs: int,
+        *,
+        rate: float,
+        seed: int,
+        device: torch.device,
+    ) -> None:
+        self.mlp = StackedMLP(_GROUP, _GROUP, inputs, widths, outputs, ensemble)
+        self.bank = ParameterBank([self.mlp.parameters], 1, device)
+        self.bank.initialize([seed])
+        self._trained = self.bank.values(self.bank.flat, trainable=True)[_GROUP]
+        self._adam = GroupedAdam(self.bank, {_GROUP: GroupOptions(rate)})
+
+    def __call__(self, inputs: Tensor) -> Tensor:
+        """Return outputs (ensemble, rows, outputs) for inputs (rows, inputs), with gradients for the parameters."""
+        found: Tensor = self.mlp(self._trained, inputs.unsqueeze(0))
+        return found[0]
+
+    def step(self, loss: Tensor, factor: float = 1.0) -> None:
+        """Take one step of Adam down a loss that is summed over the networks."""
+        (gradient,) = torch.autograd.grad(loss, [self._trained.columns])
+        self._adam.step({_GROUP: gradient}, [_GROUP], {_GROUP: factor})
+
+    @torch.no_grad()
+    def features(self, inputs: Tensor) -> Tensor:
+        """Return the last hidden layer and a column of ones for inputs (rows, inputs): (ensemble, rows, features)."""
+        layout = self.mlp.layout
+        kept: list[list[Tensor]] = []
+        rows = inputs.expand(layout.ensemble, *inputs.shape)
+        eager.forward(layout, layout.stacks(self.bank.flat), rows, kept)
+        hidden = kept[-1][0]
+        return torch.cat((hidden, torch.ones_like(hidden[..., :1])), dim=-1)
+
+    @torch.no_grad()
+    def set_last_layer(self, weights: Tensor) -> None:
+        """Replace the last layer by weights (ensemble, outputs, features), of which the last is the bias."""
+        views, last = self.bank.views(self.bank.flat), self.mlp.hidden_layers
+        views[f"{_GROUP}/{last}/weight"][0].copy_(weights[..., :-1].mT)
+        views[f"{_GROUP}/{last}/bias"][0].copy_(weights[..., -1])
+
+
+def batches(seed: int, stream: str, steps: int, size: int, rows: int, device: torch.device) -> Iterator[Tensor]:
+    """Yield the row numbers of each step's batch, (size,), drawn uniformly."""
+    for first in range(0, steps, _DRAWN):
+        numbers = torch.arange(first, min(first + _DRAWN, steps), device=device)
+        yield from rng.integers([seed], stream, numbers, (size,), high=rows, device=device)[0]
+
+
+def episode_weights(seed: int, stream: str, ensemble: int, episodes: int) -> Tensor:
+    """Return how often each episode is drawn into each member's bootstrap sample, (ensemble, episodes)."""
+    drawn = rng.integers(range(seed, seed + ensemble), stream, 0, (episodes,), high=episodes, device=torch.device("cpu"))
+    return torch.stack([torch.bincount(row, minlength=episodes) for row in drawn]).float()

@@ -1,0 +1,110 @@
+"""Estimates of one policy's value as opinions: each with an interval, what it rests on and a plain verdict; and their sum."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+Verdict = Literal["trust", "doubt", "cannot tell"]
+LEVEL = 0.90  # of every interval
+_T_90 = {
+    1: 6.314,
+    2: 2.920,
+    3: 2.353,
+    4: 2.132,
+    5: 2.015,
+    6: 1.943,
+    7: 1.895,
+    8: 1.860,
+    9: 1.833,
+}  # 95 % quantiles of Student's t
+_NORMAL_90 = 1.645
+_ORDER: tuple[Verdict, ...] = ("trust", "doubt", "cannot tell")
+
+
+@dataclass(frozen=True)
+class Opinion:
+    """What one estimator says of a policy."""
+
+    value: float | None  # None where there is none, after divergence for example
+    std: float
+    interval: tuple[float, float]
+    effective_episodes: float
+    verdict: Verdict
+    reasons: tuple[str, ...] = ()
+
+    @property
+    def usable(self) -> bool:
+        """Whether it may count."""
+        return self.value is not None and self.verdict != "cannot tell"
+
+    def plain(self) -> dict[str, Any]:
+        """Return plain values."""
+        known = self.value is not None
+        figures = {"std": self.std if known else None, "interval": list(self.interval) if known else [None, None]}
+        return {**asdict(self), **figures, "reasons": list(self.reasons)}
+
+
+@dataclass
+class Doubts:
+    """Collects reasons; the worst decides the verdict."""
+
+    level: int = 0
+    reasons: list[str] = field(default_factory=list)
+
+    def if_(self, condition: bool, verdict: Verdict, reason: str) -> "Doubts":
+        """Add a reason where a condition holds."""
+        if condition:
+            self.level = max(self.level, _ORDER.index(verdict))
+            self.reasons.append(reason)
+        return self
+
+    @property
+    def verdict(self) -> Verdict:
+        """The verdict so far."""
+        return _ORDER[self.level]
+
+
+def opinion(value: float, std: float, networks: int, effective: float, doubts: Doubts) -> Opinion:
+    """Return an estimate with a 90 % interval, wider where its spread is known from few networks."""
+    if not np.isfinite(value) or not np.isfinite(std):
+        return Opinion(None, float("inf"), (-np.inf, np.inf), 0.0, "cannot tell", ("the estimate is not finite",))
+    reach = _T_90.get(networks - 1, _NORMAL_90) * std
+    return Opinion(
+        float(value), float(std), (value - reach, value + reach), float(effective), doubts.verdict, tuple(doubts.reasons)
+    )
+
+
+def joint(opinions: Mapping[str, Opinion], networks: int, doubts: Doubts) -> Opinion:
+    """Return what several opinions say together: weighted by their precision, and less sure the more they disagree.
+
+    The spread between them is estimated as in a meta-analysis with random effects (DerSimonian and Laird, 1986).
+    """
+    usable = {name: one for name, one in opinions.items() if one.usable}
+    counted = list((usable or {name: one for name, one in opinions.items() if one.value is not None}).values())
+    if not counted:
+        return opinion(np.nan, np.nan, 0, 0.0, doubts)
+    values = np.array([one.value for one in counted])
+    variances = np.array([max(one.std, 1e-12) ** 2 for one in counted])
+    if len(counted) > 1:
+        between = between_variance(values, variances)
+        apart = np.ptp(values) / np.sqrt(variances.sum())
+        names = " and ".join(usable) or "the estimates"
+        doubts.if_(apart > 2.0, "doubt", f"{names} disagree: {' and '.join(f'{value:.4g}' for value in values)}")
+        variances = variances + between
+    weights = 1.0 / variances
+    doubts.if_(not usable, "cannot tell", "no estimate can be trusted here")
+    doubts.if_(0 < len(usable) < len(opinions), "doubt", f"only {' and '.join(usable)} is usable")
+    for name, one in usable.items():
+        doubts.if_(one.verdict == "doubt", "doubt", f"{name}: {'; '.join(one.reasons)}")
+    value, std = float((weights * values).sum() / weights.sum()), float(weights.sum() ** -0.5)
+    return opinion(value, std, networks, max(one.effective_episodes for one in counted), doubts)
+
+
+def between_variance(values: np.ndarray[Any, Any], variances: np.ndarray[Any, Any]) -> float:
+    """Return the variance between estimates beyond their own."""
+    weights = 1.0 / variances
+    mean = (weights * values).sum() / weights.sum()
+    excess = (weights * (values - mean) ** 2).sum() - (len(values) - 1)
+    return float(max(0.0, excess / (weights.sum() - (weights**2).sum() / weights.sum())))
