@@ -1,7 +1,7 @@
 """What trained policies would earn, from logged data alone: the report of `rl-training ope`."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from rl_training.storage import canonical_json, replace_file
 
 FILE = "ope.json"  # of a run directory
 DEFAULT_GAMMA = 0.99  # where no run has one
-DEFAULT_ROWS = 200_000  # of the data, in whole episodes
+DEFAULT_ROWS = 100_000  # of the data, in whole episodes
 _SCORED_ROWS = 5_000
 
 
@@ -103,7 +103,7 @@ def evaluate_off_policy(
     steps: int | None = None,
     seed: int = 0,
     device: str = "auto",
-    tell: Callable[[str], None] = lambda text: None,
+    tell: Callable[[str], None] = lambda _: None,
     **reading: Any,
 ) -> OpeReport:
     """Return what every member of some runs or checkpoints would earn, by the data, and how far that can be trusted.
@@ -124,11 +124,7 @@ def evaluate_off_policy(
     discount = (max(own) if own else DEFAULT_GAMMA) if gamma is None else gamma
     if not 0.0 <= discount < 1.0:
         raise ConfigError(f"gamma = {discount!r} is not legal: must be a number >= 0 and < 1")
-    options = OPEOptions(gamma=discount, seed=seed)
-    options = replace(options, fqe=replace(options.fqe, seed=seed), dynamics=replace(options.dynamics, seed=seed))
-    if steps is not None:
-        fewer = {"fqe": replace(options.fqe, steps=steps), "dynamics": replace(options.dynamics, steps=steps)}
-        options = replace(options, **fewer, density_steps=steps)
+    options = OPEOptions.of(discount, seed, steps)
     episodes = Episodes.of(dataset, rows)
     acts = [one.policy.predict for one in policies]
     found, logged = evaluate(episodes, acts, options, resolve_device(device), tell)
