@@ -24,6 +24,7 @@ LAYERS = [
         "experiment",
         "tracking",
         "runtime",
+        "ope",
         "doctor",
         "envs",
         "algorithms",
