@@ -21,6 +21,7 @@ from rl_training.cli.options import DATA, data_app, with_read_options, without_r
 from rl_training.cli.render import render
 from rl_training.cli.report import report
 from rl_training.cli.reproduce import reproduce
+from rl_training.cli.select import select
 from rl_training.cli.watch import watch
 from rl_training.errors import RLTrainingError
 
@@ -31,10 +32,10 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-READING = (training.train, policies.evaluate)  # commands that take the read options, which are built only when used
+READING = (training.train, policies.evaluate, select)  # commands that take the read options, which are built only when used
 for command in (
     *(training.train, training.resume, training.finetune, policies.evaluate, policies.predict, policies.export),
-    *(render, report, watch, reproduce, collect, compare, env, bench),
+    *(render, report, watch, reproduce, collect, compare, select, env, bench),
 ):
     app.command()(without_read_options(command) if command in READING else command)
 app.command("export-member")(policies.export_member)

@@ -19,10 +19,11 @@ from rl_training.cli.options import (
     MemberOption,
     ReadChoice,
     RunArgument,
+    combination_table,
     log_setting,
     parse_env_kwargs,
+    parse_sweep,
 )
-from rl_training.cli.sweep import combination_table, parse_sweep
 from rl_training.errors import ConfigError
 
 if TYPE_CHECKING:
