@@ -1,0 +1,77 @@
+"""Which checkpoint is `best` in a run without an environment: that with the highest mean score of its policies (`select_by`).
+
+`action_distance` is the distance of the policy's actions to the held-out ones. `td_error` is the held-out loss of the critics
+without CQL's penalty (with EDAC's diversity term, which is small). `validation_loss` is the held-out loss that fits a policy
+to logged actions: the cloning term of BC, TD3+BC and ReBRAC, the flow of FQL, the weighted likelihood of IQL, XQL and AWAC.
+Elsewhere the policy follows its critics alone; that loss falls when values rise, right or wrong, so it is refused.
+"""
+
+from collections.abc import Mapping, Sequence
+from math import isfinite
+from typing import Any, Protocol
+
+from rl_training.algorithms.learner import Learner
+from rl_training.config.run import RunConfig
+from rl_training.errors import ConfigError
+from rl_training.runtime.offline_data import OfflineData
+
+Rows = Sequence[Mapping[str, float]]
+
+
+class Score(Protocol):
+    """What policies are compared by."""
+
+    def __call__(self, learner: Learner[Any, Any], rows: Rows) -> list[float]:
+        """Return a score of each member, higher is better, given its metrics on held-out rows; without side effects."""
+
+
+class Selector:
+    """Says at each evaluation whether the mean score of the members is the best so far; one that is not finite never is."""
+
+    def __init__(self, score: Score) -> None:
+        self._score = score
+        self.best: float | None = None
+
+    def take(self, learner: Learner[Any, Any], rows: Rows, members: Sequence[int]) -> bool:
+        """Return whether these members, which are still training, are better on average than at any evaluation before."""
+        scores = self._score(learner, rows)
+        mean = sum(scores[member] for member in members) / len(members)
+        improved = isfinite(mean) and (self.best is None or mean > self.best)
+        self.best = mean if improved else self.best
+        return improved
+
+
+def selector(config: RunConfig[Any], learner: Learner[Any, Any], data: OfflineData | None) -> Selector | None:
+    """Return what chooses the best checkpoint by held-out data; None where evaluations in an environment do."""
+    if config.select_by is None:
+        return None
+    if data is None or data.validation is None:
+        raise ConfigError("`select_by` scores policies on held-out rows, and none are: set algo_kwargs.validation.fraction")
+    if config.select_by == "fqe":
+        return Selector(_fqe())
+    return Selector(_held_out(config, learner.metric_names))
+
+
+def _held_out(config: RunConfig[Any], metrics: Sequence[str]) -> Score:
+    """The score by a column of the metrics on held-out rows."""
+    if config.select_by == "td_error":
+        return lambda _, rows: [row.get("conservative_loss", 0.0) - row["critic_loss"] for row in rows]
+    column = "action_distance" if config.select_by == "action_distance" else _fit_to_data(config.algo, metrics)
+    return lambda _, rows: [-row[column] for row in rows]
+
+
+def _fit_to_data(algo: str, metrics: Sequence[str]) -> str:
+    """The loss that fits a policy to logged actions."""
+    weighted = ["actor_loss"] if "weight_mean" in metrics else []
+    found = [name for name in ("bc_loss", "flow_loss", *weighted) if name in metrics]
+    if not found:
+        other = "use action_distance, td_error or fqe"
+        raise ConfigError(
+            f"`select_by: validation_loss` needs a policy that is fitted to logged actions; {algo}'s is not: {other}"
+        )
+    return found[0]
+
+
+def _fqe() -> Score:
+    """The score by fitted Q evaluation."""
+    raise ConfigError("select_by: fqe is not available")
