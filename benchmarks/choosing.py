@@ -48,12 +48,12 @@ class World:
         return float(self.truth.max() - self.truth[chosen])
 
 
-def world(shape: str, correlation: float, noise: float, seed: int) -> World:
-    """Return one case; the same for every rule."""
+def world(shape: str, correlation: float, noise: float, claimed: float, seed: int) -> World:
+    """Return one case, the same for every rule; `claimed` is what the estimates say of their error, as a share of it."""
     random = np.random.Generator(np.random.Philox(seed))
     truth, error = _truth(shape, random), _error(shape, correlation)
     values = truth + error * random.normal(size=POLICIES) + 0.3 * random.normal()
-    evidence = Evidence(values, np.full(POLICIES, error), noise * random.uniform(1.0, 2.0))
+    evidence = Evidence(values, np.full(POLICIES, claimed * error), noise * random.uniform(1.0, 2.0))
     return World(truth, evidence, truth[:, None] + noise * random.normal(size=(POLICIES, LOOKS)))
 
 
@@ -126,9 +126,11 @@ def first_sure(case: World) -> bool | None:
     return None
 
 
-def measure(shape: str, correlation: float, noise: float, cases: int) -> tuple[dict[str, float], list[bool | None]]:
+def measure(
+    shape: str, correlation: float, noise: float, claimed: float, cases: int
+) -> tuple[dict[str, float], list[bool | None]]:
     """Return the mean regret of every rule in percent of the range, and what the first sure choices were."""
-    found = [world(shape, correlation, noise, seed) for seed in range(cases)]
+    found = [world(shape, correlation, noise, claimed, seed) for seed in range(cases)]
     regrets = {name: 100 * float(np.mean([case.regret(rule(case)) for case in found])) for name, rule in RULES.items()}
     return regrets, [first_sure(case) for case in found[: cases // 4]]
 
@@ -137,13 +139,17 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cases", type=int, default=200, help="of each cell; a quarter of them for sure choices")
+    parser.add_argument(
+        "--claimed", type=float, default=1.0, help="errors that the estimates claim, in units of the true ones"
+    )
     parser.add_argument("--shapes", default=",".join(SHAPES))
     parser.add_argument("--processes", type=int, default=os.cpu_count())
     options = parser.parse_args()
     shapes = options.shapes.split(",")
     cells = list(product(shapes, CORRELATIONS, NOISES))
+    fixed = ([value] * len(cells) for value in (options.claimed, options.cases))
     with ProcessPoolExecutor(options.processes) as pool:
-        found = dict(zip(cells, pool.map(measure, *zip(*cells, strict=True), [options.cases] * len(cells)), strict=True))
+        found = dict(zip(cells, pool.map(measure, *zip(*cells, strict=True), *fixed), strict=True))
     print("| shape | correlation | noise | " + " | ".join(RULES) + " |\n" + "|---" * (3 + len(RULES)) + "|")
     for (shape, correlation, noise), (regrets, _) in found.items():
         print(f"| {shape} | {correlation:g} | {noise:.0%} | " + " | ".join(f"{r:.1f}" for r in regrets.values()) + " |")

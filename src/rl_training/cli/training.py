@@ -253,10 +253,8 @@ def _print_result(manager: "ExperimentManager", result: "TrainingResult", as_jso
     print(f"after {result.step:,} gradient steps{taken}")
     print(f"run: {manager.run_dir}")
     if manager.config.final_env_id is None:
-        best = " --best" if manager.config.select_by else ""
-        print(
-            f"next: rl-training predict {manager.run_dir} --obs '[...]'{best}, or evaluate {manager.run_dir} --data PATH{best}"
-        )
+        run, best = manager.run_dir, " --best" if manager.config.select_by else ""
+        print(f"next: rl-training predict {run} --obs '[...]'{best}, or evaluate {run} --data PATH{best}")
     else:
         from rl_training.envs.imports import import_flags
 

@@ -1,1 +1,1 @@
-"""What a policy is worth, judged by logged data alone, and which of several to try."""
+"""Off-policy evaluation: what policies would earn, from logged data alone, and how far that can be trusted."""
