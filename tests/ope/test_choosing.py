@@ -75,11 +75,11 @@ def test_repeated_results_tell_the_noise():
 def test_estimates_alone_are_never_sure():
     clear = evidence([0.0, 0.0, 100.0], error=1e-3)
     assert decide(clear, none(3), 5).chances[2] > 0.95
-    assert [decide(clear, [[], [], [100.0] * count], 5).sure for count in (0, 1, 2)] == [False, False, True]
+    assert [decide(clear, [[0.0], [0.0], [100.0] * count], 5).sure for count in (0, 1, 2)] == [False, False, True]
 
 
 def test_a_sure_choice_needs_no_more_episodes():
-    found = decide(evidence([0.0, 0.0, 100.0], error=1e-3), [[], [], [100.0, 100.1]], 5)
+    found = decide(evidence([0.0, 0.0, 100.0], error=1e-3), [[0.0], [0.0], [100.0, 100.1]], 5)
     assert (found.sure, found.settles) == (True, 0)
     assert found.loss == pytest.approx(0.0, abs=0.1)
 

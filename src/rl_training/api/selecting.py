@@ -159,8 +159,9 @@ def _conclusion(candidates: Sequence[Candidate], found: Choice, *, anything_know
         known = "Nothing is known: the log cannot tell what any of these policies is worth, and there are no results"
         return f"{known}. Try each of them, and pass what they reach with --result."
     rival = max(candidates[1:], key=lambda one: one.chance)
-    ahead = f"{first.name} is ahead, with a chance of {first.chance:.0%} to be the best ({rival.name}: {rival.chance:.0%})"
-    lacking = "its results do not set it apart from the others"
+    chance = f"{first.chance:.0%}" if first.chance < 0.99 else f"{first.chance:.1%}"
+    ahead = f"{first.name} is ahead, with a chance of {chance} to be the best ({rival.name}: {rival.chance:.0%})"
+    lacking = "its results do not set it apart far enough"
     if episodes < 2:
         seen = "no real episode of it was seen" if not episodes else "only one real episode of it was seen"
         lacking = f"{seen}, and estimates alone settle nothing"

@@ -14,8 +14,9 @@ estimates thereby widen all of them, and repeated results tell the noise.
 
 Which policy to try next is a top-two rule: the one with the highest expected return and the one that is expected to exceed it
 by most are compared, by an episode of whichever tells more about their difference. `python -m benchmarks.choosing` measures
-all of it beside other rules, and how often a sure choice is right. A choice is sure from a chance of 99 % only: where several
-policies are nearly as good as the best, and one looks after every episode, of the choices with 95 % some 85 % were right.
+all of it beside other rules, and how often a sure choice is right. One looks after every episode, and where several policies
+are nearly as good as the best, chance soon favours one of them: there 51 of 72 choices with a chance of 95 % were right
+(`--cases 120 --first-seed 1000 --shapes cluster,groups --sure 0.95`). So a choice is sure from 99.8 % on.
 """
 
 import math
@@ -30,7 +31,7 @@ from numpy.typing import NDArray
 
 Numbers: TypeAlias = NDArray[np.float64]
 
-SURE: Final = 0.99  # chance to be the best from which a choice is sure; the module docstring says why not 95 %
+SURE: Final = 0.998  # chance to be the best from which a choice is sure; the module docstring says why not 95 %
 FEWEST_RESULTS: Final = 2  # real results of the chosen policy without which none is
 MOST_EPISODES: Final = 200  # that are simulated to see how many would settle a choice
 WIDER: Final = {"trust": 1.0, "doubt": 2.0}  # factors of a standard deviation, by verdict; of others nothing is known
@@ -41,7 +42,7 @@ _NOISES = (0.125, 0.25, 0.5, 1.0, 2.0)  # N, in units of the spread of the logge
 _LEAST_ERROR = 0.1  # of an estimate, in units of the spread of the estimates
 _LOGGED = 1.0  # episodes that the spread of the logged returns counts for as a guess of the noise
 _LEVEL, _SLOPE = 2.0, 0.25  # how vague the line is: its level in units of the spread, its slope as a share
-_DRAWS = 4096
+_DRAWS = 8192
 _SIMULATIONS = 64
 _erfc = np.frompyfunc(math.erfc, 1, 1)
 
@@ -109,9 +110,11 @@ class Belief:
         """Return true returns (count, policies) as they may be; equal arguments give equal values."""
         random = np.random.Generator(np.random.Philox(seed))
         points = random.choice(len(self.weights), size=count, p=self.weights)
-        normal = random.standard_normal((count, self.means.shape[1]))
-        roots = np.linalg.cholesky(self.covariances)
-        return np.asarray(self.means[points] + np.einsum("cij,cj->ci", roots[points], normal))
+        found = random.standard_normal((count, self.means.shape[1]))
+        for point in np.unique(points):
+            own = points == point
+            found[own] = self.means[point] + found[own] @ np.linalg.cholesky(self.covariances[point]).T
+        return found
 
 
 def believe(evidence: Evidence, results: Sequence[Sequence[float]]) -> Belief:
