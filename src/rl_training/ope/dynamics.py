@@ -30,7 +30,7 @@ class DynamicsOptions:
     widths: tuple[int, ...] = (128, 128)
     batch_size: int = 256
     rate: float = 1e-3
-    rollouts: int = 100  # for each network
+    rollouts: int = 100  # of each network, from where episodes begin
     longest: int = 1000
     seed: int = 0
 
@@ -108,8 +108,9 @@ class Dynamics:
         """Return the discounted returns of a policy from where episodes begin, with noise as large as the errors."""
         options, width = self.options, len(self._low)
         starts = self.episodes.observations[self.episodes.starts]
-        chosen = np.unique(np.linspace(0, len(starts) - 1, options.rollouts).round().astype(np.int64))
-        seen = torch.from_numpy(self.episodes.of_observations(starts[chosen])).expand(options.ensemble, -1, -1)
+        chosen = np.linspace(0, len(starts) - 1, options.ensemble * options.rollouts).round().astype(np.int64)
+        own = self.episodes.of_observations(starts[chosen]).reshape(options.rollouts, options.ensemble, -1)
+        seen = torch.from_numpy(own).transpose(0, 1).contiguous()  # each network has starts of its own
         alive = torch.ones(seen.shape[:2], dtype=torch.float64)
         values, reward = torch.zeros_like(alive), torch.zeros_like(alive)
         outside = total = 0.0

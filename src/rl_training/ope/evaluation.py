@@ -122,7 +122,7 @@ def _fitted(values: FittedValues, number: int, where: Support, episodes: Episode
 
 def _modelled(rolled: Rollouts, model: Dynamics, episodes: Episodes) -> Opinion:
     means = rolled.values.mean(axis=1)
-    sampling = float(rolled.values.mean(axis=0).std(ddof=1) / np.sqrt(rolled.values.shape[1]))
+    sampling = float(rolled.values.std(ddof=1) / np.sqrt(min(rolled.values.size, len(episodes.lengths))))
     doubts = Doubts()
     left = f"{rolled.outside:.0%} of the steps in the model leave the range of the data"
     doubts.if_(_LEAVES < rolled.outside <= _LOST, "doubt", left).if_(rolled.outside > _LOST, "cannot tell", left)
