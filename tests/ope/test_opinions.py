@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from rl_training.ope.opinions import Doubts, Opinion, joint, opinion
+from rl_training.ope.opinions import Doubts, Opinion, joint, opinion, precise
 
 
 def test_an_interval_is_wider_where_few_networks_were_asked():
@@ -27,19 +27,19 @@ def test_what_is_not_finite_is_no_estimate():
 
 
 def test_opinions_that_agree_have_one_vote_each():
-    """1 +- 1 and 2 +- 2: their mean, and sqrt((1 + 4) / 2 / 2)."""
+    """1 +- 1 and 2 +- 2: their mean, and sqrt((1 + 4) / 2): the same rows tell nothing twice."""
     given = {"fqe": opinion(1.0, 1.0, 0, 5.0, Doubts()), "model": opinion(2.0, 2.0, 0, 9.0, Doubts())}
     found = joint(given, 0, Doubts())
     assert found.value == pytest.approx(1.5)
-    assert found.std == pytest.approx(1.25**0.5)
+    assert found.std == pytest.approx(2.5**0.5)
     assert (found.verdict, found.effective_episodes) == ("trust", 9.0)
 
 
 def test_opinions_that_disagree_are_less_sure():
-    """0 +- 1 and 10 +- 1: the variance between is 50, so 5 +- sqrt(50 / 2)."""
+    """0 +- 1 and 10 +- 1: the variance between is 50."""
     given = {"fqe": opinion(0.0, 1.0, 0, 5.0, Doubts()), "model": opinion(10.0, 1.0, 0, 9.0, Doubts())}
     found = joint(given, 0, Doubts())
-    assert (found.value, found.std) == (pytest.approx(5.0), pytest.approx(5.0))
+    assert (found.value, found.std) == (pytest.approx(5.0), pytest.approx(50.0**0.5))
     assert found.verdict == "doubt"
     assert "disagree: 0 and 10" in found.reasons[0]
 
@@ -62,3 +62,12 @@ def test_a_doubt_of_a_part_is_a_doubt_of_the_whole():
 
 def test_nothing_said_is_nothing_known():
     assert joint({"fqe": opinion(math.nan, 1.0, 0, 0.0, Doubts())}, 0, Doubts()).value is None
+
+
+@pytest.mark.parametrize(("std", "verdict"), [(1.0, "trust"), (3.0, "doubt"), (11.0, "cannot tell")])
+def test_a_value_must_be_known_better_than_logged_episodes_differ(std, verdict):
+    found = precise(opinion(5.0, std, 0, 9.0, Doubts()), spread=10.0)
+    assert found.verdict == verdict
+    assert bool(found.reasons) == (verdict != "trust")
+    worst = precise(opinion(5.0, std, 0, 9.0, Doubts().if_(True, "cannot tell", "lost")), spread=10.0)
+    assert worst.verdict == "cannot tell"

@@ -12,7 +12,7 @@ from rl_training.ope.dynamics import Dynamics, DynamicsOptions, Followed, Rollou
 from rl_training.ope.episodes import Act, Behaviour, Episodes
 from rl_training.ope.fqe import FittedQ, FittedValues, FQEOptions
 from rl_training.ope.importance import Weighted, counts_of, log_ratios, weighted_estimates
-from rl_training.ope.opinions import Doubts, Opinion, joint, opinion
+from rl_training.ope.opinions import Doubts, Opinion, joint, opinion, precise
 from rl_training.ope.support import LoggedSupport, Support
 
 _FEW = 10.0  # effective episodes below which importance weights say nothing
@@ -91,13 +91,14 @@ def evaluate(
         ratios = log_ratios(episodes, behaviour, likely, deviations)
         weighted = weighted_estimates(episodes, ratios, options.gamma, counts, fitted.at_rows(number, behaviour))
         estimates = {
-            "fqe": _fitted(values, number, where, episodes),
+            "fqe": _fitted(values, number, where, followed, episodes),
             "model": _modelled(rolled, model, followed, episodes),
             "dr": _weighted(weighted[1]),
             "wpdis": _weighted(weighted[0]),
         }
         lead = {name: estimates[name] for name in ("fqe", "model")}
-        found.append(Estimated(estimates, joint(lead, options.fqe.ensemble, _of_support(where)), where, rolled.outside))
+        together = joint(lead, options.fqe.ensemble, _of_support(where))
+        found.append(Estimated(estimates, precise(together, followed.spread), where, rolled.outside))
     return found, _logged(episodes, values, model, options.gamma)
 
 
@@ -110,7 +111,7 @@ def _of_support(where: Support) -> Doubts:
     )
 
 
-def _fitted(values: FittedValues, number: int, where: Support, episodes: Episodes) -> Opinion:
+def _fitted(values: FittedValues, number: int, where: Support, followed: Followed, episodes: Episodes) -> Opinion:
     each, grown = values.values[:, number].numpy(), values.growth[:, number].numpy()
     sampling = float(values.influence[:, number].square().sum(-1).mean().sqrt())
     networks = float(each.std(ddof=1)) if len(each) > 1 else 0.0
@@ -119,7 +120,9 @@ def _fitted(values: FittedValues, number: int, where: Support, episodes: Episode
     lost = bool(np.median(grown) >= _DIVERGES) or not bool(values.stable[:, number].all())
     doubts.if_(bool(grown.max() >= 1.0) and not lost, "doubt", grows).if_(lost, "cannot tell", grows)
     effective = float(values.effective[:, number].mean()) / float(episodes.lengths.mean())
-    return opinion(float(each.mean()), float(np.hypot(sampling, networks)), len(each), effective, doubts)
+    return opinion(
+        float(each.mean()), float(np.linalg.norm((sampling, networks, followed.miss))), len(each), effective, doubts
+    )
 
 
 def _modelled(rolled: Rollouts, model: Dynamics, followed: Followed, episodes: Episodes) -> Opinion:

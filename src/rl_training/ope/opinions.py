@@ -1,7 +1,7 @@
 """Estimates of one policy's value as opinions: each with an interval, what it rests on and a plain verdict; and their sum."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -20,6 +20,7 @@ _T_90 = {
     9: 1.833,
 }  # 95 % quantiles of Student's t
 _NORMAL_90 = 1.645
+_ROUGH = 0.25  # of the spread of logged returns: a value that is known no better hardly tells policies apart
 _ORDER: tuple[Verdict, ...] = ("trust", "doubt", "cannot tell")
 
 
@@ -80,8 +81,8 @@ def joint(opinions: Mapping[str, Opinion], networks: int, doubts: Doubts) -> Opi
     """Return what several opinions say together: their mean, and no surer than they agree.
 
     Each has one vote. Weighted by their precision they would be combined differently from policy to policy, and the errors of
-    an estimator, which policies largely share, would change their order. The variance is that of the opinions themselves or
-    that between them, whichever is larger.
+    an estimator, which policies largely share, would change their order. They rest on the same rows, so two that agree are no
+    surer than one; the variance is theirs, on average, or that between them, whichever is larger.
     """
     usable = {name: one for name, one in opinions.items() if one.usable}
     counted = [one for one in (usable or opinions).values() if one.value is not None]
@@ -96,5 +97,13 @@ def joint(opinions: Mapping[str, Opinion], networks: int, doubts: Doubts) -> Opi
     doubts.if_(0 < len(usable) < len(opinions), "doubt", f"only {' and '.join(usable)} is usable")
     for name, one in usable.items():
         doubts.if_(one.verdict == "doubt", "doubt", f"{name}: {'; '.join(one.reasons)}")
-    std = float(np.sqrt(max(variances.mean(), between) / len(values)))
+    std = float(np.sqrt(max(variances.mean(), between)))
     return opinion(float(values.mean()), std, networks, max(one.effective_episodes for one in counted), doubts)
+
+
+def precise(found: Opinion, spread: float) -> Opinion:
+    """Return an opinion that is doubted where it is not much more precise than logged episodes differ by `spread`."""
+    doubts = Doubts(_ORDER.index(found.verdict), list(found.reasons))
+    rough = f"its value is known to +-{found.std:.3g}, where logged episodes differ by +-{spread:.3g}"
+    doubts.if_(_ROUGH * spread < found.std <= spread, "doubt", rough).if_(found.std > spread, "cannot tell", rough)
+    return replace(found, verdict=doubts.verdict, reasons=tuple(doubts.reasons))
