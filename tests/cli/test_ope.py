@@ -45,7 +45,7 @@ def test_what_a_report_holds(report, trained):
         assert one["verdict"] in ("trust", "doubt", "cannot tell")
         assert one["interval"][0] < one["value"] < one["interval"][1]
         assert set(one["support"]["actions"]) == {"action_0"}
-        assert set(one["support"]["observations"]) == {"observation_0", "observation_1", "observation_2"}
+        assert set(one["support"]["observations"]) == {"obs_0", "obs_1", "obs_2"}
     assert report["policies"][0]["scores"]["td_error"] > 0.0
     assert report["policies"][2]["scores"]["td_error"] is None  # no critics
     assert report["logged"]["return_mean"] == pytest.approx(plant(rows=1800, length=45)["rewards"].sum() / 40, rel=1e-4)
