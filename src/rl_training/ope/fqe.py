@@ -1,8 +1,8 @@
 """Fitted Q evaluation: what each policy would earn from where the episodes begin, by the Bellman equation on logged rows.
 
-A network has learned features and one output for each policy. With the features fixed, the Bellman equation of a policy is
-linear, so the last layer is computed; with the values fixed, the network is a regression, by which the features learn. The
-two take turns. All policies share the features, so that their differences are not those of networks. The equations also say
+A network has features, learned and random ones, and one output for each policy. With the features fixed, the Bellman equation
+of a policy is linear, so the last layer is computed; with the values fixed, the network is a regression, by which the
+features learn. The two take turns. All policies share the features, so that their differences are not those of networks. The equations also say
 what an estimate rests on: the weight of each row in it, from which follow its variance over episodes and the effective
 number of rows, and whether repeated evaluation would converge at all.
 """
@@ -16,18 +16,18 @@ from torch import Tensor
 from rl_training.ope.episodes import Behaviour, Episodes
 from rl_training.ope.importance import RowValues
 from rl_training.ope.linear import Equations, Solution, solve
-from rl_training.ope.networks import Networks, batches, episode_weights
+from rl_training.ope.networks import SolvedNetworks, batches, episode_weights
 
 _PART = 32_768  # rows of the linear equations at once, divided by the number of policies
-_TURN_ROWS = 20_000  # rows of the equations between two turns
+_TURN_ROWS = 10_000  # rows of the equations between two turns
 
 
 @dataclass(frozen=True)
 class FQEOptions:
     """The budget of fitted Q evaluation."""
 
-    steps: int = 3000
-    turns: int = 6
+    steps: int = 2000
+    turns: int = 5
     ensemble: int = 4
     widths: tuple[int, ...] = (128, 128)
     batch_size: int = 256
@@ -67,8 +67,7 @@ class FittedQ:
         self._weights = episode_weights(options.seed, "ope/bootstrap", options.ensemble, len(episodes.lengths)).to(device)
         self._scale_values()
         shape = (options.ensemble, self._here.shape[1], options.widths, len(behaviours))
-        self._networks = Networks(*shape, rate=options.rate, seed=options.seed, device=device)
-        self._last_layer = torch.zeros(options.ensemble, len(behaviours), options.widths[-1] + 1, device=device)
+        self._networks = SolvedNetworks(*shape, rate=options.rate, seed=options.seed, device=device)
 
     def _scale_values(self) -> None:
         """Fix the units of the networks: a value is centre + spread * output. A true end is worth 0, whatever the centre."""
@@ -95,17 +94,17 @@ class FittedQ:
     def _regress(self, rows: Tensor, factor: float) -> None:
         """Move the networks towards the reward and the value of what follows, in each network's bootstrap sample."""
         with torch.no_grad():
-            values = torch.einsum("epnf,epf->epn", self._following_features(rows), self._last_layer)
+            values = torch.einsum("epnf,epf->epn", self._following_features(rows, settled=True), self._networks.last_layer)
             wanted = self._earned[rows] + self._goes_on[rows] * values
         apart = self._networks(self._here[rows]).mT - wanted
         weight = self._weights[:, self._episode[rows]].unsqueeze(1)
         self._networks.step((apart.square() * weight).mean(-1).sum(), factor)
 
-    def _following_features(self, rows: Tensor | slice) -> Tensor:
+    def _following_features(self, rows: Tensor | slice, *, settled: bool = False) -> Tensor:
         """The features where rows lead under each policy, (ensemble, policies, rows, features)."""
         following = self._following[:, rows]
         inputs = torch.cat((self._next[rows].expand(len(following), -1, -1), following), dim=-1)
-        features = self._networks.features(inputs.flatten(0, 1))
+        features = self._networks.features(inputs.flatten(0, 1), settled=settled)
         return features.view(len(features), *following.shape[:2], -1)
 
     def _parts(self, every: int = 1) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
@@ -125,8 +124,7 @@ class FittedQ:
             sums = ((here.mT @ here).unsqueeze(1), moved, (here.mT @ earned).unsqueeze(1))
             total = total + Equations(*(one.double() for one in sums))
         solution = solve(total)
-        self._last_layer = solution.weights.float()
-        self._networks.set_last_layer(self._last_layer)
+        self._networks.set_last_layer(solution.weights.float())
         return solution
 
     @torch.no_grad()
@@ -156,7 +154,7 @@ class FittedQ:
         """Return the values of a policy, by its number, in every row."""
         own = torch.cat((self._seen, behaviour.here.to(self.device)), dim=-1)
         following = torch.cat((self._next, self._following[number]), dim=-1)
-        layer = self._last_layer[:, number].unsqueeze(-1)
+        layer = self._networks.last_layer[:, number].unsqueeze(-1)
         found = []
         for inputs in (self._here, own, following):
             parts = [(self._networks.features(part) @ layer).mean(0)[:, 0] for part in torch.split(inputs, _PART)]

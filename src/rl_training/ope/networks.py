@@ -1,6 +1,7 @@
 """Networks that are fitted side by side on shared batches, one for each member of an ensemble."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,7 +17,7 @@ _GROUP = "network"
 
 
 class Networks:
-    """An ensemble of perceptrons that are trained by Adam, and whose last layer may be replaced."""
+    """An ensemble of perceptrons that are trained by Adam."""
 
     def __init__(
         self,
@@ -51,21 +52,45 @@ class Networks:
         layout = self.mlp.layout
         return eager.forward(layout, layout.stacks(self.bank.flat), inputs)
 
+
+class SolvedNetworks(Networks):
+    """Networks whose last layer is computed from outside, on two kinds of features: learned ones, and those they began with.
+
+    Learned features alone are few where training has no use for more, and then the equations of the last layer amplify their
+    errors; random ones keep them well conditioned.
+    """
+
+    def __init__(self, ensemble: int, inputs: int, widths: tuple[int, ...], outputs: int, **options: Any) -> None:
+        super().__init__(ensemble, inputs, widths, outputs, **options)
+        self._first = self.bank.flat.clone()
+        self._settled = self.bank.flat.clone()
+        self.last_layer = torch.zeros(ensemble, outputs, 2 * widths[-1] + 1, device=self.bank.flat.device)
+
+    def __call__(self, inputs: Tensor) -> Tensor:
+        """Return outputs (ensemble, rows, outputs) for inputs (rows, inputs), with gradients for the learned part."""
+        with torch.no_grad():
+            fixed = self._hidden(self._first, inputs) @ self.last_layer[..., : self.mlp.hidden_sizes[-1]].mT
+        return super().__call__(inputs) + fixed
+
     @torch.no_grad()
-    def features(self, inputs: Tensor) -> Tensor:
-        """Return the last hidden layer and a column of ones for inputs (rows, inputs): (ensemble, rows, features)."""
-        layout = self.mlp.layout
-        kept: list[list[Tensor]] = []
-        eager.forward(layout, layout.stacks(self.bank.flat), inputs.expand(layout.ensemble, *inputs.shape), kept)
-        hidden = kept[-1][0]
-        return torch.cat((hidden, torch.ones_like(hidden[..., :1])), dim=-1)
+    def features(self, inputs: Tensor, *, settled: bool = False) -> Tensor:
+        """Return what the last layer multiplies, (ensemble, rows, features), as it is or as it was when that was computed."""
+        learned = self._hidden(self._settled if settled else self.bank.flat, inputs)
+        return torch.cat((self._hidden(self._first, inputs), learned, torch.ones_like(learned[..., :1])), dim=-1)
+
+    def _hidden(self, flat: Tensor, inputs: Tensor) -> Tensor:
+        layout, kept = self.mlp.layout, list[list[Tensor]]()
+        eager.forward(layout, layout.stacks(flat), inputs.expand(layout.ensemble, *inputs.shape), kept)
+        return kept[-1][0]
 
     @torch.no_grad()
     def set_last_layer(self, weights: Tensor) -> None:
         """Replace the last layer by weights (ensemble, outputs, features), of which the last is the bias."""
         views, last = self.bank.views(self.bank.flat), self.mlp.hidden_layers
-        views[f"{_GROUP}/{last}/weight"][0].copy_(weights[..., :-1].mT)
+        self.last_layer.copy_(weights)
+        views[f"{_GROUP}/{last}/weight"][0].copy_(weights[..., self.mlp.hidden_sizes[-1] : -1].mT)
         views[f"{_GROUP}/{last}/bias"][0].copy_(weights[..., -1])
+        self._settled.copy_(self.bank.flat)
 
 
 def batches(seed: int, stream: str, steps: int, size: int, rows: int, device: torch.device) -> Iterator[Tensor]:
