@@ -9,6 +9,7 @@ from rl_training.report import page
 from rl_training.report.page import Picture, render_page
 from tests.report.browser import PROGRAM, Browser
 from tests.report.run_files import finetune, population, rows_of, without_environment, write_run
+from tests.report.test_off_policy import policy, report, run_with
 
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no Chromium is installed; apt-get install chromium")
 
@@ -285,6 +286,20 @@ def test_every_control_is_reached_by_tab_and_has_a_name(browser, pages):
     browser.press("Tab")
     assert browser.evaluate("document.activeElement.id") == "theme"
     assert browser.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+
+
+@pytest.mark.parametrize("width", [1200, 400])
+def test_the_value_by_the_log_is_drawn_and_fits(browser, tmp_path, width):
+    long = "a column with a name of many words, and_one_word_of_it_is_far_too_long_for_a_telephone"
+    one = policy(1)
+    one["support"] |= {"actions": {long: 1.0}, "observations": {long: 1.0}}
+    path = tmp_path / "page.html"
+    path.write_text(render_page([run_with(tmp_path / "run", report(policy(), one))]))
+    browser.open(path, width=width)
+    assert count(browser, ".whisker .point") == 3
+    sizes = browser.evaluate("[...document.querySelectorAll('.whisker')].map(s => s.getBoundingClientRect().width)")
+    assert min(sizes) >= 120
+    assert browser.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -12,7 +12,7 @@ from rl_training.api.policy import Policy
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.data.row_blocks import spread_evenly
 from rl_training.errors import ConfigError, DatasetError
-from rl_training.experiment.manager import find_checkpoint, locate
+from rl_training.experiment.manager import OPE_FILE, find_checkpoint, locate
 from rl_training.models.threads import one_thread
 from rl_training.ope.episodes import DEFAULT_GAMMA, FEWEST, Episodes
 from rl_training.ope.evaluation import Estimated, Logged, OPEOptions, evaluate
@@ -21,7 +21,6 @@ from rl_training.runtime.checkpoints.member import member_of
 from rl_training.runtime.execution.mode import resolve_device
 from rl_training.storage import canonical_json, replace_file
 
-FILE = "ope.json"  # of a run directory
 DEFAULT_ROWS = 100_000  # of the data, in whole episodes
 _SCORED_ROWS = 5_000
 
@@ -201,6 +200,6 @@ def keep(report: dict[str, Any]) -> list[Path]:
         run_dir, path = locate(run)
         if run_dir is not None and path is None:
             own = [one for one in report["policies"] if one["run"] == run]
-            replace_file(run_dir / FILE, canonical_json({**report, "policies": own}))
-            written.append(run_dir / FILE)
+            replace_file(run_dir / OPE_FILE, canonical_json({**report, "policies": own}))
+            written.append(run_dir / OPE_FILE)
     return written

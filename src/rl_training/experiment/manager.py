@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 BUDGETS = {"total_timesteps", "max_epochs", "max_updates"}
 RHYTHM = ("eval_interval", "eval_episodes", "log_interval", "checkpoint_interval")  # of a run; a finetune may have its own
 TRACKING_FILES = ("tensorboard", "tracking.jsonl")
-RUN_FILES = ("config.yaml", "run.json", "metrics.jsonl", "timings.jsonl", "checkpoints", "replay", *TRACKING_FILES)
+OPE_FILE = "ope.json"  # what `rl-training ope` found
+RUN_FILES = ("config.yaml", "run.json", "metrics.jsonl", "timings.jsonl", "checkpoints", "replay", OPE_FILE, *TRACKING_FILES)
 
 
 class ExperimentManager:

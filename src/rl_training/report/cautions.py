@@ -21,7 +21,7 @@ def cautions(runs: Sequence[LoggedRun], names: Sequence[str]) -> list[str]:
     ]
 
 
-def section(runs: Sequence[LoggedRun], names: Sequence[str]) -> str:
-    """Return the warnings of some runs as a section of a page; nothing if there are none."""
-    listed = "".join(f"<li>{escape(text)}</li>" for text in cautions(runs, names))
+def section(runs: Sequence[LoggedRun], names: Sequence[str], more: Sequence[str] = ()) -> str:
+    """Return the warnings of some runs, and more, as a section of a page; nothing if there are none."""
+    listed = "".join(f"<li>{escape(text)}</li>" for text in [*cautions(runs, names), *more])
     return f'<section><h2>Warnings</h2><ul class="warnings">{listed}</ul></section>' if listed else ""

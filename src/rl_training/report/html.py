@@ -28,6 +28,7 @@ class Cell:
     text: str | Markup
     value: float | str | None = None
     number: bool = False
+    long: bool = False  # may be broken into lines, as long texts are
 
 
 Row: TypeAlias = Sequence[str | Markup | Cell]
@@ -72,7 +73,7 @@ def _box(head: str, rows: Sequence[Row], caption: str, *, tall: bool) -> str:
 def _cell(cell: str | Markup | Cell, *, first: bool) -> str:
     cell = cell if isinstance(cell, Cell) else Cell(cell)
     tag, scope = ("th", ' scope="row"') if first else ("td", "")
-    long = isinstance(cell.text, str) and len(cell.text) > _LONG
+    long = cell.long or (isinstance(cell.text, str) and len(cell.text) > _LONG)
     kind = _NUMBER if cell.number else ' class="long"' if long else ""
     value = "" if cell.value is None else f' data-value="{escape(str(cell.value))}"'
     return f"<{tag}{scope}{kind}{value}>{text(cell.text)}</{tag}>"

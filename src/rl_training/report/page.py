@@ -15,6 +15,8 @@ from rl_training.report.bands import distinct_names, groups_of
 from rl_training.report.chart_data import as_json, page_data
 from rl_training.report.charts import held_out_charts, return_charts, training_charts, value_chart
 from rl_training.report.facts import best_groups
+from rl_training.report.off_policy.kept import evaluations
+from rl_training.report.off_policy.section import section as off_policy
 from rl_training.report.timing import timing_of
 
 MARK = "<!-- made by rl-training report -->"
@@ -57,13 +59,15 @@ def render_page(
     data["live"] = REFRESH_SECONDS if live else 0
     shown = title or ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
     figures = sections.Figures(labels)
+    judged, damaged = evaluations(runs, names)
     body = [
         overview.overview(runs, names, timings),
-        cautions.section(runs, names),
+        cautions.section(runs, names, damaged),
         sections.curves(groups, len(every), runs, figures, returns, data),
         sections.pictures(pictures),
         sections.values(figures, values, reasons),
         sections.held_out(figures, held_out, groups),
+        off_policy(judged),
         sections.training(figures, training),
         appendix.combinations(every),
         appendix.members(every, groups),

@@ -16,6 +16,8 @@ from rl_training.report.bands import distinct_names, groups_of
 from rl_training.report.cautions import cautions
 from rl_training.report.charts import HELD_OUT_HEADINGS, HELD_OUT_NOTE, held_out_figures
 from rl_training.report.facts import NOTHING, number
+from rl_training.report.off_policy import facts as off_policy
+from rl_training.report.off_policy.kept import Evaluation, evaluations
 from rl_training.report.timing import timing_of
 
 CSV_START = ("run", "member", "seed", "position")
@@ -30,7 +32,8 @@ def markdown(runs: Sequence[LoggedRun], mark: str, title: str | None = None) -> 
     parts = [f"{mark}\n# {_text(title or ', '.join(names))}"]
     parts += [_table([facts.OVERVIEW[i] for i in kept], [[row[i] for i in kept] for row in rows])]
     parts += [_text(note)] if (note := facts.returns_note(runs, names)) else []
-    if warned := cautions(runs, names):
+    judged, damaged = evaluations(runs, names)
+    if warned := [*cautions(runs, names), *damaged]:
         parts += ["## Warnings", "\n".join(f"* {_text(text)}" for text in warned)]
     missing = [f"{name}: {text}" for run, name in zip(runs, names, strict=True) for text in missing_rows(run)]
     parts += ["\n".join(f"* {_text(line)}" for line in missing)] if missing else []
@@ -44,6 +47,7 @@ def markdown(runs: Sequence[LoggedRun], mark: str, title: str | None = None) -> 
     if scored:
         figures = [[one.label, one.name, one.policy_text, *one.others] for one in scored]
         parts += [f"## The policy on held-out rows\n\n{HELD_OUT_NOTE}", _table(("run", *HELD_OUT_HEADINGS), figures)]
+    parts += [text for one in judged for text in _off_policy(one)]
     parts += ["## Members", _members(runs, names)]
     data = {name: facts.dataset_facts(run) for run, name in zip(runs, names, strict=True)}
     if any(data.values()):
@@ -62,6 +66,16 @@ def markdown(runs: Sequence[LoggedRun], mark: str, title: str | None = None) -> 
         parts += ["## Time", _beside(spent)]
     parts += ["## Versions and hardware", _beside({name: facts.setup_of(run) for run, name in zip(runs, names, strict=True)})]
     return "\n\n".join(parts) + "\n"
+
+
+def _off_policy(one: Evaluation) -> list[str]:
+    """What policies would earn by one log, and where they leave it."""
+    parts = ["## Off-policy evaluation", _text(off_policy.source_text(one))]
+    parts += ["\n".join(f"* {_text(text)}" for text in one.warnings)] if one.warnings else []
+    parts += [_table(off_policy.HEADINGS, [off_policy.logged_cells(one), *map(off_policy.cells, one.policies)])]
+    if leaving := [off_policy.support_cells(policy, one.policies) for policy in off_policy.leaving(one)]:
+        parts += [f"### Where it leaves the data\n\n{off_policy.SUPPORT_NOTE}", _table(off_policy.SUPPORT_HEADINGS, leaving)]
+    return parts
 
 
 def _members(runs: Sequence[LoggedRun], names: Sequence[str]) -> str:

@@ -1,0 +1,1 @@
+"""What `rl-training ope` kept in a run directory, on a report."""
