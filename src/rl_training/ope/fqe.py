@@ -2,9 +2,9 @@
 
 A network has features, learned and random ones, and one output for each policy. With the features fixed, the Bellman equation
 of a policy is linear, so the last layer is computed; with the values fixed, the network is a regression, by which the
-features learn. The two take turns. All policies share the features, so that their differences are not those of networks. The equations also say
-what an estimate rests on: the weight of each row in it, from which follow its variance over episodes and the effective
-number of rows, and whether repeated evaluation would converge at all.
+features learn. The two take turns. All policies share the features, so that their differences are not those of networks. The
+equations also say what an estimate rests on: the weight of each row in it, from which follow its variance over episodes and
+the effective number of rows, and whether repeated evaluation would converge at all.
 """
 
 from collections.abc import Iterator, Sequence
