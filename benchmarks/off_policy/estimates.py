@@ -21,13 +21,17 @@ def estimate(task: str, runs: Path, data: Path | None) -> dict[str, Any]:
     where = [run_of(task, algo, runs) for algo in ALGOS]
     started, begin = time.time(), time.perf_counter()
     parts: dict[str, float] = {}
+
+    def begun(text: str) -> None:
+        parts[text] = round(time.perf_counter() - begin, 1)
+
     report = evaluate_off_policy(
         where,
         data_of(task, data),
         checkpoints="all",
         gamma=GAMMA,
         device="cpu",
-        tell=lambda text: parts.setdefault(text, round(time.perf_counter() - begin, 1)) and None,
+        tell=begun,
     )
     plain = report.plain()
     taken = round(time.perf_counter() - begin, 1)

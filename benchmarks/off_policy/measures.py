@@ -59,10 +59,18 @@ def summary(report: dict[str, Any], truth: dict[str, Any]) -> dict[str, Any]:
         one: dict[str, Any] = {"policies": len(guess)}
         one |= {key: correlation(guess, truth, key) for key in ("value", "return")}
         if name in ESTIMATORS:
-            values = [(opinion(policy, name), truth["policies"][policy["name"]]["value"]) for policy in policies]
-            counted = Counter(outcome(*pair) for pair in values)
-            one |= {kind: counted[kind] for kind in OUTCOMES}
-            one["verdicts"] = dict(Counter(said["verdict"] for said, _ in values))
-            one["trusted and missed"] = sum(said["verdict"] == "trust" and outcome(said, v) == "missed" for said, v in values)
+            one |= coverage(report, truth, name)
         found[name] = one
+    return found
+
+
+def coverage(report: dict[str, Any], truth: dict[str, Any], name: str) -> dict[str, Any]:
+    """Return how many intervals of an estimator hold the truth, and its verdicts."""
+    pairs = [(opinion(policy, name), truth["policies"][policy["name"]]["value"]) for policy in report["policies"]]
+    counted = Counter(outcome(*pair) for pair in pairs)
+    found: dict[str, Any] = {kind: counted[kind] for kind in OUTCOMES}
+    found["verdicts"] = dict(Counter(said["verdict"] for said, _ in pairs))
+    found["trusted and missed"] = sum(
+        said["verdict"] == "trust" and outcome(said, value) == "missed" for said, value in pairs
+    )
     return found

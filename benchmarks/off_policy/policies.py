@@ -26,7 +26,7 @@ def train(task: str, algo: str, out: Path, data: Path | None) -> Path:
     ]
     logged = data_of(task, data)
     given = {} if logged is None else {"env_id": TASKS[task].env_id}
-    config = load_config(f"{algo}/{TASKS[task].recipe}", settings, given, None if logged is None else [logged])
+    config = load_config(f"{algo}/{TASKS[task].recipe}", settings, given, () if logged is None else [logged])
     ExperimentManager(config, run).train(resume=True)
     return run
 

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from benchmarks.off_policy.measures import ESTIMATORS, SCORES, correlation, opinion, summary
+from benchmarks.off_policy.measures import ESTIMATORS, SCORES, correlation, coverage, opinion, summary
 from benchmarks.off_policy.tasks import TASKS, read
 
 README = Path(__file__).parent / "README.md"
@@ -38,15 +38,19 @@ def order_table() -> str:
 
 
 def interval_table() -> str:
-    """Return how often 90 % intervals held the discounted value."""
+    """Return how often 90 % intervals held the discounted value; on Pendulum also the one from many starts."""
     rows = []
-    for task in known("truth", "estimates"):
-        for name, one in summary(read("estimates", task)["report"], read("truth", task)).items():
-            if name in ESTIMATORS:
+    truths = [(task, task, read("truth", task)) for task in known("truth", "estimates")]
+    truths += [(task, f"{task}, 5,000 starts", read("starts", task)) for task in known("starts", "estimates")]
+    for task, title, truth in sorted(truths, key=lambda one: list(TASKS).index(one[0])):
+        report = read("estimates", task)["report"]
+        for name in ESTIMATORS:
+            one = coverage(report, truth, name)
+            if one["verdicts"] != {"cannot tell": len(report["policies"])} or title == task:
                 fair = one["held"] + one["cannot tell"]
                 counts = [str(one[kind]) for kind in ("held", "cannot tell", "missed", "trusted and missed")]
                 verdicts = ", ".join(f"{count} {verdict}" for verdict, count in sorted(one["verdicts"].items()))
-                rows.append([task, f"`{name}`", *counts, f"{fair / len(read('truth', task)['policies']):.0%}", verdicts])
+                rows.append([title, f"`{name}`", *counts, f"{fair / len(report['policies']):.0%}", verdicts])
     header = ["", "", "held", "cannot tell", "missed", "of these trusted", "held or cannot tell", "verdicts"]
     return rows_of(header, rows)
 

@@ -3,12 +3,10 @@
 python -m benchmarks.off_policy.truth pendulum --runs runs
 
 The discounted value is of episodes that go on beyond the environment's own limit until a reward counts less than a
-hundredth, unless they truly end; the return is that of the first steps, up to the limit, without discount. `--episodes N`
-writes a sharper truth beside the one that counts (kind `truthN`), without single episodes.
+hundredth, unless they truly end; the return is that of the first steps, up to the limit, without discount.
 """
 
 import importlib.metadata
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -51,23 +49,18 @@ def truth_of(checkpoint: Path, task: Task) -> dict[str, Any]:
 
 def main() -> None:
     """Find out about the policies that have no result yet."""
-    parser = arguments(__doc__)
-    parser.add_argument("--episodes", type=int, help="another number of episodes, for a result of its own")
-    given = parser.parse_args()
-    kind = "truth" if given.episodes is None else f"truth{given.episodes}"
+    given = arguments(__doc__).parse_args()
     torch.set_num_threads(1)
     for name in given.tasks:
-        task = TASKS[name] if given.episodes is None else replace(TASKS[name], episodes=given.episodes)
+        task = TASKS[name]
         versions = {library: importlib.metadata.version(library) for library in ("torch", "gymnasium", "numpy")}
         fixed = {"env_id": task.env_id, "gamma": GAMMA, "episodes": task.episodes, "limit": task.limit, "long": task.long}
-        known = (None if given.again else read(kind, name)) or {**fixed, "versions": versions, "policies": {}}
+        known = (None if given.again else read("truth", name)) or {**fixed, "versions": versions, "policies": {}}
         for policy, checkpoint in checkpoints(name, given.runs):
             if policy not in known["policies"] and checkpoint.exists():
                 found = truth_of(checkpoint, task)
-                if given.episodes is not None:
-                    found = {key: value for key, value in found.items() if not isinstance(value, list)}
                 known["policies"][policy] = found
-                write(kind, name, known)
+                write("truth", name, known)
                 shown = [f"{key} {found[key]:.1f} +- {found[f'{key}_error']:.1f}" for key in ("value", "return")]
                 print(f"{name} {policy}: {', '.join(shown)}", flush=True)
 
