@@ -5,6 +5,7 @@ from rl_training.api.deploying import export_policy as export_policy
 from rl_training.api.exported import load_export as load_export
 from rl_training.api.policy import Policy as Policy
 from rl_training.api.reporting import write_report as write_report
+from rl_training.api.selecting import select as select
 from rl_training.data.dataset_loaders import load_dataset as load_dataset
 from rl_training.data.offline_dataset import TransitionDataset as TransitionDataset
 from rl_training.data.offline_mixers import mix_datasets as mix_datasets

@@ -25,6 +25,7 @@ _TABLE: dict[str, dict[str, str]] = {
         "api.deploying": "export_policy",
         "api.exported": "load_export",
         "api.reporting": "write_report",
+        "api.selecting": "select",
         "data.offline_dataset": "TransitionDataset",
         "data.replay_buffer": "ReplayBuffer",
         "data.dataset_loaders": "load_dataset",

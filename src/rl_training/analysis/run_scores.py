@@ -20,7 +20,7 @@ from rl_training.errors import ConfigError
 # settings in which runs of one group may differ: they say who runs where and what is kept, not what is learned
 _FREE = (
     *("seed", "seeds", "sweep", "run_name", "device", "workers", "engine", "env_imports", "env_timeout", "env_id"),
-    *("eval_mode", "keep_checkpoints", "checkpoint_interval", "log_interval", "algo_kwargs.dataset"),
+    *("eval_mode", "select_by", "keep_checkpoints", "checkpoint_interval", "log_interval", "algo_kwargs.dataset"),
 )
 _DATA = "data"  # the task of runs without an environment
 _OFFLINE, _ONLINE = "gradient steps on data", "environment steps"

@@ -46,6 +46,7 @@ class _RunConfig(TypedDict, total=False):
     eval_interval: int
     eval_episodes: int
     eval_mode: Literal["wait", "beside"]
+    select_by: Literal["action_distance", "td_error", "validation_loss", "fqe"] | None
     checkpoint_interval: int
     keep_checkpoints: int
     log_interval: int

@@ -1,7 +1,7 @@
 """What trained policies would earn, from logged data alone: the report of `rl-training ope`."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,8 @@ from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.data.row_blocks import spread_evenly
 from rl_training.errors import ConfigError, DatasetError
 from rl_training.experiment.manager import find_checkpoint, locate
-from rl_training.ope.episodes import Episodes
+from rl_training.models.threads import one_thread
+from rl_training.ope.episodes import DEFAULT_GAMMA, FEWEST, Episodes
 from rl_training.ope.evaluation import Estimated, Logged, OPEOptions, evaluate
 from rl_training.runtime.checkpoints.checkpoint import Checkpoint, CheckpointStore
 from rl_training.runtime.checkpoints.member import member_of
@@ -21,8 +22,7 @@ from rl_training.runtime.execution.mode import resolve_device
 from rl_training.storage import canonical_json, replace_file
 
 FILE = "ope.json"  # of a run directory
-DEFAULT_GAMMA = 0.99  # where no run has one
-DEFAULT_ROWS = 200_000  # of the data, in whole episodes
+DEFAULT_ROWS = 100_000  # of the data, in whole episodes
 _SCORED_ROWS = 5_000
 
 
@@ -103,7 +103,7 @@ def evaluate_off_policy(
     steps: int | None = None,
     seed: int = 0,
     device: str = "auto",
-    tell: Callable[[str], None] = lambda text: None,
+    tell: Callable[[str], None] = lambda _: None,
     **reading: Any,
 ) -> OpeReport:
     """Return what every member of some runs or checkpoints would earn, by the data, and how far that can be trusted.
@@ -124,14 +124,11 @@ def evaluate_off_policy(
     discount = (max(own) if own else DEFAULT_GAMMA) if gamma is None else gamma
     if not 0.0 <= discount < 1.0:
         raise ConfigError(f"gamma = {discount!r} is not legal: must be a number >= 0 and < 1")
-    options = OPEOptions(gamma=discount, seed=seed)
-    options = replace(options, fqe=replace(options.fqe, seed=seed), dynamics=replace(options.dynamics, seed=seed))
-    if steps is not None:
-        fewer = {"fqe": replace(options.fqe, steps=steps), "dynamics": replace(options.dynamics, steps=steps)}
-        options = replace(options, **fewer, density_steps=steps)
+    options = OPEOptions.of(discount, seed, steps)
     episodes = Episodes.of(dataset, rows)
     acts = [one.policy.predict for one in policies]
-    found, logged = evaluate(episodes, acts, options, resolve_device(device), tell)
+    with one_thread():  # the order of sums, and so the last bits, must not depend on the machine
+        found, logged = evaluate(episodes, acts, options, resolve_device(device), tell)
     shown = str(data) if isinstance(data, str | Path) else origin
     return OpeReport(shown, dataset, episodes, discount, policies, found, logged, _warnings(policies, dataset, own, gamma))
 
@@ -146,6 +143,8 @@ def _warnings(
         found.append("the policies were trained on these rows, so the estimates favour them; data of later days is fairer")
     if len(fingerprints) > 1:
         found.append("the policies were trained on different data")
+    if (whole := len(dataset.episode_spans[0])) < FEWEST:
+        found.append(f"the data has {whole} episodes, so parts of them count as episodes: intervals may be too narrow")
     if gamma is None and len(set(gammas)) > 1:
         found.append(f"the runs have different gammas; the values here are discounted by {max(gammas):g}")
     return found

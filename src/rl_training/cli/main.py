@@ -22,6 +22,7 @@ from rl_training.cli.options import DATA, data_app, with_read_options, without_r
 from rl_training.cli.render import render
 from rl_training.cli.report import report
 from rl_training.cli.reproduce import reproduce
+from rl_training.cli.select import select
 from rl_training.cli.watch import watch
 from rl_training.errors import RLTrainingError
 
@@ -32,10 +33,15 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-READING = (training.train, policies.evaluate, ope)  # commands that take the read options, which are built only when used
+READING = (
+    training.train,
+    policies.evaluate,
+    ope,
+    select,
+)  # commands that take the read options, which are built only when used
 for command in (
     *(training.train, training.resume, training.finetune, policies.evaluate, policies.predict, policies.export),
-    *(ope, render, report, watch, reproduce, collect, compare, env, bench),
+    *(ope, select, render, report, watch, reproduce, collect, compare, env, bench),
 ):
     app.command()(without_read_options(command) if command in READING else command)
 app.command("export-member")(policies.export_member)

@@ -23,7 +23,7 @@ def ope(
     data: Annotated[str | None, typer.Option(help="Logged data to judge by; by default that of the first run.")] = None,
     checkpoints: Annotated[str, typer.Option(help="Of each run: latest, best, all that it kept, or a step.")] = "latest",
     gamma: Annotated[float | None, typer.Option(help="Discount of the values; by default that of the runs.")] = None,
-    rows: Annotated[int, typer.Option(help="Most rows of the data to use, in whole episodes.", min=100)] = 200_000,
+    rows: Annotated[int, typer.Option(help="Most rows of the data to use, in whole episodes.", min=100)] = 100_000,
     steps: Annotated[int | None, typer.Option(help="Gradient steps of each fit, if not as many as usual.", min=1)] = None,
     seed: Annotated[int, typer.Option(help="Seed of the estimators.", min=0)] = 0,
     device: DeviceOption = None,
@@ -36,8 +36,8 @@ def ope(
         raise ConfigError(f"--{next(iter(reading.settings)).replace('_', '-')} says how to read files: pass --data PATH too")
     from rl_training.api.off_policy import evaluate_off_policy, keep
 
-    wanted = {"checkpoints": checkpoints, "gamma": gamma, "rows": rows, "steps": steps, "seed": seed}
-    tell = (lambda text: None) if as_json else (lambda text: print(f"{text} ...", file=sys.stderr))
+    wanted: dict[str, Any] = {"checkpoints": checkpoints, "gamma": gamma, "rows": rows, "steps": steps, "seed": seed}
+    tell = (lambda _: None) if as_json else (lambda text: print(f"{text} ...", file=sys.stderr))
     found = evaluate_off_policy(runs, data, **wanted, device=device or "auto", tell=tell, **reading.settings)
     report = found.plain()
     kept = keep(report)

@@ -16,9 +16,9 @@ from rl_training.cli.options import (
     MemberOption,
     ReadChoice,
     RunArgument,
+    combination_table,
     named_env,
 )
-from rl_training.cli.sweep import combination_table
 from rl_training.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -19,10 +19,11 @@ from rl_training.cli.options import (
     MemberOption,
     ReadChoice,
     RunArgument,
+    combination_table,
     log_setting,
     parse_env_kwargs,
+    parse_sweep,
 )
-from rl_training.cli.sweep import combination_table, parse_sweep
 from rl_training.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -252,7 +253,8 @@ def _print_result(manager: "ExperimentManager", result: "TrainingResult", as_jso
     print(f"after {result.step:,} gradient steps{taken}")
     print(f"run: {manager.run_dir}")
     if manager.config.final_env_id is None:
-        print(f"next: rl-training predict {manager.run_dir} --obs '[...]', or evaluate {manager.run_dir} --data PATH")
+        run, best = manager.run_dir, " --best" if manager.config.select_by else ""
+        print(f"next: rl-training predict {run} --obs '[...]'{best}, or evaluate {run} --data PATH{best}")
     else:
         from rl_training.envs.imports import import_flags
 

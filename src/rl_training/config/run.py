@@ -93,6 +93,8 @@ class RunConfig(StrictModel, Generic[KwargsT]):
     """Episodes per evaluation and member."""
     eval_mode: Literal["wait", "beside"] = "wait"
     """Whether training waits for an evaluation, or goes on beside it and learns its result at the next."""
+    select_by: Literal["action_distance", "td_error", "validation_loss", "fqe"] | None = None
+    """Without an environment: the held-out score, averaged over members, by which the checkpoint `best` is chosen."""
     checkpoint_interval: int = Field(5_000, ge=1)
     """Steps between checkpoints."""
     keep_checkpoints: int = Field(2, ge=2)
@@ -136,6 +138,18 @@ class RunConfig(StrictModel, Generic[KwargsT]):
                 )
             if self.early_stopping is not None:
                 raise ValueError("`early_stopping` and `finetune` exclude each other")
+        return self
+
+    @model_validator(mode="after")
+    def _scored_without_environment(self) -> Self:
+        if self.select_by is None:
+            return self
+        if self.env_id is not None:
+            raise ValueError(
+                "`select_by` is for runs without an environment: evaluations in `env_id` choose the best checkpoint"
+            )
+        if self.select_by == "td_error" and not isinstance(self.algo_kwargs, CriticKnobs):
+            raise ValueError(f"`select_by: td_error` needs critics, and {self.algo} has none: use action_distance or fqe")
         return self
 
     @model_validator(mode="after")

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from rl_training.ope.episodes import Behaviour, Episodes
-from rl_training.ope.networks import Networks, Progress, batches
+from rl_training.ope.networks import Networks, batches
 
 _CENTRES = 4
 _NARROWEST, _WIDEST = math.log(0.03), math.log(3.0)  # deviations, in units of that of the logged actions
@@ -23,18 +23,17 @@ class LoggedDensity:
         outputs = _CENTRES * (1 + 2 * self.dims)
         self._networks = Networks(1, self._seen.shape[1], (64, 64), outputs, rate=1e-3, seed=seed, device=device)
 
-    def fit(self, progress: Progress = lambda done, of: None) -> None:
+    def fit(self) -> None:
         """Train the network."""
         drawn = batches(self._seed, "ope/density", self._steps, 256, len(self._seen), self._seen.device)
         for step, rows in enumerate(drawn):
             loss = -self._log_density(*self._parts(self._seen[rows]), self._actions[rows]).mean()
             self._networks.step(loss, 1.0 - step / self._steps)
-            progress(step + 1, self._steps)
 
     def _parts(self, seen: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Log weights (rows, centres), centres and log deviations (rows, centres, dims)."""
         found = self._networks(seen)[0].view(len(seen), _CENTRES, 1 + 2 * self.dims)
-        weights, centres, deviations = found.split((1, self.dims, self.dims), dim=-1)
+        weights, centres, deviations = torch.split(found, [1, self.dims, self.dims], dim=-1)
         return weights.squeeze(-1).log_softmax(-1), centres, deviations.clamp(_NARROWEST, _WIDEST)
 
     @staticmethod

@@ -1,6 +1,6 @@
 """Logged episodes as the estimators use them: whole episodes, columns without units, policies as columns of actions."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -17,6 +17,9 @@ from rl_training.errors import DatasetError
 Act = Callable[[NDArray[np.float32]], NDArray[np.float32]]
 """A policy: real actions (rows, action_dim) for real observations (rows, observation_dim)."""
 
+DEFAULT_GAMMA = 0.99  # where a policy was trained without one
+FEWEST = 30  # episodes; fewer are cut into parts
+_SHORTEST = 20  # rows of a part
 _BLOCK = 16_384  # rows that a policy acts on at once
 
 
@@ -48,30 +51,34 @@ class Episodes:
     next_observations: NDArray[np.float32]
     terminals: NDArray[np.bool_]
     lengths: NDArray[np.int64]  # of each episode
-    numbers: NDArray[np.int64]  # of the episodes in the dataset
+    numbers: NDArray[np.int64]  # of each in the dataset; parts of one episode have its number
     of_observations: Scaling
     of_actions: Scaling
 
     @classmethod
     def of(cls, dataset: TransitionDataset, most_rows: int) -> "Episodes":
-        """Return at most about `most_rows` rows: all episodes, or some that are spread evenly over the data."""
+        """Return at most about `most_rows` rows: all episodes, or some that are spread evenly over the data.
+
+        A few long episodes are cut into parts, which count as episodes: as many as statistics over them need.
+        """
         lengths = dataset.episode_spans[1]
         chosen = np.arange(len(lengths))
         if len(dataset) > most_rows:
-            count = max(2, int(len(lengths) * most_rows / len(dataset)))
+            count = max(1, int(len(lengths) * most_rows / len(dataset)))
             chosen = np.unique(np.linspace(0, len(lengths) - 1, count).round().astype(np.int64))
-        if len(chosen) < 2:
-            raise DatasetError(
-                "off-policy evaluation needs at least two episodes; mark where episodes end, or log more of them"
-            )
         view = RowView(dataset, chosen)
+        part = max(_SHORTEST, len(view) // FEWEST) if len(chosen) < FEWEST else len(view)
+        sizes = [_sizes(int(length), part) for length in lengths[chosen]]
+        own = np.concatenate(sizes)
+        if len(own) < 2:
+            raise DatasetError(f"the data has {len(view)} rows of one episode, too few to estimate values from; log more")
         fields = {name: view.whole(name).astype(np.float32) for name in ("observations", "actions", "next_observations")}
         return cls(
             **fields,
             rewards=view.whole("rewards").astype(np.float64),
             terminals=view.whole("terminals"),
-            lengths=lengths[chosen],
-            numbers=chosen,
+            lengths=own,
+            numbers=np.repeat(chosen, [len(one) for one in sizes]),
             of_observations=Scaling(*center_and_spread(fields["observations"])),
             of_actions=Scaling(*center_and_spread(fields["actions"])),
         )
@@ -93,13 +100,6 @@ class Episodes:
     def step(self) -> NDArray[np.int64]:
         """The number of each row in its episode, counted from 0."""
         return np.arange(len(self)) - np.repeat(self.starts, self.lengths)
-
-    @cached_property
-    def cut(self) -> NDArray[np.bool_]:
-        """True on the last row of an episode that did not truly end."""
-        last = np.zeros(len(self), dtype=bool)
-        last[self.starts + self.lengths - 1] = True
-        return last & ~self.terminals
 
     def sums(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the sum over each episode of a column, (episodes,)."""
@@ -137,6 +137,7 @@ def _acting(act: Act, episodes: Episodes, observations: NDArray[np.float32]) -> 
     return torch.from_numpy(episodes.of_actions(np.concatenate(parts)))
 
 
-def stacked(behaviours: Sequence[Behaviour], name: str) -> Tensor:
-    """Return one field of several policies, (policies, rows, action_dim)."""
-    return torch.stack([getattr(one, name) for one in behaviours])
+def _sizes(length: int, part: int) -> NDArray[np.int64]:
+    """The sizes of about equal parts of an episode."""
+    ends = np.linspace(0, length, max(1, round(length / part)) + 1).round().astype(np.int64)
+    return np.diff(ends)

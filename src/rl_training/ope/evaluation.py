@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import torch
@@ -19,6 +18,7 @@ from rl_training.ope.support import LoggedSupport, Support
 _FEW = 10.0  # effective episodes below which importance weights say nothing
 _MANY_BEYOND, _MOST_BEYOND = 0.15, 0.5  # shares of actions beyond the support; of logged ones it is 0.05
 _LEAVES, _LOST = 0.02, 0.2  # shares of the steps of rollouts that leave the range of the data
+_DIVERGES = 1.1  # growth of an error from one evaluation to the next, from which on regularising does not help
 _PREDICTED = 0.5  # of the variance of a typical column, below which a model predicts nothing
 
 Tell = Callable[[str], None]
@@ -33,6 +33,13 @@ class OPEOptions:
     dynamics: DynamicsOptions = field(default_factory=DynamicsOptions)
     density_steps: int = 2000
     seed: int = 0
+
+    @classmethod
+    def of(cls, gamma: float, seed: int, steps: int | None = None) -> "OPEOptions":
+        """Return the usual options with a discount and a seed, and with another number of gradient steps if given."""
+        own: dict[str, int] = {"seed": seed} if steps is None else {"seed": seed, "steps": steps}
+        density = cls.density_steps if steps is None else steps
+        return cls(gamma, FQEOptions(**own), DynamicsOptions(**own), density, seed)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +64,7 @@ class Logged:
 
 
 def evaluate(
-    episodes: Episodes, policies: Sequence[Act], options: OPEOptions, device: torch.device, tell: Tell = lambda text: None
+    episodes: Episodes, policies: Sequence[Act], options: OPEOptions, device: torch.device, tell: Tell = lambda _: None
 ) -> tuple[list[Estimated], Logged]:
     """Return what is known of each policy, and of the logged behaviour."""
     behaviours = [Behaviour.of(act, episodes) for act in policies]
@@ -78,12 +85,12 @@ def evaluate(
     found = []
     for number, (act, behaviour) in enumerate(zip(policies, behaviours, strict=True)):
         where = support.of(behaviour)
-        rolled = model.rollouts(act, options.seed)
+        rolled = model.rollouts(act)
         ratios = log_ratios(episodes, behaviour, likely, deviations)
-        weighted = weighted_estimates(episodes, ratios, options.gamma, counts, *fitted.at_rows(number, behaviour))
+        weighted = weighted_estimates(episodes, ratios, options.gamma, counts, fitted.at_rows(number, behaviour))
         estimates = {
             "fqe": _fitted(values, number, where, episodes),
-            "model": _modelled(rolled, model, where, episodes),
+            "model": _modelled(rolled, model, episodes),
             "dr": _weighted(weighted[1]),
             "wpdis": _weighted(weighted[0]),
         }
@@ -106,18 +113,16 @@ def _fitted(values: FittedValues, number: int, where: Support, episodes: Episode
     sampling = float(values.influence[:, number].square().sum(-1).mean().sqrt())
     networks = float(each.std(ddof=1)) if len(each) > 1 else 0.0
     doubts = _of_support(where)
-    diverges = (
-        f"repeated evaluation diverges in {int((grown >= 1.0).sum())} of {len(grown)} networks (growth {grown.max():.3f})"
-    )
-    doubts.if_(0 < (grown >= 1.0).sum() <= len(grown) / 2, "doubt", diverges)
-    doubts.if_((grown >= 1.0).sum() > len(grown) / 2 or not bool(values.stable[:, number].all()), "cannot tell", diverges)
+    grows = f"repeated evaluation would diverge (an error grows by {grown.max():.3f} each time), so it is regularised"
+    lost = bool(np.median(grown) >= _DIVERGES) or not bool(values.stable[:, number].all())
+    doubts.if_(bool(grown.max() >= 1.0) and not lost, "doubt", grows).if_(lost, "cannot tell", grows)
     effective = float(values.effective[:, number].mean()) / float(episodes.lengths.mean())
     return opinion(float(each.mean()), float(np.hypot(sampling, networks)), len(each), effective, doubts)
 
 
-def _modelled(rolled: Rollouts, model: Dynamics, where: Support, episodes: Episodes) -> Opinion:
+def _modelled(rolled: Rollouts, model: Dynamics, episodes: Episodes) -> Opinion:
     means = rolled.values.mean(axis=1)
-    sampling = float(rolled.values.mean(axis=0).std(ddof=1) / np.sqrt(rolled.values.shape[1]))
+    sampling = float(rolled.values.std(ddof=1) / np.sqrt(min(rolled.values.size, len(episodes.lengths))))
     doubts = Doubts()
     left = f"{rolled.outside:.0%} of the steps in the model leave the range of the data"
     doubts.if_(_LEAVES < rolled.outside <= _LOST, "doubt", left).if_(rolled.outside > _LOST, "cannot tell", left)

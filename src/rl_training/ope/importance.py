@@ -8,16 +8,16 @@ for what these do not explain.
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from rl_training.ope.episodes import Behaviour, Episodes
+from rl_training.ope.horizon import steps_that_count
 
 _BANDWIDTH = 0.5  # of the usual deviation of a logged action from its centre
 _NARROWEST = 0.05  # in units of the deviation of the logged actions
+_LEAST, _MOST = -20.0, 5.0  # logarithms of the ratio of a single action
 _RESAMPLES = 200
-_FORGOTTEN = 0.01  # rewards that count less than this share are left out
 
 Numbers = NDArray[np.float64]
 
@@ -31,12 +31,21 @@ class Weighted:
     effective: float  # number of episodes that it rests on, averaged over discounted time
 
 
-def log_ratios(episodes: Episodes, behaviour: Behaviour, logged: Tensor, deviations: Tensor) -> Numbers:
+@dataclass(frozen=True, eq=False)
+class RowValues:
+    """Fitted values of a policy in every row."""
+
+    logged: Numbers  # of the logged action
+    own: Numbers  # of the policy's action
+    following: Numbers  # of the policy's action in the row after
+
+
+def log_ratios(episodes: Episodes, behaviour: Behaviour, likely: Tensor, deviations: Tensor) -> Numbers:
     """Return for each row by how much more likely, as a logarithm, its action is under a policy than in the log."""
     width = (_BANDWIDTH * deviations).clamp(min=_NARROWEST)
     apart = (Behaviour.logged(episodes).here.double() - behaviour.here.double()) / width
     density = (-0.5 * apart.square() - width.log() - 0.5 * np.log(2.0 * np.pi)).sum(-1)
-    return np.asarray((density - logged).clamp(-20.0, 5.0).numpy())
+    return np.asarray((density - likely).clamp(_LEAST, _MOST).numpy())
 
 
 def counts_of(episodes: int, seed: int) -> Numbers:
@@ -47,46 +56,34 @@ def counts_of(episodes: int, seed: int) -> Numbers:
 
 
 def weighted_estimates(
-    episodes: Episodes, ratios: Numbers, gamma: float, counts: Numbers, q: Numbers, v: Numbers, v_next: Numbers
+    episodes: Episodes, ratios: Numbers, gamma: float, counts: Numbers, values: RowValues
 ) -> tuple[Weighted, Weighted]:
-    """Return weighted per-decision importance sampling, and the doubly robust estimate with the values of each row.
+    """Return weighted per-decision importance sampling, and the doubly robust estimate (Thomas and Brunskill, 2016).
 
-    `q`, `v` are the policy's values of the logged action and of its own in each row, `v_next` of its own in the row after.
-    What comes after the logged steps is for the first as if the last average reward went on, for the second valued by `v_next`.
+    An episode that truly ended earns nothing more; one that was cut is left out from there on. After the last step the first
+    estimate goes on with its last average reward, the second has the value of what followed each cut.
     """
     lengths, starts = episodes.lengths, episodes.starts
-    horizon = int(lengths.max())
-    if gamma < 1.0:
-        horizon = min(horizon, int(np.ceil(np.log(_FORGOTTEN) / np.log(gamma))) if gamma > 0.0 else 1)
     ended = episodes.terminals[starts + lengths - 1]
-    logs = np.zeros(len(lengths))  # log weight of each episode so far
-    here = np.ones(len(lengths), dtype=bool)  # still known: running, or truly ended
-    plain, robust = np.zeros(len(counts)), np.zeros(len(counts))
+    logs = np.zeros(len(lengths))  # of the weight of each episode so far
+    plain, robust, reward = np.zeros(len(counts)), np.zeros(len(counts)), np.zeros(len(counts))
     effective = total = 0.0
-    reward = np.zeros(len(counts))
-    for step in range(horizon):
+    last = min(int(lengths.max()), steps_that_count(gamma))
+    for step in range(last):
         running = lengths > step
-        known = running | ended
-        if not running.any():
-            break
-        rows = starts + np.minimum(step, lengths - 1)
-        before = _shares(logs, known, counts)
-        robust += gamma**step * before @ np.where(running, v[rows], 0.0)
+        known, rows, discount = running | ended, starts + np.minimum(step, lengths - 1), gamma**step
+        robust += discount * _shares(logs, known, counts) @ np.where(running, values.own[rows], 0.0)
         logs = np.where(running, logs + ratios[rows], logs)
         shares = _shares(logs, known, counts)
         reward = shares @ np.where(running, episodes.rewards[rows], 0.0)
-        plain += gamma**step * reward
-        robust += gamma**step * (shares @ np.where(running, episodes.rewards[rows] - q[rows], 0.0))
-        cut = running & (lengths == step + 1) & ~ended
-        robust += gamma ** (step + 1) * (shares @ np.where(cut, v_next[rows], 0.0))
+        plain += discount * reward
+        cut = running & ~ended & (lengths == step + 1)
+        rest = episodes.rewards[rows] + gamma * np.where(cut, values.following[rows], 0.0) - values.logged[rows]
+        robust += discount * shares @ np.where(running, rest, 0.0)
         own = np.exp(logs[known] - logs[known].max())
-        effective += gamma**step * own.sum() ** 2 / np.square(own).sum()
-        total += gamma**step
-        here = known
-    del here
-    plain += gamma ** (step + 1) / (1.0 - gamma) * reward
-    effective /= total
-    return Weighted(float(plain[0]), plain[1:], effective), Weighted(float(robust[0]), robust[1:], effective)
+        effective, total = effective + discount * own.sum() ** 2 / np.square(own).sum(), total + discount
+    plain += gamma**last / (1.0 - gamma) * reward
+    return tuple(Weighted(float(found[0]), found[1:], effective / total) for found in (plain, robust))  # type: ignore[return-value]
 
 
 def _shares(logs: Numbers, known: NDArray[np.bool_], counts: Numbers) -> Numbers:

@@ -12,11 +12,11 @@ _SQUARINGS = 8
 
 @dataclass(frozen=True, eq=False)
 class Equations:
-    """Sums over rows of a stack of linear Bellman equations: (gram - moved) w = earned."""
+    """Sums over rows of linear Bellman equations (gram - moved) w = earned, stacked over two axes."""
 
-    gram: Tensor  # (..., features, features): f f'
-    moved: Tensor  # (..., features, features): f times gamma times the features where the row leads
-    earned: Tensor  # (..., features): f times the reward
+    gram: Tensor  # (..., features, features): features times features
+    moved: Tensor  # (..., features, features): features times the discounted ones of what follows
+    earned: Tensor  # (..., features): features times rewards
 
     def __add__(self, other: "Equations") -> "Equations":
         return Equations(self.gram + other.gram, self.moved + other.moved, self.earned + other.earned)
@@ -24,39 +24,37 @@ class Equations:
 
 @dataclass(frozen=True, eq=False)
 class Solution:
-    """The weights of each equation of a stack."""
+    """The weights of each equation."""
 
     weights: Tensor  # (..., features)
     matrix: Tensor  # (..., features, features): what was solved
-    growth: Tensor  # (...): of an error under repeated evaluation, with the smallest ridge
+    growth: Tensor  # (...): of an error under repeated evaluation, with the smallest ridge; from 1 on it diverges
     stable: Tensor  # (...): whether any ridge was enough
 
     def weighing(self, target: Tensor) -> Tensor:
         """Return the weights whose products with the features say how much each row counts in `target` @ weights."""
-        return _each(torch.linalg.solve, self.matrix.mT, target)
+        return _solved(self.matrix.mT, target)
 
 
 def solve(equations: Equations) -> Solution:
     """Return the solution with the smallest ridge under which repeated evaluation converges, else with the largest."""
     gram, moved = equations.gram, equations.moved
-    unit = gram.diagonal(dim1=-2, dim2=-1).mean(-1)[..., None, None] * torch.eye(
-        gram.shape[-1], dtype=gram.dtype, device=gram.device
-    )
-    chosen = gram + RIDGES[-1] * unit
-    first = stable = None
-    for ridge in reversed(RIDGES):
-        regular = gram + ridge * unit
-        first = growth(regular, moved)
-        good = first < STABLE
-        stable = good if stable is None else stable | good
-        chosen = torch.where(good[..., None, None], regular, chosen)
-    matrix = chosen - moved
-    return Solution(_each(torch.linalg.solve, matrix, equations.earned), matrix, first, stable)
+    unit = torch.eye(gram.shape[-1], dtype=gram.dtype, device=gram.device)
+    unit = gram.diagonal(dim1=-2, dim2=-1).mean(-1)[..., None, None] * unit
+    growths = torch.stack([growth(gram + ridge * unit, moved) for ridge in RIDGES])
+    good = growths < STABLE
+    ridges = torch.tensor(RIDGES, dtype=gram.dtype, device=gram.device)
+    first = torch.where(good.any(0), good.to(torch.int64).argmax(0), len(RIDGES) - 1)
+    matrix = gram + ridges[first][..., None, None] * unit - moved
+    return Solution(_solved(matrix, equations.earned), matrix, growths[0], good.any(0))
 
 
 def growth(regular: Tensor, moved: Tensor) -> Tensor:
-    """Return by how much an error grows, in the long run, from one evaluation to the next."""
-    power = _each(torch.linalg.solve, regular, moved)
+    """Return by how much an error grows, in the long run, from one evaluation to the next.
+
+    It is the spectral radius of regular^-1 moved, by the norm of a high power of it.
+    """
+    power = _solved(regular, moved)
     logarithm = torch.zeros(power.shape[:-2], dtype=power.dtype, device=power.device)
     for _ in range(_SQUARINGS):
         size = torch.linalg.matrix_norm(power)
@@ -64,12 +62,12 @@ def growth(regular: Tensor, moved: Tensor) -> Tensor:
         power = power / size[..., None, None]
         power = power @ power
     logarithm = logarithm + torch.linalg.matrix_norm(power).log()
-    return (logarithm / 2**_SQUARINGS).exp()
+    return torch.exp(logarithm / 2.0**_SQUARINGS)
 
 
-def _each(function, *stacks: Tensor) -> Tensor:
-    """Apply a function matrix by matrix: some builds of the library fail on stacks of larger ones."""
-    lead = torch.broadcast_shapes(*(stack.shape[:2] for stack in stacks))
-    flat = [stack.expand(*lead, *stack.shape[2:]).flatten(0, 1) for stack in stacks]
-    found = torch.stack([function(*parts) for parts in zip(*flat, strict=True)])
-    return found.reshape(*lead, *found.shape[1:])
+def _solved(matrices: Tensor, right: Tensor) -> Tensor:
+    """Solve matrix by matrix: some builds of the library fail on stacks of larger ones. A singular one gives no number."""
+    lead = torch.Size(max(pair) for pair in zip(matrices.shape[:2], right.shape[:2], strict=True))
+    stacks = (values.expand(*lead, *values.shape[2:]).flatten(0, 1) for values in (matrices, right))
+    found = torch.stack([torch.linalg.solve_ex(*pair).result for pair in zip(*stacks, strict=True)])
+    return found.view(*lead, *found.shape[1:])

@@ -1,6 +1,6 @@
 """Networks that are fitted side by side on shared batches, one for each member of an ensemble."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
@@ -13,9 +13,6 @@ from rl_training.models.parameters import ParameterBank
 
 _DRAWN = 100  # steps whose batches are drawn at once
 _GROUP = "network"
-
-Progress = Callable[[int, int], None]
-"""Told of steps done, and of how many there are."""
 
 
 class Networks:
@@ -49,12 +46,17 @@ class Networks:
         self._adam.step({_GROUP: gradient}, [_GROUP], {_GROUP: factor})
 
     @torch.no_grad()
+    def each(self, inputs: Tensor) -> Tensor:
+        """Return outputs (ensemble, rows, outputs) for inputs (ensemble, rows, inputs), each network's own."""
+        layout = self.mlp.layout
+        return eager.forward(layout, layout.stacks(self.bank.flat), inputs)
+
+    @torch.no_grad()
     def features(self, inputs: Tensor) -> Tensor:
         """Return the last hidden layer and a column of ones for inputs (rows, inputs): (ensemble, rows, features)."""
         layout = self.mlp.layout
         kept: list[list[Tensor]] = []
-        rows = inputs.expand(layout.ensemble, *inputs.shape)
-        eager.forward(layout, layout.stacks(self.bank.flat), rows, kept)
+        eager.forward(layout, layout.stacks(self.bank.flat), inputs.expand(layout.ensemble, *inputs.shape), kept)
         hidden = kept[-1][0]
         return torch.cat((hidden, torch.ones_like(hidden[..., :1])), dim=-1)
 

@@ -1,6 +1,6 @@
 """Estimates of one policy's value as opinions: each with an interval, what it rests on and a plain verdict; and their sum."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 

@@ -44,7 +44,7 @@ class LoggedSupport:
         episode = torch.from_numpy(episodes.episode)
         asked = torch.from_numpy(self.rows)
         similar = []
-        for part in asked.split(_PART):
+        for part in torch.split(asked, _PART):
             apart = torch.cdist(self._seen[part], self._seen[known])
             apart[episode[part][:, None] == episode[known][None]] = torch.inf  # the row itself and its neighbours in time
             similar.append(apart.topk(min(_SIMILAR, len(known)), largest=False).indices)

@@ -5,20 +5,26 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rl_training.algorithms.learner import Learner
+from rl_training.runtime.checkpoints.member import BEST_SCORE
 from rl_training.runtime.concerns import Concern, RisingLosses, concerns
+from rl_training.runtime.evaluating.selecting import Selector
 from rl_training.runtime.policy_check import Figures
 from rl_training.runtime.validation import Validation
 
 
 class HeldOutReport:
-    """Evaluates a learner on held-out rows, and warns once of each concern that lasts."""
+    """Evaluates a learner on held-out rows, and warns once of each concern that lasts.
 
-    def __init__(self, validation: Validation, warn: Callable[[str], None]) -> None:
-        self._validation, self._warn = validation, warn
+    With a `selector` it also says whether the policies are the best so far.
+    """
+
+    def __init__(self, validation: Validation, warn: Callable[[str], None], selector: Selector | None = None) -> None:
+        self._validation, self._warn, self._selector = validation, warn, selector
         self._rising = RisingLosses()
         self._suspected: set[str] = set()  # concerns at the evaluation before
         self._reported: set[str] = set()
         self.figures: list[Figures] = []  # of each member, at the last evaluation
+        self.improved = False  # whether the last evaluation was the best so far, by the selector
 
     def evaluate(self, learner: Learner[Any, Any], labels: Mapping[int, str], *, last: bool) -> list[dict[str, float]]:
         """Return every member's row of metrics; warn about the members in `labels`, which are still training.
@@ -32,7 +38,9 @@ class HeldOutReport:
         own = {member: concerns(self.figures[member], learner.knobs) for member in labels}
         self._report(shared, own, labels, last=last)
         members = range(len(self.figures))
-        return [{**{name: column[member] for name, column in losses.items()}, **self.figures[member]} for member in members]
+        rows = [{**{name: column[member] for name, column in losses.items()}, **self.figures[member]} for member in members]
+        self.improved = self._selector is not None and self._selector.take(learner, rows, list(labels))
+        return rows
 
     def _report(
         self, shared: Sequence[Concern], own: Mapping[int, Sequence[Concern]], labels: Mapping[int, str], *, last: bool
@@ -58,15 +66,18 @@ class HeldOutReport:
 
     def line(self, members: Sequence[int]) -> str:
         """Return the figures of some members in a line of text."""
-        return figures_line([self.figures[member] for member in members])
+        return figures_line([self.figures[member] for member in members]) + ", the best so far" * self.improved
 
     def state(self) -> dict[str, Any]:
         """Return plain values for a checkpoint."""
-        return self._rising.state()
+        chosen = {} if self._selector is None else {BEST_SCORE: self._selector.best}
+        return {**self._rising.state(), **chosen}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Restore what `state` returned."""
-        self._rising = RisingLosses(**state)
+        self._rising = RisingLosses(**{name: value for name, value in state.items() if name != BEST_SCORE})
+        if self._selector is not None:
+            self._selector.best = state.get(BEST_SCORE)
 
 
 def figures_line(figures: Sequence[Figures]) -> str:

@@ -50,7 +50,8 @@ class TrainingLoop:
         for phase in parts.phases:
             phase.watch = self.watch
         self.population = Population(self.learner)
-        self.held_out = None if parts.validation is None else HeldOutReport(parts.validation, parts.reporter.warn)
+        held_out = parts.validation
+        self.held_out = None if held_out is None else HeldOutReport(held_out, parts.reporter.warn, parts.selector)
         evaluated = (self.config, self.learner, parts.spaces, parts.transforms)
         busy = max(phase.busy_cores for phase in parts.phases)
         beside = self.config.eval_mode == "beside"
@@ -238,12 +239,13 @@ class TrainingLoop:
             self._save(best=improved)
 
     def _measure(self) -> bool:
-        """Evaluate in the environment and on held-out data; return whether the mean return here is the best so far."""
+        """Evaluate in the environment and on held-out data; return whether the mean return or score is the best so far."""
         env = self.place.phase.environment
         with self.watch.during("evaluation"):
             improved = env is not None and self._evaluate(env)
             if self.held_out is not None:
                 self._validate(self.held_out)
+                improved |= env is None and self.held_out.improved
         return improved
 
     def _evaluate(self, env: EnvSource) -> bool:

@@ -11,6 +11,7 @@ from rl_training.data.spaces import Spaces
 from rl_training.data.transforms import Transforms
 from rl_training.runtime.callbacks import CallbackLike
 from rl_training.runtime.checkpoints.checkpoint import Checkpoint
+from rl_training.runtime.evaluating.selecting import Selector
 from rl_training.runtime.execution.steps import Executor
 from rl_training.runtime.phases.base import Phase
 from rl_training.runtime.progress import Reporter
@@ -37,3 +38,4 @@ class LoopParts:
     callbacks: Sequence[CallbackLike] = field(default_factory=tuple)
     resume_from: Checkpoint | None = None
     continue_metrics: bool = False
+    selector: Selector | None = None  # by which the best checkpoint is chosen where there is no environment

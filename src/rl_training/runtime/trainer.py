@@ -22,6 +22,7 @@ from rl_training.registry import get_spec
 from rl_training.runtime.build_learner import build_learner
 from rl_training.runtime.callbacks import CallbackLike
 from rl_training.runtime.checkpoints.checkpoint import Checkpoint
+from rl_training.runtime.evaluating.selecting import selector
 from rl_training.runtime.execution.mode import applied, check_execution, resolve_device, resolve_execution
 from rl_training.runtime.execution.steps import Executor
 from rl_training.runtime.loop import TrainingLoop
@@ -89,6 +90,7 @@ def _train(config: RunConfig[Any], run_dir: Path, options: TrainOptions) -> Trai
         if config.eval_mode == "beside" and config.final_environment is None:
             reporter.warn("`eval_mode` does nothing: there is no environment to evaluate in")
         _warn_of_endless_episodes(config, reporter)
+        chosen_by = selector(config, learner, found)
         builder = PhaseBuilder(config, learner, spaces, transforms, data, run_dir / "replay", reporter, stack)
         phases, planned_steps = online_phases(builder) if get_spec(config.algo).online else offline_phases(builder)
 
@@ -120,6 +122,7 @@ def _train(config: RunConfig[Any], run_dir: Path, options: TrainOptions) -> Trai
             callbacks=options.callbacks,
             resume_from=checkpoint,
             continue_metrics=options.continue_metrics,
+            selector=chosen_by,
         )
         with applied(executor.execution):
             return TrainingLoop(parts).run()

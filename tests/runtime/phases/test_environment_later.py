@@ -14,6 +14,7 @@ from rl_training import IQL
 from rl_training.config.loading import make_config
 from rl_training.errors import ConfigError, DatasetError
 from rl_training.experiment import ExperimentManager
+from rl_training.experiment.manager import find_checkpoint
 from rl_training.runtime.checkpoints.checkpoint import load_checkpoint, write_checkpoint
 from tests.heater import HIGH, LOW, Heater, heater, heater_values, write_log  # noqa: F401 - heater is a fixture
 from tests.helpers import (
@@ -67,6 +68,16 @@ def test_asked_for_later_is_as_asked_for_at_once(log, run, tmp_path):
     rows = metric_rows(run)
     assert [row["env_step"] for row in rows if "eval/return_mean" in row] == [50, 100, 130]
     assert all("env_step" not in row for row in rows if row["step"] <= 100 and "train/actor_loss" in row)
+
+
+def test_once_there_are_returns_they_choose_the_best_checkpoint(log, tmp_path):
+    """A score is no return: the first evaluation in the environment is the best so far whatever it finds."""
+    config = make_config(heater_values(log, select_by="action_distance"))
+    ExperimentManager(config, tmp_path / "run").train()
+    assert find_checkpoint(tmp_path / "run", "best").env_step is None
+    finetune(tmp_path / "run")
+    returns = {row["env_step"]: row["eval/return_mean"] for row in metric_rows(tmp_path / "run") if "eval/return_mean" in row}
+    assert find_checkpoint(tmp_path / "run", "best").env_step == max(returns, key=returns.get)
 
 
 def test_cut_and_resumed_equals_uninterrupted(log, run, tmp_path):

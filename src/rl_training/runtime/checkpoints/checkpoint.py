@@ -258,7 +258,8 @@ class CheckpointStore:
                 return names[-1]
             problem = f"{self.directory / which}.json: names no checkpoint that exists"
             if which == "best" and pointed is None:
-                problem = f"{self.directory}: no best checkpoint is recorded; evaluations in an environment choose one"
+                who = "evaluations in an environment or `select_by` choose one"
+                problem = f"{self.directory}: no best checkpoint is recorded; {who}"
             raise CheckpointError(f"{problem}; name one with --checkpoint: {', '.join(names)}")
         counts = {name: _order(name)[0] if name.startswith("env-") else _order(name)[1] for name in names}
         found = [name for name, count in counts.items() if which == name or (which.isdecimal() and int(which) == count)]

@@ -7,6 +7,8 @@ from rl_training.errors import ConfigError
 from rl_training.runtime.callbacks import EarlyStopping
 from rl_training.runtime.checkpoints.checkpoint import Checkpoint
 
+BEST_SCORE = "best_score"  # in the state of held-out data: of all members together, so it says nothing of one
+
 
 def member_of(checkpoint: Checkpoint, member: int) -> Checkpoint:
     """Return one member of a population as a solo checkpoint, with its exact state."""
@@ -26,6 +28,7 @@ def member_of(checkpoint: Checkpoint, member: int) -> Checkpoint:
         "callbacks": [EarlyStopping.of_member(entry, member) for entry in state["callbacks"]],
         "stopping": [0] if member in state.get("stopping", ()) else [],
         "metrics_bytes": 0,
+        "held_out": {name: value for name, value in state.get("held_out", {}).items() if name != BEST_SCORE},
     }
     if checkpoint.env_step is not None:
         alone |= {"episodes": [state["episodes"][member]], "replay_ready": [state["replay_ready"][member]]}

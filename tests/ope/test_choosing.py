@@ -1,0 +1,138 @@
+"""Which policy is the best, by estimates and results: the posterior by hand, and what must hold of any choice."""
+
+import numpy as np
+import pytest
+
+from rl_training.ope import choosing
+from rl_training.ope.choosing import Evidence, believe, decide, episodes_to_settle, next_policy, plan
+
+
+def evidence(values, error=0.3, spread=0.2):
+    values = np.asarray(values, dtype=float)
+    return Evidence(values, np.full(len(values), error), spread)
+
+
+def none(count):
+    return [[] for _ in range(count)]
+
+
+def one_point(monkeypatch, spread=1.0, error=1.0, noise=1.0, level=2.0, slope=0.0):
+    """A grid of a single point, so that the posterior is one Gaussian."""
+    monkeypatch.setattr(choosing, "_SPREADS", (spread,))
+    monkeypatch.setattr(choosing, "_ERRORS", (error,))
+    monkeypatch.setattr(choosing, "_NOISES", (noise,))
+    monkeypatch.setattr(choosing, "_LEVEL", level)
+    monkeypatch.setattr(choosing, "_SLOPE", slope)
+
+
+def test_the_posterior_of_two_policies_by_hand(monkeypatch):
+    """Estimates 1 and 3 with error 1, policies 1 apart, noise 1, level known to 2 * (1 + 1); two results of the second."""
+    one_point(monkeypatch)
+    found = believe(evidence([1.0, 3.0], error=1.0, spread=1.0), [[], [4.0, 6.0]])
+    # before: both pulled halfway to their mean 2, own variance 1/2 each, and 16 of the common level
+    before_mean, before = np.array([1.5, 2.5]), np.array([[16.5, 16.0], [16.0, 16.5]])
+    gain = before[:, 1] / (before[1, 1] + 0.5)  # the mean of two results, 5, has variance 1/2
+    np.testing.assert_allclose(found.mean, before_mean + gain * (5.0 - 2.5))
+    np.testing.assert_allclose(found.covariance, before - np.outer(gain, before[1]), atol=1e-7)
+    assert found.noise == pytest.approx(1.0)
+
+
+def test_a_policy_of_which_the_log_cannot_tell_is_one_of_the_others(monkeypatch):
+    one_point(monkeypatch, level=0.0)
+    found = believe(evidence([1.0, np.nan, 3.0], error=1.0, spread=1.0), none(3))
+    np.testing.assert_allclose(found.mean, [1.5, 2.0, 2.5])
+    np.testing.assert_allclose(np.diag(found.covariance), [0.5, 1.0, 0.5])
+
+
+def test_results_narrow_what_is_known():
+    before, widths = evidence([0.1, 0.5, 0.9]), []
+    for count in (0, 1, 3, 9):
+        found = believe(before, [[], [], [0.9] * count])
+        widths.append(found.covariance[2, 2])
+    assert widths == sorted(widths, reverse=True)
+
+
+def test_a_policy_with_bad_results_falls():
+    before = evidence([0.1, 0.5, 0.9])
+    good, bad = (decide(before, [[], [0.5], [result] * 2], 5) for result in (0.9, -1.0))
+    assert (good.chosen, bad.chosen) == (2, 1)
+    assert bad.chances[2] < 0.1 < good.chances[2]
+
+
+def test_results_that_contradict_the_estimates_widen_all_of_them():
+    before = evidence([0.0, 0.2, 0.4, 0.6, 0.8, 1.0], error=0.05, spread=0.1)
+    agree, contradict = ([[0.0], [0.2], [], [], [], [1.0]], [[1.0], [0.5], [], [], [], [0.0]])
+    widths = [believe(before, results).covariance[3, 3] for results in (agree, contradict)]
+    assert widths[1] > 2.0 * widths[0]
+
+
+def test_repeated_results_tell_the_noise():
+    before = evidence([0.1, 0.5, 0.9], spread=1.0)
+    quiet, loud = ([0.9, 0.91] * 6, [-0.9, 2.7] * 6)
+    assert believe(before, [[], [], quiet]).noise < 0.5 < believe(before, [[], [], loud]).noise
+
+
+def test_estimates_alone_are_never_sure():
+    clear = evidence([0.0, 0.0, 100.0], error=1e-3)
+    assert decide(clear, none(3), 5).chances[2] > 0.95
+    assert [decide(clear, [[0.0], [0.0], [100.0] * count], 5).sure for count in (0, 1, 2)] == [False, False, True]
+
+
+def test_a_sure_choice_needs_no_more_episodes():
+    found = decide(evidence([0.0, 0.0, 100.0], error=1e-3), [[0.0], [0.0], [100.0, 100.1]], 5)
+    assert (found.sure, found.settles) == (True, 0)
+    assert found.loss == pytest.approx(0.0, abs=0.1)
+
+
+def test_equal_arguments_give_equal_values_and_leave_the_global_generator_alone():
+    before, results = evidence([0.1, 0.5, 0.9]), [[0.3], [], [0.8, 0.7]]
+    first, second = (decide(before, results, 6) for _ in range(2))
+    assert first.chances.tolist() == second.chances.tolist()
+    assert (first.plan, first.settles, first.loss) == (second.plan, second.settles, second.loss)
+
+
+def test_the_unit_does_not_matter():
+    values, results = np.array([0.1, 0.4, 0.5, 0.9]), [[], [0.4], [0.7, 0.6], [0.8]]
+    small = decide(Evidence(values, np.full(4, 0.2), 0.15), results, 8)
+    large = decide(Evidence(1e3 * values, np.full(4, 2e2), 1.5e2), [[1e3 * y for y in found] for found in results], 8)
+    assert small.chances.tolist() == large.chances.tolist()
+    assert (small.plan, small.settles) == (large.plan, large.settles)
+    assert large.loss == pytest.approx(1e3 * small.loss)
+    np.testing.assert_allclose(large.belief.mean, 1e3 * small.belief.mean)
+
+
+def test_without_any_estimate_the_plan_tries_all():
+    unknown = Evidence(np.full(5, np.nan), np.full(5, np.nan), 1.0, level=7.0)
+    found = decide(unknown, none(5), 7)
+    assert set(found.plan[:5]) == set(range(5))
+    np.testing.assert_allclose(found.belief.mean, 7.0)
+
+
+def test_the_plan_begins_with_the_next_policy_and_spreads():
+    belief = believe(evidence(np.linspace(0.0, 1.0, 12)), none(12))
+    picks = plan(belief, 10)
+    assert picks[0] == next_policy(belief.mean, belief.covariance, belief.noise)
+    assert len(set(picks)) >= 3
+    assert min(picks) >= 6  # of the better half
+
+
+def test_the_rule_for_many_cases_is_that_of_each():
+    beliefs = [believe(evidence(values), [[], [], [0.7]]) for values in ([0.0, 0.5, 1.0], [0.9, 0.8, 0.1])]
+    means, covariances = (np.stack([getattr(one, name) for one in beliefs]) for name in ("mean", "covariance"))
+    together = next_policy(means, covariances, 0.04)
+    assert together.tolist() == [int(next_policy(one.mean, one.covariance, 0.04)) for one in beliefs]
+
+
+def test_close_policies_take_more_episodes_than_distant_ones_and_equal_ones_too_many():
+    needed = [
+        episodes_to_settle(believe(evidence([0.0, gap], error=0.01), [[0.0], [gap]]), np.array([1, 1])) for gap in (2.0, 0.5)
+    ]
+    assert needed[0] < needed[1]
+    equal = believe(evidence([0.5, 0.5], error=1e-3), [[0.5] * 20, [0.5] * 20])
+    assert episodes_to_settle(equal, np.array([20, 20])) is None
+
+
+def test_a_log_without_any_spread_still_gives_a_choice():
+    found = decide(Evidence(np.array([1.0, 1.0]), np.zeros(2), 0.0), none(2), 3)
+    assert np.isfinite(found.chances).all()
+    assert not found.sure

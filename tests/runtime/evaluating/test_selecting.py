@@ -1,0 +1,160 @@
+"""`select_by`: the best checkpoint of a run without an environment, by a score on held-out rows."""
+
+import math
+
+import numpy as np
+import pytest
+
+from rl_training.api.policy import Policy
+from rl_training.config.loading import make_config
+from rl_training.errors import CheckpointError, ConfigError
+from rl_training.experiment.export import export_member
+from rl_training.registry import REGISTRY
+from rl_training.runtime.checkpoints.checkpoint import CheckpointStore
+from rl_training.runtime.evaluating.selecting import Selector, _fqe
+from rl_training.runtime.offline_data import offline_data
+from tests.helpers import Cut, CutAt, Notes, assert_same_run, call_cli, metric_rows, run_values, tiny_run
+from tests.logs import plant, table, write_csv
+
+COLUMN = {"action_distance": "action_distance", "td_error": "critic_loss", "validation_loss": "actor_loss"}
+
+
+@pytest.fixture
+def log(tmp_path):
+    return write_csv(tmp_path / "log.csv", table(plant(rows=1200, length=40)))
+
+
+def settings(log, **changes):
+    return {"env_id": None, "algo_kwargs": {"dataset": {"path": str(log)}}, **changes}
+
+
+def best_step(run):
+    return Policy.load(run, which="best").learner.step
+
+
+def scores(run, name):
+    """The mean over members of a held-out figure at each evaluation, by step."""
+    found = {}
+    for row in metric_rows(run):
+        if name in row:
+            found.setdefault(row["step"], []).append(row[name])
+    return {step: np.mean(values) for step, values in found.items()}
+
+
+@pytest.mark.parametrize("by", COLUMN)
+def test_the_best_checkpoint_has_the_lowest_mean(by, log, tmp_path):
+    notes = Notes()
+    result = tiny_run(tmp_path / "run", select_by=by, seeds=[0, 1], reporter=notes, **settings(log))
+    found = scores(tmp_path / "run", f"validation/{COLUMN[by]}")
+    assert len(found) == 3
+    assert best_step(tmp_path / "run") == min(found, key=found.get)
+    assert any(note.endswith(", the best so far") for note in notes.notes)
+    assert [record.last_return for record in result.members] == [None, None]  # scores are no returns
+
+
+def test_the_pointer_moves_only_when_the_score_improves(log, tmp_path, monkeypatch):
+    given = iter([[1.0], [3.0], [2.0]])
+    monkeypatch.setattr("rl_training.runtime.evaluating.selecting._held_out", lambda *_: lambda _learner, _rows: next(given))
+    tiny_run(tmp_path / "run", select_by="action_distance", **settings(log))
+    assert best_step(tmp_path / "run") == 80
+
+
+def test_a_score_that_is_not_finite_is_never_the_best():
+    given = iter([[math.nan], [1.0], [math.inf], [2.0], [1.5]])
+    selector = Selector(lambda _learner, _rows: next(given))
+    assert [selector.take(None, [], [0]) for _ in range(5)] == [False, True, False, True, False]
+
+
+def test_only_members_that_still_train_count():
+    selector = Selector(lambda _learner, _rows: [100.0, 1.0, 3.0])
+    selector.take(None, [], [1, 2])
+    assert selector.best == 2.0
+
+
+def test_the_penalty_of_cql_is_no_td_error(log, tmp_path):
+    tiny_run(tmp_path / "run", "cql", select_by="td_error", **settings(log))
+    loss, penalty = (scores(tmp_path / "run", f"validation/{name}") for name in ("critic_loss", "conservative_loss"))
+    errors = {step: loss[step] - penalty[step] for step in loss}
+    assert best_step(tmp_path / "run") == min(errors, key=errors.get)
+
+
+@pytest.mark.parametrize(("place", "step"), [("log", 40), ("log", 60), ("checkpoint", 80), ("log", 80)])
+def test_a_killed_and_resumed_run_ends_identical(place, step, log, tmp_path):
+    own = settings(log, select_by="action_distance", seeds=[0, 1])
+    tiny_run(tmp_path / "whole", **own)
+    with pytest.raises(Cut):
+        tiny_run(tmp_path / "cut", callbacks=[CutAt(place, step)], **own)
+    tiny_run(tmp_path / "cut", resume=True, **own)
+    assert_same_run(tmp_path / "whole", tmp_path / "cut")
+    assert best_step(tmp_path / "whole") == best_step(tmp_path / "cut")
+    kept = [CheckpointStore(tmp_path / name / "checkpoints", 2).load("latest").state["held_out"] for name in ("whole", "cut")]
+    assert kept[0] == kept[1]
+    assert kept[0]["best_score"] == -min(scores(tmp_path / "cut", "validation/action_distance").values())
+
+
+def test_a_member_alone_begins_without_the_score_of_all(log, tmp_path):
+    tiny_run(tmp_path / "run", select_by="action_distance", seeds=[0, 1], **settings(log))
+    path = export_member(tmp_path / "run", tmp_path / "one", member=1)
+    assert "best_score" not in CheckpointStore(path / "checkpoints", 2).load("latest").state["held_out"]
+
+
+def test_without_it_there_is_no_best_checkpoint(log, tmp_path):
+    tiny_run(tmp_path / "run", **settings(log))
+    with pytest.raises(CheckpointError, match="evaluations in an environment or `select_by` choose one"):
+        best_step(tmp_path / "run")
+
+
+def test_from_the_shell(log, tmp_path, capsys):
+    small = ("--set", "algo_kwargs.hidden_sizes=[8]", "--set", "eval_interval=20", "--set", "select_by=td_error")
+    done = call_cli(capsys, "train", "iql", "--dataset", log, "--total-timesteps", 40, "--run-dir", tmp_path / "run", *small)
+    assert f"evaluate {tmp_path / 'run'} --data PATH --best" in done.stdout
+    assert "after " in call_cli(capsys, "evaluate", tmp_path / "run", "--data", log, "--best").stdout
+
+
+FOLLOWS_ITS_CRITICS = ["cql", "cal_ql", "sac_n", "edac"]
+
+
+@pytest.mark.parametrize("algo", FOLLOWS_ITS_CRITICS)
+def test_a_policy_that_is_not_fitted_to_data_has_no_loss_to_go_by(algo, log, tmp_path):
+    with pytest.raises(ConfigError, match=f"{algo}'s is not: use action_distance, td_error or fqe"):
+        tiny_run(tmp_path / "run", algo, select_by="validation_loss", **settings(log))
+    assert not (tmp_path / "run" / "metrics.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    "algo", [spec.id for spec in REGISTRY.values() if not spec.online and spec.id not in FOLLOWS_ITS_CRITICS]
+)
+def test_every_other_offline_algorithm_has_one(algo, log, tmp_path):
+    tiny_run(tmp_path / "run", algo, select_by="validation_loss", total_timesteps=10, eval_interval=10, **settings(log))
+    assert best_step(tmp_path / "run") == 10
+
+
+@pytest.mark.parametrize(
+    ("algo", "changes", "message"),
+    [
+        ("iql", {"select_by": "fqe", "env_id": "Pendulum-v1"}, "`select_by` is for runs without an environment"),
+        ("bc", {"select_by": "td_error", "env_id": None}, "needs critics, and bc has none"),
+        ("iql", {"select_by": "reward", "env_id": None}, "select_by"),
+    ],
+)
+def test_what_a_config_refuses(algo, changes, message):
+    with pytest.raises(ConfigError, match=message):
+        make_config(run_values(algo, **changes))
+
+
+def test_held_out_rows_are_needed(log, tmp_path):
+    kwargs = {"dataset": {"path": str(log)}, "validation": {"fraction": 0.0}}
+    with pytest.raises(ConfigError, match=r"none are: set algo_kwargs\.validation\.fraction"):
+        tiny_run(tmp_path / "run", env_id=None, select_by="action_distance", algo_kwargs=kwargs)
+
+
+def test_fitted_q_evaluation_chooses_the_policy_that_would_earn_most(log, tmp_path):
+    tiny_run(tmp_path / "run", select_by="fqe", **settings(log))
+    store = CheckpointStore(tmp_path / "run" / "checkpoints", 2)
+    found = store.load("best").state["held_out"]
+    assert math.isfinite(found["best_score"])
+    config = make_config(store.load().state["config"])
+    score = _fqe(config, offline_data(config, None, Notes(), lambda: None))
+    values = {name: score(Policy.from_checkpoint(store.load(name)).learner, [])[0] for name in store.names()}
+    assert found["best_score"] >= max(values.values())  # the same policies, scored again, one by one
+    assert values[store.load("best").path.name] == found["best_score"]
