@@ -29,7 +29,7 @@ class Policy:
         return self.following[self.drawn]
 
 
-def fit(rows: dict[str, np.ndarray[Any, Any]], number: int, steps: int, widths: list[int], batch: int, seed: int) -> Any:
+def fit(rows: dict[str, np.ndarray[Any, Any]], number: int, steps: int, widths: list[int], batch: int, rate: float, seed: int) -> Any:
     """Return d3rlpy's FQE of one policy, fitted, with its defaults where nothing is said."""
     d3rlpy.seed(seed)
     policy, draw = Policy(rows["following"][number]), np.random.default_rng(seed)
@@ -50,6 +50,7 @@ def fit(rows: dict[str, np.ndarray[Any, Any]], number: int, steps: int, widths: 
     )  # for its shapes
     dataset.sample_transition_batch = batch_of
     config = d3rlpy.ope.FQEConfig(
+        learning_rate=rate,
         batch_size=batch,
         gamma=float(rows["gamma"]),
         encoder_factory=d3rlpy.models.encoders.VectorEncoderFactory(widths),
@@ -68,6 +69,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--widths", type=int, nargs="+", required=True)
     parser.add_argument("--batch", type=int, required=True)
+    parser.add_argument("--rate", type=float, default=d3rlpy.ope.FQEConfig().learning_rate)
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     torch.set_num_threads(1)
@@ -76,10 +78,10 @@ def main() -> None:
     values = []
     begin, begin_cpu = time.perf_counter(), time.process_time()
     for number, first in enumerate(rows["first"]):
-        found = fit(rows, number, given.steps, given.widths, given.batch, given.seed)
+        found = fit(rows, number, given.steps, given.widths, given.batch, given.rate, given.seed)
         values.append(float(found.predict_value(rows["observations"][rows["starts"]], first).mean()))
     seconds = {"seconds": time.perf_counter() - begin, "cpu_seconds": time.process_time() - begin_cpu}
-    print(json.dumps({"library": f"d3rlpy {d3rlpy.__version__}", "steps": given.steps, "values": values, **seconds}))
+    print(json.dumps({"library": f"d3rlpy {d3rlpy.__version__}", "steps": given.steps, "rate": given.rate, "values": values, **seconds}))
 
 
 if __name__ == "__main__":

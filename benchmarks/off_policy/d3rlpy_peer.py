@@ -4,7 +4,8 @@ python -m benchmarks.off_policy.d3rlpy_peer pendulum --runs runs --python VENV/b
 
 VENV has d3rlpy 2.8.1, which wants an older Gymnasium than ours (`pip install torch d3rlpy==2.8.1`). Both are timed in turns
 in one run, fitting alone: ours all policies at once, d3rlpy one after the other. Since others use the machine, seconds of
-the processor count. Then d3rlpy gets as many steps as fit into our time.
+the processor count. With its own learning rate d3rlpy is far from done after our number of steps, which says little of its
+evaluation; so it is also run with our rate, and trained out: with our rate and more steps.
 """
 
 import json
@@ -26,6 +27,7 @@ from rl_training.ope.episodes import Behaviour, Episodes
 from rl_training.ope.fqe import FittedQ, FQEOptions
 
 ROUNDS = 2
+TRAINED_OUT = 20_000  # steps: 200 updates of d3rlpy's target
 
 
 def rows_of(episodes: Episodes, policies: dict[str, Policy], path: Path) -> None:
@@ -47,12 +49,13 @@ def ours(episodes: Episodes, policies: dict[str, Policy], seed: int) -> dict[str
     return {"library": "rl_training", "steps": options.steps, "networks": options.ensemble, "values": values, **seconds}
 
 
-def theirs(python: Path, rows: Path, steps: int, seed: int) -> dict[str, Any]:
-    """Return d3rlpy's values, and the time of the fits."""
+def theirs(python: Path, rows: Path, steps: int, seed: int, rate: float | None = None) -> dict[str, Any]:
+    """Return d3rlpy's values, and the time of the fits, with its own learning rate or another."""
     options = FQEOptions()
     words = ["--steps", str(steps), "--widths", *map(str, options.widths), "--batch", str(options.batch_size)]
-    command = [str(python), "-m", "benchmarks.off_policy.d3rlpy_fits", str(rows), *words, "--seed", str(seed)]
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    words += ["--seed", str(seed), *([] if rate is None else ["--rate", str(rate)])]
+    command = [str(python), "-m", "benchmarks.off_policy.d3rlpy_fits", str(rows), *words]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
 
@@ -71,9 +74,9 @@ def compare(task: str, runs: Path, data: Path | None, python: Path) -> dict[str,
             fits.append({"budget": "ours", **ours(episodes, policies, seed)})
             fits.append({"budget": "same steps", **theirs(python, rows, fits[0]["steps"], seed)})
         best = [min(one["cpu_seconds"] for one in fits[side::2]) for side in (0, 1)]
-        steps = round(fits[0]["steps"] * best[0] / best[1], -2)
-        if steps > fits[0]["steps"]:
-            fits.append({"budget": "same time", **theirs(python, rows, int(steps), 0)})
+        rate = FQEOptions().rate
+        fits.append({"budget": "same steps and rate", **theirs(python, rows, fits[0]["steps"], 0, rate)})
+        fits.append({"budget": "trained out", **theirs(python, rows, TRAINED_OUT, 0, rate)})
     return {"policies": list(policies), "rows": len(episodes), "fits": fits, "d3rlpy time / ours": best[1] / best[0]}
 
 

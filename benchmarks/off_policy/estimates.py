@@ -2,9 +2,12 @@
 
 python -m benchmarks.off_policy.estimates pendulum --runs runs
 
+Every run is also added to `results/rounds.json`, with the commit of the estimators, so that earlier ones are not forgotten.
 The report of `rl_training.evaluate_off_policy` is kept whole, with its wall time; policies are called ALGO@STEP in it.
 """
 
+import json
+import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -12,7 +15,7 @@ from typing import Any
 import torch
 
 from benchmarks.off_policy.measures import opinion, outcome, summary
-from benchmarks.off_policy.tasks import ALGOS, GAMMA, TASKS, arguments, data_of, read, run_of, write
+from benchmarks.off_policy.tasks import ALGOS, GAMMA, RESULTS, TASKS, arguments, data_of, read, run_of, write
 from rl_training.api.off_policy import evaluate_off_policy
 
 
@@ -58,14 +61,31 @@ def show(task: str, found: dict[str, Any], truth: dict[str, Any]) -> None:
         print(f"{name:16s} spearman value {one.pop('value'):.2f} return {one.pop('return'):.2f} {one}")
 
 
+def remember(task: str, found: dict[str, Any], truth: dict[str, Any], commit: str) -> None:
+    """Add the figures of a run to those of all runs."""
+    path = RESULTS / "rounds.json"
+    rounds = json.loads(path.read_text()) if path.exists() else []
+    figures = summary(found["report"], truth)
+    rounds.append({"commit": commit, "task": task, **{name: figures[name] for name in ("fqe", "model", "joint")}})
+    path.write_text(json.dumps(rounds, indent=1) + "\n")
+
+
+def commit_of_estimators() -> str:
+    """Return the last commit that changed the estimators."""
+    command = ["git", "log", "-1", "--format=%h", "--", "src/rl_training/ope", "src/rl_training/api/off_policy.py"]
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+
+
 def main() -> None:
     """Estimate where there is no result yet; print all."""
     given = arguments(__doc__).parse_args()
     torch.set_num_threads(1)
     for task in given.tasks:
+        truth, commit = read("truth", task), commit_of_estimators()
         if given.again or read("estimates", task) is None:
-            write("estimates", task, estimate(task, given.runs, given.data))
-        truth = read("truth", task)
+            write("estimates", task, {"commit": commit, **estimate(task, given.runs, given.data)})
+            if truth is not None:
+                remember(task, read("estimates", task), truth, commit)
         if truth is not None:
             show(task, read("estimates", task), truth)
 
