@@ -3,6 +3,7 @@ from rl_training.analysis.comparison import compare as compare
 from rl_training.api.algorithms import *  # noqa: F403
 from rl_training.api.deploying import export_policy as export_policy
 from rl_training.api.exported import load_export as load_export
+from rl_training.api.off_policy import evaluate_off_policy as evaluate_off_policy
 from rl_training.api.policy import Policy as Policy
 from rl_training.api.reporting import write_report as write_report
 from rl_training.api.selecting import select as select

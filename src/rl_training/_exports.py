@@ -24,6 +24,7 @@ _TABLE: dict[str, dict[str, str]] = {
         "api.policy": "Policy",
         "api.deploying": "export_policy",
         "api.exported": "load_export",
+        "api.off_policy": "evaluate_off_policy",
         "api.reporting": "write_report",
         "api.selecting": "select",
         "data.offline_dataset": "TransitionDataset",

@@ -201,6 +201,19 @@ class ManagedAlgorithm:
         """
         return data_report(self.policy, load_like_training(self.policy, dataset, **options))
 
+    def ope(self, dataset: DatasetLike | None = None, **options: Any) -> dict[str, Any]:
+        """Return what each member would earn by logged data, with intervals and verdicts; by default by that of the run.
+
+        `options` are those of `evaluate_off_policy` (`gamma`, `rows`, `steps`, `seed`, `device`) and of `load_dataset`.
+        """
+        from rl_training.api.off_policy import evaluate_off_policy
+
+        checkpoint = self.policy.checkpoint
+        if checkpoint is None:
+            raise ConfigError("this policy does not come from a checkpoint; train or load one first")
+        given = self._dataset if dataset is None else dataset
+        return evaluate_off_policy([checkpoint], given, **options).plain()
+
     def predict(
         self, observation: RowsLike, deterministic: bool = True, member: int | None = None
     ) -> tuple[NDArray[np.float32], None]:

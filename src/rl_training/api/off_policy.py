@@ -94,7 +94,7 @@ class OpeReport:
 
 
 def evaluate_off_policy(
-    runs: Sequence[str | Path],
+    runs: Sequence[str | Path | Checkpoint],
     data: Any = None,
     *,
     checkpoints: str = "latest",
@@ -150,21 +150,22 @@ def _warnings(
     return found
 
 
-def named_policies(runs: Sequence[str | Path], checkpoints: str) -> Iterator[Named]:
+def named_policies(runs: Sequence[str | Path | Checkpoint], checkpoints: str) -> Iterator[Named]:
     """Yield every member of the wanted checkpoints of some runs, named as briefly as they differ."""
     if not runs:
         raise ConfigError("name at least one run or checkpoint")
-    if len({str(run) for run in runs}) < len(runs):
+    labels = [str(run.path) if isinstance(run, Checkpoint) else str(run) for run in runs]
+    if len(set(labels)) < len(runs):
         raise ConfigError("a run is named twice; name each once")
-    for run in runs:
-        found = _checkpoints(run, checkpoints)
+    for label, run in zip(labels, runs, strict=True):
+        found = [run] if isinstance(run, Checkpoint) else _checkpoints(run, checkpoints)
         for checkpoint in found:
             seeds = checkpoint.state["seeds"]
             for member in range(len(seeds)):
                 at = f"@{checkpoint.step}" if len(found) > 1 else ""
-                name = f"{run}{at}" + (f":{member}" if len(seeds) > 1 else "")
+                name = f"{label}{at}" + (f":{member}" if len(seeds) > 1 else "")
                 policy = Policy.from_checkpoint(member_of(checkpoint, member), device="cpu")
-                yield Named(name, str(run), checkpoint.step, member, policy)
+                yield Named(name, label, checkpoint.step, member, policy)
 
 
 def _checkpoints(run: str | Path, which: str) -> list[Checkpoint]:

@@ -157,6 +157,12 @@ class ReadChoice:
         self.format = FileConfig.checked({"format": given.pop("format", "auto")}).format
         self.options = ReadOptions.checked(given)
 
+    def check_used_with(self, data: str | None) -> None:
+        """Refuse options that say how to read files where no data is named."""
+        if data is None and self.settings:
+            option = next(iter(self.settings)).replace("_", "-")
+            raise ConfigError(f"--{option} says how to read files: pass --data PATH too")
+
 
 def parse_columns(text: str) -> Any:
     """Return an inline column map, or that of a file which holds one (alone, or under `columns`)."""

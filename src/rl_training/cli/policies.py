@@ -63,8 +63,7 @@ def evaluate(
         policy = Policy.load(run, device=device or "auto", which=which_checkpoint(run, checkpoint, best))
         _evaluate_on_data(policy, data, reading.settings, member, as_json)
         return
-    if reading.settings:
-        raise ConfigError(f"--{next(iter(reading.settings)).replace('_', '-')} says how to read files: pass --data PATH too")
+    reading.check_used_with(data)
     from rl_training.envs.environments import infer_env_spaces, unused_range
     from rl_training.envs.reference_scores import normalized_score, reference_of
 

@@ -43,6 +43,12 @@ class LoggedDensity:
         return (weights + each.sum(-1)).logsumexp(-1)
 
     @torch.no_grad()
+    def mean(self, seen: Tensor) -> Tensor:
+        """Return the mean of the logged actions for unitless observations (rows, dims), on the CPU."""
+        weights, centres, _ = self._parts(seen.to(self._seen.device))
+        return (weights.exp().unsqueeze(-1) * centres).sum(1).cpu()
+
+    @torch.no_grad()
     def log_densities(self) -> tuple[Tensor, Tensor]:
         """Return the log density of each logged action, (rows,), and the usual deviation of each column, (dims,)."""
         found, squares = [], torch.zeros(self.dims, device=self._seen.device)

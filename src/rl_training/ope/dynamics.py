@@ -3,6 +3,7 @@
 It errs elsewhere than fitted Q evaluation: by what accumulates in a rollout, not by actions that differ from the logged ones.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,6 +42,20 @@ class Rollouts:
 
     values: NDArray[np.float64]  # (ensemble, rollouts)
     outside: float  # share of the steps that left the range of the data, discounted
+
+
+@dataclass(frozen=True)
+class Followed:
+    """How well a model earns what logged episodes earned."""
+
+    more: float  # that it earns, on average, discounted
+    std: float  # of that average
+    spread: float  # of what logged episodes earned
+
+    @property
+    def miss(self) -> float:
+        """By how much the model may be wrong."""
+        return float(np.hypot(self.more, self.std))
 
 
 class Dynamics:
@@ -104,9 +119,53 @@ class Dynamics:
         return 1.0 - np.asarray(self._noise.square().double().numpy())
 
     @torch.no_grad()
+    def followed(self, usual: Callable[[Tensor], Tensor]) -> Followed:
+        """Return by how much held-out episodes earn more in the model than in the log, if the same is done.
+
+        What is done is the usual action of the log where the model is, and what was logged beyond that: a controller that
+        reacts to the model as it did to the plant.
+        """
+        episodes, held_out = self.episodes, self._held_out[: self.options.rollouts]
+        lengths, starts = episodes.lengths[held_out], episodes.starts[held_out]
+        logged = torch.from_numpy(episodes.of_observations(episodes.observations))
+        actions = Behaviour.logged(episodes).here
+        seen = logged[starts].expand(self.options.ensemble, -1, -1)
+        alive = torch.ones(seen.shape[:2], dtype=torch.float64)
+        more = torch.zeros_like(alive)
+        for step in range(min(int(lengths.max()), self.options.longest, steps_that_count(self.gamma))):
+            rows = starts + np.minimum(step, lengths - 1)
+            beyond = actions[rows] - usual(logged[rows])
+            found = self._networks.each(torch.cat((seen, self._usual(usual, seen) + beyond), dim=-1).to(self.device)).cpu()
+            earned = alive * self._reward(found) - torch.from_numpy(episodes.rewards[rows])
+            more += self.gamma**step * torch.from_numpy(lengths > step) * earned
+            seen = self._moved(seen, found)[1]
+            alive = self._still_alive(alive, found)
+        each = more.mean(0).numpy()
+        spread = float(episodes.returns(self.gamma).std(ddof=1))
+        return Followed(float(each.mean()), float(each.std() / np.sqrt(len(each))), spread)
+
+    @staticmethod
+    def _usual(usual: Callable[[Tensor], Tensor], seen: Tensor) -> Tensor:
+        return usual(seen.flatten(0, 1)).view(*seen.shape[:2], -1)
+
+    def _reward(self, found: Tensor) -> Tensor:
+        width = len(self._low)
+        return (self._mean[-1] + self._std[-1] * found[..., width]).double()
+
+    def _moved(self, seen: Tensor, found: Tensor, noise: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Where observations go, and the same inside the range of the data with a margin."""
+        change = found[..., : len(self._low)]
+        change = change if noise is None else change + noise * self._noise[:-1]
+        moved = seen + self._mean[:-1] + self._std[:-1] * change
+        return moved, torch.minimum(torch.maximum(moved, self._low), self._high)
+
+    def _still_alive(self, alive: Tensor, found: Tensor) -> Tensor:
+        return alive * (1.0 - found[..., -1].sigmoid().double()) if self._ending else alive
+
+    @torch.no_grad()
     def rollouts(self, act: Act) -> Rollouts:
         """Return the discounted returns of a policy from where episodes begin, with noise as large as the errors."""
-        options, width = self.options, len(self._low)
+        options = self.options
         starts = self.episodes.observations[self.episodes.starts]
         chosen = np.linspace(0, len(starts) - 1, options.ensemble * options.rollouts).round().astype(np.int64)
         own = self.episodes.of_observations(starts[chosen]).reshape(options.rollouts, options.ensemble, -1)
@@ -118,15 +177,11 @@ class Dynamics:
         for step in range(length):
             found = self._networks.each(torch.cat((seen, self._acting(act, seen)), dim=-1).to(self.device)).cpu()
             noise = rng.normals([options.seed], "ope/rollouts", step, tuple(seen.shape), device=torch.device("cpu"))[0]
-            change = found[..., :width] + noise * self._noise[:width]
-            counted = self.gamma**step * alive
-            reward = (self._mean[-1] + self._std[-1] * found[..., width]).double()
+            counted, reward = self.gamma**step * alive, self._reward(found)
             values += counted * reward
-            moved = seen + self._mean[:-1] + self._std[:-1] * change
-            seen = torch.minimum(torch.maximum(moved, self._low), self._high)
+            moved, seen = self._moved(seen, found, noise)
             outside, total = outside + float((counted * (moved != seen).any(-1)).sum()), total + float(counted.sum())
-            if self._ending:
-                alive = alive * (1.0 - found[..., -1].sigmoid().double())
+            alive = self._still_alive(alive, found)
         values += alive * self.gamma**length * reward / (1.0 - self.gamma)  # as if the last reward went on
         return Rollouts(values.numpy(), outside / max(total, 1e-12))
 

@@ -8,16 +8,17 @@ import torch
 from numpy.typing import NDArray
 
 from rl_training.ope.density import LoggedDensity
-from rl_training.ope.dynamics import Dynamics, DynamicsOptions, Rollouts
+from rl_training.ope.dynamics import Dynamics, DynamicsOptions, Followed, Rollouts
 from rl_training.ope.episodes import Act, Behaviour, Episodes
 from rl_training.ope.fqe import FittedQ, FittedValues, FQEOptions
 from rl_training.ope.importance import Weighted, counts_of, log_ratios, weighted_estimates
-from rl_training.ope.opinions import Doubts, Opinion, joint, opinion
+from rl_training.ope.opinions import Doubts, Opinion, joint, opinion, precise
 from rl_training.ope.support import LoggedSupport, Support
 
 _FEW = 10.0  # effective episodes below which importance weights say nothing
 _MANY_BEYOND, _MOST_BEYOND = 0.15, 0.5  # shares of actions beyond the support; of logged ones it is 0.05
 _LEAVES, _LOST = 0.02, 0.2  # shares of the steps of rollouts that leave the range of the data
+_MISSES = 0.25  # of the spread of logged returns, by which a model may miss their mean
 _DIVERGES = 1.1  # growth of an error from one evaluation to the next, from which on regularising does not help
 _PREDICTED = 0.5  # of the variance of a typical column, below which a model predicts nothing
 
@@ -74,13 +75,14 @@ def evaluate(
     tell("fitted Q evaluation")
     fitted = FittedQ(episodes, [*behaviours, logged], options.gamma, options.fqe, device)
     values = fitted.fit()
-    tell("model of the plant")
-    model = Dynamics(episodes, options.gamma, options.dynamics, device)
-    model.fit()
     tell("importance weights")
     density = LoggedDensity(episodes, options.density_steps, options.seed, device)
     density.fit()
     likely, deviations = density.log_densities()
+    tell("model of the plant")
+    model = Dynamics(episodes, options.gamma, options.dynamics, device)
+    model.fit()
+    followed = model.followed(density.mean)
     counts = counts_of(len(episodes.lengths), options.seed)
     found = []
     for number, (act, behaviour) in enumerate(zip(policies, behaviours, strict=True)):
@@ -89,13 +91,14 @@ def evaluate(
         ratios = log_ratios(episodes, behaviour, likely, deviations)
         weighted = weighted_estimates(episodes, ratios, options.gamma, counts, fitted.at_rows(number, behaviour))
         estimates = {
-            "fqe": _fitted(values, number, where, episodes),
-            "model": _modelled(rolled, model, episodes),
+            "fqe": _fitted(values, number, where, followed, episodes),
+            "model": _modelled(rolled, model, followed, episodes),
             "dr": _weighted(weighted[1]),
             "wpdis": _weighted(weighted[0]),
         }
         lead = {name: estimates[name] for name in ("fqe", "model")}
-        found.append(Estimated(estimates, joint(lead, options.fqe.ensemble, _of_support(where)), where, rolled.outside))
+        together = joint(lead, options.fqe.ensemble, _of_support(where))
+        found.append(Estimated(estimates, precise(together, followed.spread), where, rolled.outside))
     return found, _logged(episodes, values, model, options.gamma)
 
 
@@ -108,7 +111,7 @@ def _of_support(where: Support) -> Doubts:
     )
 
 
-def _fitted(values: FittedValues, number: int, where: Support, episodes: Episodes) -> Opinion:
+def _fitted(values: FittedValues, number: int, where: Support, followed: Followed, episodes: Episodes) -> Opinion:
     each, grown = values.values[:, number].numpy(), values.growth[:, number].numpy()
     sampling = float(values.influence[:, number].square().sum(-1).mean().sqrt())
     networks = float(each.std(ddof=1)) if len(each) > 1 else 0.0
@@ -117,19 +120,28 @@ def _fitted(values: FittedValues, number: int, where: Support, episodes: Episode
     lost = bool(np.median(grown) >= _DIVERGES) or not bool(values.stable[:, number].all())
     doubts.if_(bool(grown.max() >= 1.0) and not lost, "doubt", grows).if_(lost, "cannot tell", grows)
     effective = float(values.effective[:, number].mean()) / float(episodes.lengths.mean())
-    return opinion(float(each.mean()), float(np.hypot(sampling, networks)), len(each), effective, doubts)
+    return opinion(
+        float(each.mean()), float(np.linalg.norm((sampling, networks, followed.miss))), len(each), effective, doubts
+    )
 
 
-def _modelled(rolled: Rollouts, model: Dynamics, episodes: Episodes) -> Opinion:
+def _modelled(rolled: Rollouts, model: Dynamics, followed: Followed, episodes: Episodes) -> Opinion:
     means = rolled.values.mean(axis=1)
     sampling = float(rolled.values.std(ddof=1) / np.sqrt(min(rolled.values.size, len(episodes.lengths))))
     doubts = Doubts()
     left = f"{rolled.outside:.0%} of the steps in the model leave the range of the data"
     doubts.if_(_LEAVES < rolled.outside <= _LOST, "doubt", left).if_(rolled.outside > _LOST, "cannot tell", left)
+    share = abs(followed.more) / max(followed.spread, 1e-12)
+    missed = f"in the model logged episodes earn {followed.more:+.3g} more than they did"
+    doubts.if_(_MISSES < share <= 1.0, "doubt", missed).if_(share > 1.0, "cannot tell", missed)
     typical = float(np.median(model.explained))
     doubts.if_(typical < _PREDICTED, "cannot tell", f"the model predicts {typical:.0%} of how a typical column changes")
     return opinion(
-        float(means.mean()), float(np.hypot(sampling, means.std(ddof=1))), len(means), len(episodes.lengths), doubts
+        float(means.mean()),
+        float(np.linalg.norm((sampling, means.std(ddof=1), followed.miss))),
+        len(means),
+        len(episodes.lengths),
+        doubts,
     )
 
 

@@ -1,7 +1,7 @@
 """Estimates of one policy's value as opinions: each with an interval, what it rests on and a plain verdict; and their sum."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -20,6 +20,7 @@ _T_90 = {
     9: 1.833,
 }  # 95 % quantiles of Student's t
 _NORMAL_90 = 1.645
+_ROUGH = 0.25  # of the spread of logged returns: a value that is known no better hardly tells policies apart
 _ORDER: tuple[Verdict, ...] = ("trust", "doubt", "cannot tell")
 
 
@@ -77,34 +78,32 @@ def opinion(value: float, std: float, networks: int, effective: float, doubts: D
 
 
 def joint(opinions: Mapping[str, Opinion], networks: int, doubts: Doubts) -> Opinion:
-    """Return what several opinions say together: weighted by their precision, and less sure the more they disagree.
+    """Return what several opinions say together: their mean, and no surer than they agree.
 
-    The spread between them is estimated as in a meta-analysis with random effects (DerSimonian and Laird, 1986).
+    Each has one vote. Weighted by their precision they would be combined differently from policy to policy, and the errors of
+    an estimator, which policies largely share, would change their order. They rest on the same rows, so two that agree are no
+    surer than one; the variance is theirs, on average, or that between them, whichever is larger.
     """
     usable = {name: one for name, one in opinions.items() if one.usable}
-    counted = list((usable or {name: one for name, one in opinions.items() if one.value is not None}).values())
+    counted = [one for one in (usable or opinions).values() if one.value is not None]
     if not counted:
         return opinion(np.nan, np.nan, 0, 0.0, doubts)
-    values = np.array([one.value for one in counted])
-    variances = np.array([max(one.std, 1e-12) ** 2 for one in counted])
-    if len(counted) > 1:
-        between = between_variance(values, variances)
-        apart = np.ptp(values) / np.sqrt(variances.sum())
-        names = " and ".join(usable) or "the estimates"
-        doubts.if_(apart > 2.0, "doubt", f"{names} disagree: {' and '.join(f'{value:.4g}' for value in values)}")
-        variances = variances + between
-    weights = 1.0 / variances
+    values, variances = np.array([one.value for one in counted]), np.array([one.std**2 for one in counted])
+    between = float(values.var(ddof=1)) if len(values) > 1 else 0.0
+    if len(usable) > 1:
+        shown = " and ".join(f"{value:.4g}" for value in values)
+        doubts.if_(between > 4.0 * variances.mean(), "doubt", f"{' and '.join(usable)} disagree: {shown}")
     doubts.if_(not usable, "cannot tell", "no estimate can be trusted here")
     doubts.if_(0 < len(usable) < len(opinions), "doubt", f"only {' and '.join(usable)} is usable")
     for name, one in usable.items():
         doubts.if_(one.verdict == "doubt", "doubt", f"{name}: {'; '.join(one.reasons)}")
-    value, std = float((weights * values).sum() / weights.sum()), float(weights.sum() ** -0.5)
-    return opinion(value, std, networks, max(one.effective_episodes for one in counted), doubts)
+    std = float(np.sqrt(max(variances.mean(), between)))
+    return opinion(float(values.mean()), std, networks, max(one.effective_episodes for one in counted), doubts)
 
 
-def between_variance(values: np.ndarray[Any, Any], variances: np.ndarray[Any, Any]) -> float:
-    """Return the variance between estimates beyond their own."""
-    weights = 1.0 / variances
-    mean = (weights * values).sum() / weights.sum()
-    excess = (weights * (values - mean) ** 2).sum() - (len(values) - 1)
-    return float(max(0.0, excess / (weights.sum() - (weights**2).sum() / weights.sum())))
+def precise(found: Opinion, spread: float) -> Opinion:
+    """Return an opinion that is doubted where it is not much more precise than logged episodes differ by `spread`."""
+    doubts = Doubts(_ORDER.index(found.verdict), list(found.reasons))
+    rough = f"its value is known to +-{found.std:.3g}, where logged episodes differ by +-{spread:.3g}"
+    doubts.if_(_ROUGH * spread < found.std <= spread, "doubt", rough).if_(found.std > spread, "cannot tell", rough)
+    return replace(found, verdict=doubts.verdict, reasons=tuple(doubts.reasons))

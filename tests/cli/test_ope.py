@@ -1,0 +1,137 @@
+"""`rl-training ope`, and `select` after it, on runs that were trained from a log with named columns."""
+
+import json
+from functools import partial
+
+import numpy as np
+import pytest
+
+from rl_training import IQL, evaluate_off_policy
+from rl_training.api.off_policy import FILE
+from rl_training.errors import ConfigError, DatasetError
+from tests.helpers import call_cli, run_cli, tiny_run
+from tests.logs import plant, table, write_csv
+
+QUICK = ("--rows", "2000", "--steps", "40")
+BUDGET = {"rows": 2000, "steps": 40}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A log, a population of two and a solo run that were trained on it."""
+    folder = tmp_path_factory.mktemp("ope")
+    log = write_csv(folder / "log.csv", table(plant(rows=1800, length=45)))
+    data = {"env_id": None, "algo_kwargs": {"dataset": {"path": str(log)}}}
+    tiny_run(folder / "two", seeds=[3, 4], **data)
+    tiny_run(folder / "bc", "bc", **data)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def report(trained):
+    return evaluate_off_policy([trained / "two", trained / "bc"], **BUDGET).plain()
+
+
+def test_what_a_report_holds(report, trained):
+    assert (report["rows"], report["episodes"], report["gamma"]) == (1800, 40, 0.99)
+    assert [one["name"] for one in report["policies"]] == [
+        f"{trained / 'two'}:0",
+        f"{trained / 'two'}:1",
+        f"{trained / 'bc'}",
+    ]
+    assert [one["seed"] for one in report["policies"]] == [3, 4, 0]
+    for one in report["policies"]:
+        assert set(one["estimates"]) == {"fqe", "model", "dr", "wpdis"}
+        assert one["verdict"] in ("trust", "doubt", "cannot tell")
+        assert one["interval"][0] < one["value"] < one["interval"][1]
+        assert set(one["support"]["actions"]) == {"action_0"}
+        assert set(one["support"]["observations"]) == {"observation_0", "observation_1", "observation_2"}
+    assert report["policies"][0]["scores"]["td_error"] > 0.0
+    assert report["policies"][2]["scores"]["td_error"] is None  # no critics
+    assert report["logged"]["return_mean"] == pytest.approx(plant(rows=1800, length=45)["rewards"].sum() / 40, rel=1e-4)
+    assert json.loads(json.dumps(report, allow_nan=False)) == report
+
+
+def test_a_report_is_the_same_again_and_in_python(report, trained):
+    assert evaluate_off_policy([trained / "two", trained / "bc"], **BUDGET).plain() == report
+    alone = IQL.load(trained / "two").ope(**BUDGET)
+    assert [one["member"] for one in alone["policies"]] == [0, 1]
+
+
+def test_the_command_prints_a_table_and_keeps_the_report(trained):
+    done = run_cli("ope", trained / "bc", "--data", trained / "log.csv", *QUICK)
+    assert "1,800 rows, 40 episodes" in done.stdout
+    header = next(line for line in done.stdout.splitlines() if line.startswith("policy"))
+    assert [word for word in ("fqe", "model", "dr", "wpdis", "verdict") if word not in header] == []
+    assert "(the log)" in done.stdout
+    assert f"kept in {trained / 'bc' / FILE}" in done.stdout
+    assert "trained on these rows" in done.stderr
+    kept = json.loads((trained / "bc" / FILE).read_text())
+    assert kept["policies"][0]["algo"] == "bc"
+
+
+def test_json_is_all_that_is_printed(trained, capsys):
+    done = call_cli(capsys, "ope", trained / "two", "--checkpoints", "all", "--json", *QUICK)
+    found = json.loads(done.stdout)
+    steps = {one["step"] for one in found["policies"]}
+    assert len(steps) > 1
+    assert {one["name"] for one in found["policies"]} == {f"{trained / 'two'}@{step}:{m}" for step in steps for m in (0, 1)}
+
+
+def test_select_ranks_what_ope_estimated(trained, capsys, monkeypatch):
+    monkeypatch.setattr("rl_training.api.off_policy.evaluate_off_policy", partial(evaluate_off_policy, **BUDGET))
+    name = f"{trained / 'two'}:1"
+    done = call_cli(capsys, "select", trained / "two", trained / "bc", "--result", f"{name}=-5,-6", "--budget", "3", "--json")
+    found = json.loads(done.stdout)
+    assert {one["name"] for one in found["candidates"]} == {f"{trained / 'two'}:0", name, str(trained / "bc")}
+    assert next(one for one in found["candidates"] if one["name"] == name)["results"] == [-5.0, -6.0]
+    assert len(found["plan"]) == 3
+    assert not found["sure"]
+
+
+def test_a_log_of_one_long_episode_is_cut_and_said_so(trained, tmp_path):
+    columns = plant(rows=1500, length=10_000)
+    log = write_csv(tmp_path / "one.csv", table(columns))
+    found = evaluate_off_policy([trained / "bc"], str(log), **BUDGET).plain()
+    assert found["episodes"] >= 30
+    assert any("parts of them count as episodes" in text for text in found["warnings"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--gamma", "1.0"], "gamma = 1.0 is not legal"),
+        (["--reward-lag", "1"], "--reward-lag says how to read files: pass --data PATH too"),
+        (["--checkpoints", "best"], "no best checkpoint is recorded"),
+    ],
+)
+def test_what_is_refused(arguments, message, trained, capsys):
+    code = 4 if "best" in arguments else 2
+    done = call_cli(capsys, "ope", trained / "bc", *arguments, *QUICK, code=code)
+    assert message in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_data_with_other_columns_is_refused(trained, tmp_path):
+    columns = plant(rows=200)
+    other = {
+        **columns,
+        "observations": columns["observations"][:, :2],
+        "next_observations": columns["next_observations"][:, :2],
+    }
+    np.savez(tmp_path / "other.npz", **other)
+    with pytest.raises(DatasetError, match="the data has 2 observations and 1 actions, the policy 3 and 1"):
+        evaluate_off_policy([trained / "bc"], str(tmp_path / "other.npz"), **BUDGET)
+
+
+def test_a_run_named_twice_is_refused(trained):
+    with pytest.raises(ConfigError, match="named twice"):
+        evaluate_off_policy([trained / "bc", trained / "bc"], **BUDGET)
+
+
+def test_data_that_is_gone_is_asked_for(trained, tmp_path):
+    log = write_csv(tmp_path / "log.csv", table(plant(rows=600, length=30)))
+    tiny_run(tmp_path / "run", "bc", env_id=None, algo_kwargs={"dataset": {"path": str(log)}})
+    log.unlink()
+    with pytest.raises(ConfigError, match=r"the data of the run is not there; name data with --data PATH"):
+        evaluate_off_policy([tmp_path / "run"], **BUDGET)

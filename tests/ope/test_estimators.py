@@ -1,0 +1,135 @@
+"""Fitted Q evaluation and the model, on a plant whose values are known."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from rl_training.ope.dynamics import Dynamics, DynamicsOptions
+from rl_training.ope.episodes import FEWEST, Behaviour, Episodes
+from rl_training.ope.fqe import FittedQ, FQEOptions
+from rl_training.ope.horizon import steps_that_count
+from tests.ope.plants import linear, logged, value
+
+CPU = torch.device("cpu")
+BUDGET = FQEOptions(steps=600, turns=4, ensemble=2, widths=(64, 64), rate=3e-3)
+GAINS, GAMMA = (-0.1, -0.4, -0.9), 0.95
+
+
+@pytest.fixture(scope="module")
+def episodes():
+    return Episodes.of(logged(), 100_000)
+
+
+@pytest.fixture(scope="module")
+def fitted(episodes):
+    found = FittedQ(episodes, [Behaviour.of(linear(gain), episodes) for gain in GAINS], GAMMA, BUDGET, CPU)
+    return found, found.fit()
+
+
+def test_fitted_values_are_those_of_the_plant(fitted):
+    _, found = fitted
+    for number, gain in enumerate(GAINS):
+        std = float(found.influence[:, number].square().sum(-1).mean().sqrt())
+        assert float(found.values[:, number].mean()) == pytest.approx(value(gain, GAMMA), abs=max(4.0 * std, 0.3))
+    assert (found.values[:, 1:] > found.values[:, :1]).all()  # stronger control costs less here
+    assert (found.growth < 1.0).all()
+    assert found.stable.all()
+
+
+def test_the_variance_over_episodes_is_that_of_other_logs(fitted):
+    """Values from logs of other seeds, with the same networks, spread as their influences say."""
+    _, found = fitted
+    gain, values = GAINS[1], []
+    for seed in range(1, 6):
+        other = Episodes.of(logged(seed=seed), 100_000)
+        values.append(float(FittedQ(other, [Behaviour.of(linear(gain), other)], GAMMA, BUDGET, CPU).fit().values.mean()))
+    said = float(found.influence[:, 1].square().sum(-1).mean().sqrt())
+    assert np.std(values, ddof=1) == pytest.approx(said, rel=0.8)
+
+
+def test_what_an_estimate_rests_on(episodes, fitted):
+    _, found = fitted
+    near, far = found.effective[:, 1].mean(), found.effective[:, 2].mean()  # the logged gain is -0.4
+    assert near <= len(episodes)
+    assert far < near
+
+
+def test_values_in_every_row_satisfy_the_bellman_equation(episodes, fitted):
+    fit, _ = fitted
+    rows = fit.at_rows(1, Behaviour.of(linear(GAINS[1]), episodes))
+    wanted = episodes.rewards + GAMMA * rows.following
+    assert np.sqrt(np.mean((rows.logged - wanted) ** 2)) < 0.15 * np.std(rows.logged)
+    assert rows.own.mean() > rows.logged.mean()  # without noise it costs less
+
+
+def test_a_policy_is_valued_alike_in_any_units(fitted):
+    """Rounding differs, and training amplifies that, but no further than estimates differ between networks anyway."""
+    moved = Episodes.of(logged(offset=100.0, scale=250.0), 100_000)
+    policies = [Behaviour.of(linear(gain, 100.0, 250.0), moved) for gain in GAINS]
+    found = FittedQ(moved, policies, GAMMA, BUDGET, CPU).fit()
+    torch.testing.assert_close(found.values.mean(0), fitted[1].values.mean(0), rtol=0.1, atol=0.0)
+    np.testing.assert_allclose(
+        moved.of_observations(moved.observations),
+        fitted[0].episodes.of_observations(fitted[0].episodes.observations),
+        atol=1e-4,
+    )
+
+
+def test_true_ends_are_worth_nothing():
+    """Every step earns 1 and a quarter of them end: V = 1 / (1 - g 3/4), whatever the policy."""
+    random = np.random.default_rng(0)
+    data = logged(episodes=400, length=10)
+    ends = random.random(len(data)) < 0.25
+    last = np.asarray(data.timeouts)
+    given = Episodes.of(
+        replace(data, rewards=np.ones(len(data), dtype=np.float32), terminals=ends, timeouts=last & ~ends), 100_000
+    )
+    found = FittedQ(given, [Behaviour.of(linear(-0.4), given)], GAMMA, BUDGET, CPU).fit()
+    assert float(found.values.mean()) == pytest.approx(1.0 / (1.0 - 0.75 * GAMMA), rel=0.05)
+
+
+def test_the_model_gives_the_values_of_the_plant(episodes):
+    model = Dynamics(episodes, GAMMA, DynamicsOptions(steps=800, ensemble=2, widths=(64, 64), rate=3e-3, rollouts=60), CPU)
+    model.fit()
+    assert (model.explained > 0.97).all()
+    followed = model.followed(lambda seen: torch.zeros(len(seen), 1))
+    assert followed.miss < 0.1 * followed.spread  # it earns what was logged
+    for gain in GAINS:
+        found = model.rollouts(linear(gain))
+        starts = value(gain, GAMMA) * np.mean(episodes.observations[episodes.starts] ** 2) / (4.0 / 3.0)
+        assert found.values.mean() == pytest.approx(starts, rel=0.1)
+        assert found.outside < 0.01
+    away = model.rollouts(linear(40.0))  # unstable: it leaves the data at once
+    assert away.outside > 0.5
+    assert np.isfinite(away.values).all()
+
+
+def test_equal_arguments_give_equal_values(episodes, fitted):
+    again = FittedQ(episodes, [Behaviour.of(linear(gain), episodes) for gain in GAINS], GAMMA, BUDGET, CPU).fit()
+    torch.testing.assert_close(again.values, fitted[1].values, rtol=0.0, atol=0.0)
+
+
+def test_a_long_log_is_cut_into_parts():
+    whole = logged(episodes=1, length=3000)
+    found = Episodes.of(whole, 100_000)
+    assert len(found.lengths) >= FEWEST
+    assert found.lengths.sum() == len(whole)
+    assert (found.numbers == 0).all()
+    assert (found.observations == whole.observations).all()
+
+
+def test_some_episodes_of_large_data_are_used_whole():
+    data = logged(episodes=200, length=40)
+    found = Episodes.of(data, 2000)
+    assert len(found) == 2000
+    assert set(found.lengths) == {40}
+    assert found.numbers[0] == 0
+    assert found.numbers[-1] == 199
+
+
+@pytest.mark.parametrize(("gamma", "steps"), [(0.0, 1), (0.5, 7), (0.99, 459)])
+def test_how_far_a_discounted_sum_reaches(gamma, steps):
+    assert steps_that_count(gamma) == steps
+    assert gamma**steps <= 0.01
