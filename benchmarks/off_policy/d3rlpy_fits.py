@@ -29,7 +29,9 @@ class Policy:
         return self.following[self.drawn]
 
 
-def fit(rows: dict[str, np.ndarray[Any, Any]], number: int, steps: int, widths: list[int], batch: int, rate: float, seed: int) -> Any:
+def fit(
+    rows: dict[str, np.ndarray[Any, Any]], number: int, steps: int, widths: list[int], batch: int, rate: float, seed: int
+) -> Any:
     """Return d3rlpy's FQE of one policy, fitted, with its defaults where nothing is said."""
     d3rlpy.seed(seed)
     policy, draw = Policy(rows["following"][number]), np.random.default_rng(seed)
@@ -81,7 +83,11 @@ def main() -> None:
         found = fit(rows, number, given.steps, given.widths, given.batch, given.rate, given.seed)
         values.append(float(found.predict_value(rows["observations"][rows["starts"]], first).mean()))
     seconds = {"seconds": time.perf_counter() - begin, "cpu_seconds": time.process_time() - begin_cpu}
-    print(json.dumps({"library": f"d3rlpy {d3rlpy.__version__}", "steps": given.steps, "rate": given.rate, "values": values, **seconds}))
+    print(
+        json.dumps(
+            {"library": f"d3rlpy {d3rlpy.__version__}", "steps": given.steps, "rate": given.rate, "values": values, **seconds}
+        )
+    )
 
 
 if __name__ == "__main__":
