@@ -1,11 +1,12 @@
 """The tables of README.md from the results beside it: `python -m benchmarks.off_policy.table`."""
 
+import json
 import re
 from pathlib import Path
 from typing import Any
 
 from benchmarks.off_policy.measures import ESTIMATORS, SCORES, correlation, coverage, opinion, summary
-from benchmarks.off_policy.tasks import TASKS, read
+from benchmarks.off_policy.tasks import RESULTS, TASKS, read
 
 README = Path(__file__).parent / "README.md"
 BARS = {"pendulum": 0.8, "hopper": 0.7, "halfcheetah": 0.7}  # for the rank correlation of fitted Q evaluation
@@ -111,7 +112,22 @@ def regret_table() -> str:
     return rows_of(header, rows)
 
 
+def round_table() -> str:
+    """Return the figures of every run of the estimates, in order."""
+    rows = []
+    for one in json.loads((RESULTS / "rounds.json").read_text()):
+        cells = [f"`{one['commit']}`", one["task"]]
+        for name in ("fqe", "model", "joint"):
+            found = one[name]
+            counts = [found[kind] for kind in ("held", "cannot tell", "missed", "trusted and missed")]
+            cells += [f"{found['value']:.2f}", "{}, {}, {} ({})".format(*counts)]
+        rows.append(cells)
+    counted = "held, cannot tell, missed (trusted)"
+    return rows_of(["estimators of", "", "`fqe`", counted, "`model`", counted, "joint", counted], rows)
+
+
 TABLES = {
+    "rounds": round_table,
     "order": order_table,
     "intervals": interval_table,
     "policies": policy_table,
