@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from rl_training import IQL, evaluate_off_policy
-from rl_training.api.off_policy import FILE
 from rl_training.errors import ConfigError, DatasetError
+from rl_training.experiment.manager import OPE_FILE as FILE
 from tests.helpers import call_cli, run_cli, tiny_run
 from tests.logs import plant, table, write_csv
 
