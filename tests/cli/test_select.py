@@ -47,6 +47,7 @@ def judged(monkeypatch):
 
     module = ModuleType("rl_training.api.off_policy")
     module.evaluate_off_policy = evaluate_off_policy
+    module.named_policies = lambda *_: [SimpleNamespace(name=one["name"]) for one in asked["report"]["policies"]]
     monkeypatch.setitem(sys.modules, "rl_training.api.off_policy", module)
     return asked
 

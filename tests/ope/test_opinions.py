@@ -48,7 +48,7 @@ def test_an_opinion_that_cannot_tell_does_not_count():
     lost = opinion(99.0, 0.1, 0, 1.0, Doubts().if_(True, "cannot tell", "lost"))
     found = joint({"fqe": lost, "model": opinion(1.0, 1.0, 0, 2.0, Doubts())}, 0, Doubts())
     assert (found.value, found.verdict) == (1.0, "doubt")
-    assert found.reasons == ("only model is usable",)
+    assert found.reasons == ("only model is usable", "fqe: lost")
     none = joint({"fqe": lost}, 0, Doubts())
     assert (none.value, none.verdict) == (99.0, "cannot tell")  # shown, but not to be believed
 

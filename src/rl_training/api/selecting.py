@@ -80,9 +80,11 @@ def select(
 
     Without `data` the runs' own is used. `results` are returns of real episodes by the name of a candidate.
     """
-    from rl_training.api.off_policy import evaluate_off_policy
+    from rl_training.api.off_policy import evaluate_off_policy, named_policies
 
     whole_number("budget", budget, 1, _MOST_BUDGET)
+    if results:  # a typo is told before the log is evaluated, which takes minutes
+        _check_results(results, [one.name for one in named_policies(runs, checkpoints)])
     report = evaluate_off_policy(runs, data, checkpoints=checkpoints, device=device, **reading)
     return choose(report.plain(), results or {}, budget)
 

@@ -105,6 +105,13 @@ class Episodes:
         """Return the sum over each episode of a column, (episodes,)."""
         return np.add.reduceat(values, self.starts)
 
+    def whole_returns(self, gamma: float = 1.0) -> NDArray[np.float64]:
+        """Return the return of each episode of the dataset, of which parts may count as episodes here."""
+        number = self.numbers[self.episode]
+        _, first, own = np.unique(number, return_index=True, return_inverse=True)
+        step = np.arange(len(self)) - first[own]
+        return np.asarray(np.bincount(own, weights=self.rewards * gamma**step), dtype=np.float64)
+
     def returns(self, gamma: float = 1.0) -> NDArray[np.float64]:
         """Return the return of each episode, as far as it was logged."""
         return self.sums(self.rewards * gamma**self.step)

@@ -155,7 +155,12 @@ def _logged(episodes: Episodes, values: FittedValues, model: Dynamics, gamma: fl
     each = values.values[:, -1].numpy()
     sampling = float(values.influence[:, -1].square().sum(-1).mean().sqrt())
     std = float(np.hypot(sampling, each.std(ddof=1) if len(each) > 1 else 0.0))
-    value = opinion(float(each.mean()), std, len(each), len(episodes.lengths), Doubts())
-    returns, discounted = episodes.returns(), episodes.returns(gamma)
-    slope = float(np.polyfit(discounted, returns, 1)[0]) if np.ptp(discounted) > 0.0 else 1.0
+    grown = float(values.growth[:, -1].max())
+    doubts = Doubts().if_(
+        grown >= 1.0, "doubt", f"repeated evaluation would diverge (an error grows by {grown:.3f} each time)"
+    )
+    value = opinion(float(each.mean()), std, len(each), len(episodes.lengths), doubts)
+    value = precise(value, float(episodes.returns(gamma).std(ddof=1)))
+    returns, discounted = episodes.whole_returns(), episodes.whole_returns(gamma)
+    slope = float(np.polyfit(discounted, returns, 1)[0]) if len(returns) > 2 and np.ptp(discounted) > 0.0 else 1.0
     return Logged(value, returns, slope, float(returns.mean() - slope * discounted.mean()), model.explained)
