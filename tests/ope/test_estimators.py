@@ -136,3 +136,12 @@ def test_some_episodes_of_large_data_are_used_whole():
 def test_how_far_a_discounted_sum_reaches(gamma, steps):
     assert steps_that_count(gamma) == steps
     assert gamma**steps <= 0.01
+
+
+def test_what_the_rewards_allow():
+    data = logged(episodes=40, length=10)
+    low, high = float(data.rewards.min()), float(data.rewards.max())
+    assert Episodes.of(data, 1000).possible_values(0.9) == pytest.approx((10.0 * low, 10.0 * high))
+    ends = np.asarray(data.timeouts)
+    truly = replace(data, terminals=ends, timeouts=np.zeros_like(ends))
+    assert Episodes.of(truly, 1000).possible_values(0.9) == pytest.approx((10.0 * low, max(high, 10.0 * high)))

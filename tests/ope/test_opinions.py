@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from rl_training.ope.opinions import Doubts, Opinion, joint, opinion, precise
+from rl_training.ope.opinions import Doubts, Opinion, joint, opinion, possible, precise
 
 
 def test_an_interval_is_wider_where_few_networks_were_asked():
@@ -71,3 +71,12 @@ def test_a_value_must_be_known_better_than_logged_episodes_differ(std, verdict):
     assert bool(found.reasons) == (verdict != "trust")
     worst = precise(opinion(5.0, std, 0, 9.0, Doubts().if_(True, "cannot tell", "lost")), spread=10.0)
     assert worst.verdict == "cannot tell"
+
+
+def test_an_interval_ends_where_the_rewards_end():
+    found = possible(opinion(-1.0, 2.0, 0, 9.0, Doubts()), -100.0, 0.0)
+    assert found.interval == (pytest.approx(-1.0 - 2.0 * 1.645), 0.0)
+    assert found.verdict == "trust"
+    lost = possible(opinion(3.0, 2.0, 0, 9.0, Doubts()), -100.0, 0.0)
+    assert lost.verdict == "cannot tell"
+    assert "the rewards allow -100 to 0" in lost.reasons[0]

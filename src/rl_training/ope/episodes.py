@@ -105,6 +105,13 @@ class Episodes:
         """Return the sum over each episode of a column, (episodes,)."""
         return np.add.reduceat(values, self.starts)
 
+    def possible_values(self, gamma: float) -> tuple[float, float]:
+        """Return the lowest and the highest discounted return that the rewards allow."""
+        low, high = float(self.rewards.min()), float(self.rewards.max())
+        ends = (low, high) if self.terminals.any() else ()  # a single reward, where an episode may truly end
+        found = (low / (1.0 - gamma), high / (1.0 - gamma), *ends)
+        return min(found), max(found)
+
     def whole_returns(self, gamma: float = 1.0) -> NDArray[np.float64]:
         """Return the return of each episode of the dataset, of which parts may count as episodes here."""
         number = self.numbers[self.episode]

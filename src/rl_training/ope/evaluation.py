@@ -12,7 +12,7 @@ from rl_training.ope.dynamics import Dynamics, DynamicsOptions, Followed, Rollou
 from rl_training.ope.episodes import Act, Behaviour, Episodes
 from rl_training.ope.fqe import FittedQ, FittedValues, FQEOptions
 from rl_training.ope.importance import Weighted, counts_of, log_ratios, weighted_estimates
-from rl_training.ope.opinions import Doubts, Opinion, joint, opinion, precise
+from rl_training.ope.opinions import Doubts, Opinion, joint, opinion, possible, precise
 from rl_training.ope.support import LoggedSupport, Support
 
 _FEW = 10.0  # effective episodes below which importance weights say nothing
@@ -84,6 +84,7 @@ def evaluate(
     model.fit()
     followed = model.followed(density.mean)
     counts = counts_of(len(episodes.lengths), options.seed)
+    limits = episodes.possible_values(options.gamma)
     found = []
     for number, (act, behaviour) in enumerate(zip(policies, behaviours, strict=True)):
         where = support.of(behaviour)
@@ -96,9 +97,11 @@ def evaluate(
             "dr": _weighted(weighted[1]),
             "wpdis": _weighted(weighted[0]),
         }
+        estimates = {name: possible(one, *limits) for name, one in estimates.items()}
         lead = {name: estimates[name] for name in ("fqe", "model")}
         together = joint(lead, options.fqe.ensemble, _of_support(where))
-        found.append(Estimated(estimates, precise(together, followed.spread), where, rolled.outside))
+        together = possible(precise(together, followed.spread), *limits)
+        found.append(Estimated(estimates, together, where, rolled.outside))
     return found, _logged(episodes, values, model, options.gamma)
 
 

@@ -107,3 +107,14 @@ def precise(found: Opinion, spread: float) -> Opinion:
     rough = f"its value is known to +-{found.std:.3g}, where logged episodes differ by +-{spread:.3g}"
     doubts.if_(_ROUGH * spread < found.std <= spread, "doubt", rough).if_(found.std > spread, "cannot tell", rough)
     return replace(found, verdict=doubts.verdict, reasons=tuple(doubts.reasons))
+
+
+def possible(found: Opinion, low: float, high: float) -> Opinion:
+    """Return an opinion whose interval ends where the rewards end; a value beyond that cannot be told."""
+    if found.value is None:
+        return found
+    doubts = Doubts(_ORDER.index(found.verdict), list(found.reasons))
+    beyond = f"its value is {found.value:.4g}, and the rewards allow {low:.4g} to {high:.4g}"
+    doubts.if_(not low <= found.value <= high, "cannot tell", beyond)
+    ends = tuple(min(max(end, low), high) for end in found.interval)
+    return replace(found, interval=ends, verdict=doubts.verdict, reasons=tuple(doubts.reasons))  # type: ignore[arg-type]
