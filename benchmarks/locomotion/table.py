@@ -5,7 +5,7 @@ A score is 100 (return - random) / (expert - random), with the mean returns of t
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -134,13 +134,18 @@ def _counted(scores: list[float] | None) -> str:
 TABLES = {"data": data_table, "offline": offline_table, "peers": peer_table, "online": online_table}
 
 
-def main() -> None:
-    """Write the tables between their marks."""
-    text = README.read_text()
-    for name, table in TABLES.items():
+def write_tables(page: Path, tables: Mapping[str, Callable[[], str]]) -> None:
+    """Write tables into a page, each between its marks."""
+    text = page.read_text()
+    for name, table in tables.items():
         begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
         text = re.sub(f"{begin}.*?{end}", lambda _: f"{begin}{table()}\n{end}", text, flags=re.S)  # noqa: B023
-    README.write_text(text)
+    page.write_text(text)
+
+
+def main() -> None:
+    """Write the tables and the picture."""
+    write_tables(README, TABLES)
     draw(online_results(), normalised, README.with_name("online.png"))
 
 

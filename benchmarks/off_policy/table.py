@@ -1,10 +1,10 @@
 """The tables of README.md from the results beside it: `python -m benchmarks.off_policy.table`."""
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
+from benchmarks.locomotion.table import rows_of, write_tables
 from benchmarks.off_policy.measures import ESTIMATORS, SCORES, correlation, coverage, opinion, summary
 from benchmarks.off_policy.tasks import RESULTS, TASKS, read
 
@@ -15,11 +15,6 @@ BARS = {"pendulum": 0.8, "hopper": 0.7, "halfcheetah": 0.7}  # for the rank corr
 def known(*kinds: str) -> list[str]:
     """Return the tasks that have these results."""
     return [task for task in TASKS if all(read(kind, task) is not None for kind in kinds)]
-
-
-def rows_of(header: list[str], rows: list[list[str]]) -> str:
-    """Return a Markdown table."""
-    return "\n".join("| " + " | ".join(line) + " |" for line in [header, ["---"] * len(header), *rows])
 
 
 def order_table() -> str:
@@ -138,11 +133,7 @@ TABLES = {
 
 def main() -> None:
     """Write the tables between their marks."""
-    text = README.read_text()
-    for name, table in TABLES.items():
-        begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
-        text = re.sub(f"{begin}.*?{end}", lambda _: f"{begin}{table()}\n{end}", text, flags=re.S)  # noqa: B023
-    README.write_text(text)
+    write_tables(README, TABLES)
 
 
 if __name__ == "__main__":

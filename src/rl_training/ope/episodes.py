@@ -101,10 +101,6 @@ class Episodes:
         """The number of each row in its episode, counted from 0."""
         return np.arange(len(self)) - np.repeat(self.starts, self.lengths)
 
-    def sums(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the sum over each episode of a column, (episodes,)."""
-        return np.add.reduceat(values, self.starts)
-
     def possible_values(self, gamma: float) -> tuple[float, float]:
         """Return the lowest and the highest discounted return that the rewards allow."""
         low, high = float(self.rewards.min()), float(self.rewards.max())
@@ -121,7 +117,7 @@ class Episodes:
 
     def returns(self, gamma: float = 1.0) -> NDArray[np.float64]:
         """Return the return of each episode, as far as it was logged."""
-        return self.sums(self.rewards * gamma**self.step)
+        return np.add.reduceat(self.rewards * gamma**self.step, self.starts)
 
 
 @dataclass(frozen=True, eq=False)
