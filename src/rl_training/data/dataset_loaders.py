@@ -51,9 +51,9 @@ def read_dataset(source: Source, format: str = "auto", options: ReadOptions | No
         raise DatasetError(f"a dataset is {known}, not {'an empty ' * (source == [])}{type(source).__name__}")
     with _one_line_errors("dataset"):
         if not isinstance(source, Mapping):
-            return settle(frame_reading(source, options.columns), options)
+            return settle(frame_reading(source, options), options)
         if options.columns is not None:
-            return settle(mapping_reading(source, options.columns), options)
+            return settle(mapping_reading(source, options), options)
         return settle(reading_of(source, list(source), "dataset", "a mapping of arrays"), options)
 
 
