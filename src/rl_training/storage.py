@@ -47,7 +47,8 @@ def replace_file(path: Path, data: bytes) -> None:
     """Replace a small file atomically: readers see the old content or the new, never a mix."""
     stage = path.with_name(f".{path.name}.tmp-{os.getpid()}")
     try:
-        with stage.open("wb") as stream:
+        stage.unlink(missing_ok=True)
+        with stage.open("xb") as stream:  # a link that waits at this name is not followed
             stream.write(data)
             stream.flush()
             os.fsync(stream.fileno())

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from rl_training import IQL, evaluate_off_policy
+from rl_training.api.off_policy import ask
 from rl_training.errors import ConfigError, DatasetError
 from rl_training.experiment.manager import OPE_FILE as FILE
 from tests.helpers import call_cli, run_cli, tiny_run
@@ -68,6 +69,9 @@ def test_the_command_prints_a_table_and_keeps_the_report(trained):
     assert "trained on these rows" in done.stderr
     kept = json.loads((trained / "bc" / FILE).read_text())
     assert kept["policies"][0]["algo"] == "bc"
+    again = run_cli("ope", trained / "bc", "--data", trained / "log.csv", *QUICK)
+    assert again.stdout == done.stdout
+    assert "this was evaluated before" in again.stderr
 
 
 def test_json_is_all_that_is_printed(trained, capsys):
@@ -79,7 +83,7 @@ def test_json_is_all_that_is_printed(trained, capsys):
 
 
 def test_select_ranks_what_ope_estimated(trained, capsys, monkeypatch):
-    monkeypatch.setattr("rl_training.api.off_policy.evaluate_off_policy", partial(evaluate_off_policy, **BUDGET))
+    monkeypatch.setattr("rl_training.api.off_policy.ask", partial(ask, **BUDGET))
     name = f"{trained / 'two'}:1"
     done = call_cli(capsys, "select", trained / "two", trained / "bc", "--result", f"{name}=-5,-6", "--budget", "3", "--json")
     found = json.loads(done.stdout)

@@ -70,7 +70,11 @@ def clocks_and_counters(draw):
 def the_time_of_day(draw):
     slow, hour = walk(draw, columns=2), np.arange(ROWS) % 288 / 12.0
     angle = hour * 2 * np.pi / 24
-    return np.column_stack((slow, np.round(hour, 2), np.sin(angle), np.cos(angle))), draw.uniform(-1, 1, ROWS), -np.abs(slow[:, 0])
+    return (
+        np.column_stack((slow, np.round(hour, 2), np.sin(angle), np.cos(angle))),
+        draw.uniform(-1, 1, ROWS),
+        -np.abs(slow[:, 0]),
+    )
 
 
 def angles_that_wrap(draw):

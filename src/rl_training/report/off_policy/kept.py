@@ -92,7 +92,21 @@ def _read(run: LoggedRun, name: str) -> Evaluation | None:
     path = run.path / OPE_FILE
     if not os.path.lexists(path):
         return None
-    top = _Part(parse_json(read_regular_file(path, _LIMIT), str(path)), str(path))
+    return _evaluation(_Part(parse_json(read_regular_file(path, _LIMIT), str(path)), str(path)), name)
+
+
+def check_report(report: Any, where: str) -> None:
+    """Refuse what is not the plain report of `rl-training ope`, with everything that `select` takes from one."""
+    top = _Part({"report": report}, where).part("report")
+    _evaluation(top, "")
+    for name in ("return_mean", "return_std", "slope", "offset"):
+        top.part("logged").number(name)
+    for one in top.parts("policies"):
+        if one.get("value", object) is not None:
+            one.number("std")
+
+
+def _evaluation(top: "_Part", name: str) -> Evaluation:
     source = (top.text("data"), top.text("fingerprint"), top.whole("rows"), top.whole("episodes"))
     logged, policies = _estimate(top.part("logged")), tuple(_judged(one, name) for one in top.parts("policies"))
     return Evaluation(source, top.number("gamma"), logged, top.texts("warnings"), policies)
