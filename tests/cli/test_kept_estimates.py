@@ -44,7 +44,7 @@ def evaluations(monkeypatch):
         counted.append(asked)
         named = {"data": asked.data, "fingerprint": asked.dataset.fingerprint, "gamma": asked.gamma}
         entries = [
-            {**policy(one.member, -10.0 * number), "name": one.name, "run": one.run}
+            {**policy(one.member, -10.0 * number), "name": one.name, "run": one.run, "advice": ""}
             for number, one in enumerate(asked.policies)
         ]
         return SimpleNamespace(plain=lambda: report(*entries, **named, warnings=list(asked.warnings)))

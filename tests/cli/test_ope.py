@@ -65,6 +65,7 @@ def test_the_command_prints_a_table_and_keeps_the_report(trained):
     header = next(line for line in done.stdout.splitlines() if line.startswith("policy"))
     assert [word for word in ("fqe", "model", "dr", "wpdis", "verdict") if word not in header] == []
     assert "(the log)" in done.stdout
+    assert f"{trained / 'bc'}: to know more: " in done.stdout
     assert f"kept in {trained / 'bc' / FILE}" in done.stdout
     assert "trained on these rows" in done.stderr
     kept = json.loads((trained / "bc" / FILE).read_text())

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from rl_training.api.advice import advice
 from rl_training.api.data_report import check_columns, data_report, dataset_of
 from rl_training.api.policy import Policy
 from rl_training.data.offline_dataset import TransitionDataset
@@ -82,7 +83,7 @@ class OpeReport:
         }
 
     def _entry(self, named: Named, found: Estimated) -> dict[str, Any]:
-        policy = named.policy
+        policy, whole = named.policy, len(self.dataset.episode_spans[0])
         return {
             **{"name": named.name, "run": named.run, "step": named.step, "member": named.member},
             **{"seed": policy.members[0].seed, "algo": policy.config.algo},
@@ -90,6 +91,7 @@ class OpeReport:
             "scores": {**_scores(policy, self.dataset, self.episodes), "beyond_support": found.support.beyond},
             "support": self._support(found),
             **found.joint.plain(),
+            "advice": advice(found, whole, self.gamma, policy.learner.knobs),
         }
 
     def _support(self, found: Estimated) -> dict[str, Any]:

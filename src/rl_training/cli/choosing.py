@@ -81,6 +81,8 @@ def _print_estimates(report: Mapping[str, Any]) -> None:
             print(f"{one['name']}: {one['verdict']}: {reason}")
         if one["verdict"] != "trust" and (where := _where(one["support"])):
             print(f"{one['name']}: {where}")
+        if one.get("advice"):
+            print(f"{one['name']}: to know more: {one['advice']}")
 
 
 def _value_cells(one: Mapping[str, Any]) -> tuple[str, str]:

@@ -45,7 +45,7 @@ class Judged:
     seed: int
     joint: Estimate
     each: Mapping[str, Estimate]
-    reasons: tuple[str, ...]
+    reasons: tuple[str, ...]  # and what to do about them
     beyond: float  # share of its actions
     actions: Mapping[str, float]  # deviations, the largest first
     observations: Mapping[str, float]
@@ -114,11 +114,12 @@ def _evaluation(top: "_Part", name: str) -> Evaluation:
 
 def _judged(one: "_Part", run: str) -> Judged:
     support, estimates = one.part("support"), one.part("estimates")
+    advice = one.text("advice") if one.has("advice") else ""
     return Judged(
         run,
         *(one.whole("step"), one.whole("member"), one.whole("seed"), _estimate(one)),
         {name: _estimate(estimates.part(name)) for name in ESTIMATORS},
-        one.texts("reasons"),
+        (*one.texts("reasons"), *([f"To know more: {advice}"] if advice else [])),
         support.number("beyond"),
         *(support.numbers("actions"), support.numbers("observations"), support.numbers("episodes")),
     )
@@ -151,6 +152,10 @@ class _Part:
         if not isinstance(self._values[key], kind):
             raise self.wrong(key, _KINDS.get(kind, "what it should be"))
         return self._values[key]
+
+    def has(self, key: str) -> bool:
+        """Return whether there is an entry: files of earlier versions lack some."""
+        return key in self._values
 
     def part(self, key: str) -> "_Part":
         """Return an object."""
