@@ -102,6 +102,16 @@ def test_a_log_of_one_long_episode_is_cut_and_said_so(trained, tmp_path):
     assert any("parts of them count as episodes" in text for text in found["warnings"])
 
 
+def test_missing_samples_are_told(trained, tmp_path):
+    columns = table(plant(rows=1200, length=60), next_observations=False)
+    kept = ~np.isin(np.arange(1200) % 60, (20, 21, 22))
+    log = write_csv(tmp_path / "gaps.csv", {name: column[kept] for name, column in columns.items()})
+    (told,) = [text for text in ask([trained / "bc"], str(log)).warnings if "time-gap" in text]
+    assert "the time skips samples inside episodes, after 20 rows" in told
+    assert "--cut-gaps" in told
+    assert not [text for text in ask([trained / "bc"], str(log), cut_gaps=True).warnings if "time-gap" in text]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -34,7 +34,7 @@ def answered(asked: Question, *, again: bool = False, device: str = "auto", tell
     name = f"{sha256(canonical_json(identity))[:16]}.json"
     report = None if again else _found_before(asked, identity, [folder / OPE_FOLDER / name for folder in folders], warn)
     if report is None:
-        report = answer(asked, device=device, tell=tell).plain()
+        report = answer(asked, device=device, tell=lambda part: tell(f"{part} ...")).plain()
         content = {"question": identity, "policies": _policies(asked), "report": report}
         sealed = canonical_json({**content, "sha256": sha256(canonical_json(content))})
         for folder in folders:

@@ -56,7 +56,7 @@ def ope(
 
 def _teller(as_json: bool) -> Callable[[str], None]:
     """What says how far an evaluation is, on standard error."""
-    return (lambda _: None) if as_json else (lambda text: print(f"{text} ...", file=sys.stderr))
+    return (lambda _: None) if as_json else (lambda text: print(text, file=sys.stderr))
 
 
 def _warn(text: str) -> None:
