@@ -63,8 +63,9 @@ def _claims(figures: Mapping[str, float], closer: str) -> list[Concern]:
     seen += f"{figures['start_return']:.4g} on average and {best:.4g} at most, discounted alike"
     settled = figures["values_settled"]
     if settled < _SETTLED:
-        text = f"{seen}: values begin at 0, and by tau and gamma they have come about {settled:.0%} of the way. Train longer "
-        return [Concern("unsettled-values", f"{text}(total_timesteps), or lower algo_kwargs.gamma")]
+        text = f"{seen}: values begin at 0, and by tau and gamma they have come about {settled:.0%} of the way. They say "
+        text += "nothing of returns yet, nor against its actions. Train longer (total_timesteps), or lower algo_kwargs.gamma"
+        return [Concern("unsettled-values", text)]
     if claimed > best + max(best - figures["start_lowest"], _FAR * abs(figures["start_return"])):
         text = f"{seen}: nobody saw anything like it, and the critics may overestimate. Let `rl-training ope` judge it. "
         return [Concern("unseen-values", f"{text}{closer}")]
