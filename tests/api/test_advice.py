@@ -22,7 +22,8 @@ def found(verdict="doubt", beyond=0.02, fqe="trust", model="trust"):
         (found(beyond=0.3), 50, 0.99, ["train nearer to the data (lower algo_kwargs.beta or expectile; or `bc`)"]),
         (found(), 15, 0.99, ["judge by more episodes: of 15"]),
         (found(fqe="doubt"), 50, 0.99, ["judge a shorter horizon", "--gamma 0.95"]),
-        (found("cannot tell", model="cannot tell"), 50, 0.9, ["judge by more episodes like those"]),
+        (found("cannot tell", fqe="doubt"), 50, 0.9, ["judge by more episodes like those"]),
+        (found("cannot tell", model="cannot tell"), 50, 0.99, ["judge by more episodes like those"]),
         (found("cannot tell", 0.3, "doubt", "doubt"), 15, 0.99, ["nearer to the data", "of 15", "--gamma 0.95"]),
     ],
 )

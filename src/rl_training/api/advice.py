@@ -21,6 +21,6 @@ def advice(found: Estimated, episodes: int, gamma: float, knobs: LearnerKnobs) -
         wanted.append(f"train nearer to the data ({closer[0].lower()}{closer[1:]}; or `bc`)")
     if episodes < FEWEST:
         wanted.append(f"judge by more episodes: of {episodes} little is sure, {FEWEST} or more are better")
-    if gamma > _SHORTER and any(found.estimates[name].verdict != "trust" for name in ("fqe", "model")):
+    if gamma > _SHORTER and found.estimates["fqe"].verdict != "trust":
         wanted.append(f"judge a shorter horizon, over which fewer errors add up (--gamma {_SHORTER})")
     return "; ".join(wanted or ["judge by more episodes like those that the policy will meet"])
