@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from rl_training.data import load_dataset
-from rl_training.data.clocks import clock_skips, skipped_samples
+from rl_training.data.reading.clocks import clock_skips, skipped_samples
 from rl_training.doctor.doctor import examine, quick_findings
 from tests.doctor.test_fixes import flags_of, found
 from tests.helpers import generator

@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rl_training.config.blocks import ReadOptions
-from rl_training.data.clocks import clock_skips
 from rl_training.data.offline_dataset import (
     OPTIONAL,
     REQUIRED,
@@ -22,6 +21,7 @@ from rl_training.data.offline_dataset import (
     ends_of,
     following_rows,
 )
+from rl_training.data.reading.clocks import clock_skips
 from rl_training.data.reading.source_rows import SourceRows
 from rl_training.data.reading.unsupported import refuse_unsupported
 from rl_training.data.row_blocks import bad_rows

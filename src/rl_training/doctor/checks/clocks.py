@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from rl_training.data.clocks import clock_skips
 from rl_training.data.offline_dataset import TransitionDataset
+from rl_training.data.reading.clocks import clock_skips
 from rl_training.doctor.evidence import CheckInput
 from rl_training.doctor.findings import Finding, option
 

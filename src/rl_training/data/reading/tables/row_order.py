@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rl_training.data.clocks import skipped_samples
+from rl_training.data.reading.clocks import skipped_samples
 from rl_training.data.reading.source_rows import SourceRows
 from rl_training.data.reading.tables.dates import date_seconds, is_empty
 from rl_training.errors import DatasetError
