@@ -77,6 +77,33 @@ def leak_in_a_short_log(log: Log, draw: Draw) -> None:
     leaking_successors(log, draw)
 
 
+def missing_samples(log: Log, draw: Draw) -> None:
+    """A sensor is a clock that turns every 400 rows, and six times three rows are missing inside an episode."""
+    column = _moving_column(log.arrays, draw)
+    samples = np.arange(len(log.arrays["rewards"]) + 1) % 400 / 12.0
+    log.arrays["observations"][:, column], log.arrays["next_observations"][:, column] = samples[:-1], samples[1:]
+    _leave_out(log, draw)
+
+
+def missing_samples_of_a_day(log: Log, draw: Draw) -> None:
+    """The same where two sensors are the sine and the cosine of the time of day."""
+    angles = 2.0 * np.pi * np.arange(len(log.arrays["rewards"]) + 1) / 288.0
+    for column, values in ((0, np.sin(angles)), (1, np.cos(angles))):
+        log.arrays["observations"][:, column], log.arrays["next_observations"][:, column] = values[:-1], values[1:]
+    _leave_out(log, draw)
+
+
+def _leave_out(log: Log, draw: Draw) -> None:
+    """Six times three rows are missing, and the next observation is that of the row that follows then."""
+    ends = _ends(log.arrays)
+    whole = np.flatnonzero(~np.convolve(ends, np.ones(10))[9:].astype(bool))  # rows with ten in their episode after them
+    gone = (draw.choice(whole[5::20], 6, replace=False)[:, None] + np.arange(2, 5)).ravel()
+    kept = np.setdiff1d(np.arange(len(ends)), gone)
+    _keep(log, kept)
+    before = np.flatnonzero(np.diff(kept) > 1)
+    log.arrays["next_observations"][before] = log.arrays["observations"][before + 1]
+
+
 def overlapping_ends(log: Log, _draw: Draw) -> None:
     """Every time limit is marked as a true end too."""
     if not log.arrays["timeouts"].any():
@@ -272,6 +299,8 @@ FAULTS: list[tuple[str, Fault]] = [
     ("next-observation-break", wrong_successors),
     ("next-observation-leak", leaking_successors),
     ("next-observation-leak", leak_in_a_short_log),
+    ("time-gap", missing_samples),
+    ("time-gap", missing_samples_of_a_day),
     ("ends-overlap", overlapping_ends),
     ("missing-ends", unmarked_ends),
     ("missing-ends", bare_rows),

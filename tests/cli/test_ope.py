@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from rl_training import IQL, evaluate_off_policy
+from rl_training.api.off_policy import ask
 from rl_training.errors import ConfigError, DatasetError
 from rl_training.experiment.manager import OPE_FILE as FILE
 from tests.helpers import call_cli, run_cli, tiny_run
@@ -64,10 +65,14 @@ def test_the_command_prints_a_table_and_keeps_the_report(trained):
     header = next(line for line in done.stdout.splitlines() if line.startswith("policy"))
     assert [word for word in ("fqe", "model", "dr", "wpdis", "verdict") if word not in header] == []
     assert "(the log)" in done.stdout
+    assert f"{trained / 'bc'}: to know more: " in done.stdout
     assert f"kept in {trained / 'bc' / FILE}" in done.stdout
     assert "trained on these rows" in done.stderr
     kept = json.loads((trained / "bc" / FILE).read_text())
     assert kept["policies"][0]["algo"] == "bc"
+    again = run_cli("ope", trained / "bc", "--data", trained / "log.csv", *QUICK)
+    assert again.stdout == done.stdout
+    assert "this was evaluated before" in again.stderr
 
 
 def test_json_is_all_that_is_printed(trained, capsys):
@@ -79,7 +84,7 @@ def test_json_is_all_that_is_printed(trained, capsys):
 
 
 def test_select_ranks_what_ope_estimated(trained, capsys, monkeypatch):
-    monkeypatch.setattr("rl_training.api.off_policy.evaluate_off_policy", partial(evaluate_off_policy, **BUDGET))
+    monkeypatch.setattr("rl_training.api.off_policy.ask", partial(ask, **BUDGET))
     name = f"{trained / 'two'}:1"
     done = call_cli(capsys, "select", trained / "two", trained / "bc", "--result", f"{name}=-5,-6", "--budget", "3", "--json")
     found = json.loads(done.stdout)
@@ -95,6 +100,16 @@ def test_a_log_of_one_long_episode_is_cut_and_said_so(trained, tmp_path):
     found = evaluate_off_policy([trained / "bc"], str(log), **BUDGET).plain()
     assert found["episodes"] >= 30
     assert any("parts of them count as episodes" in text for text in found["warnings"])
+
+
+def test_missing_samples_are_told(trained, tmp_path):
+    columns = table(plant(rows=1200, length=60), next_observations=False)
+    kept = ~np.isin(np.arange(1200) % 60, (20, 21, 22))
+    log = write_csv(tmp_path / "gaps.csv", {name: column[kept] for name, column in columns.items()})
+    (told,) = [text for text in ask([trained / "bc"], str(log)).warnings if "time-gap" in text]
+    assert "the time skips samples inside episodes, after 20 rows" in told
+    assert "--cut-gaps" in told
+    assert not [text for text in ask([trained / "bc"], str(log), cut_gaps=True).warnings if "time-gap" in text]
 
 
 @pytest.mark.parametrize(

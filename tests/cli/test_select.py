@@ -41,14 +41,18 @@ def judged(monkeypatch):
     """The off-policy report that `select` gets, and what it was asked for."""
     asked = {"report": THREE}
 
-    def evaluate_off_policy(runs, data, **options):
+    def ask(runs, data, **options):
         asked.update(runs=runs, data=data, **options)
-        return SimpleNamespace(plain=lambda: asked["report"])
+        return SimpleNamespace(policies=[SimpleNamespace(name=one["name"]) for one in asked["report"]["policies"]])
 
-    module = ModuleType("rl_training.api.off_policy")
-    module.evaluate_off_policy = evaluate_off_policy
-    module.named_policies = lambda *_: [SimpleNamespace(name=one["name"]) for one in asked["report"]["policies"]]
-    monkeypatch.setitem(sys.modules, "rl_training.api.off_policy", module)
+    def answered(_question, **options):
+        asked.update(options)
+        return SimpleNamespace(report=asked["report"])
+
+    for name, functions in {"off_policy": {"ask": ask}, "kept_estimates": {"answered": answered}}.items():
+        module = ModuleType(f"rl_training.api.{name}")
+        vars(module).update(functions)
+        monkeypatch.setitem(sys.modules, f"rl_training.api.{name}", module)
     return asked
 
 
@@ -66,8 +70,10 @@ def test_what_is_printed(judged, capsys):
 
 
 def test_options_reach_the_evaluation(judged, capsys):
-    call_cli(capsys, "select", "a", "--data", "d.csv", "--checkpoints", "all", "--device", "cpu", "--format", "csv")
-    assert (judged["checkpoints"], judged["device"], judged["format"]) == ("all", "cpu", "csv")
+    call_cli(
+        capsys, "select", "a", "--data", "d.csv", "--checkpoints", "all", "--device", "cpu", "--format", "csv", "--again"
+    )
+    assert (judged["checkpoints"], judged["device"], judged["format"], judged["again"]) == ("all", "cpu", "csv", True)
 
 
 def test_json_and_results(judged, capsys):

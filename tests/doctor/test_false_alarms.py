@@ -67,6 +67,16 @@ def clocks_and_counters(draw):
     return np.column_stack((slow, clock, weekday, count)), draw.uniform(-1, 1, ROWS), -np.abs(slow[:, 0])
 
 
+def the_time_of_day(draw):
+    slow, hour = walk(draw, columns=2), np.arange(ROWS) % 288 / 12.0
+    angle = hour * 2 * np.pi / 24
+    return (
+        np.column_stack((slow, np.round(hour, 2), np.sin(angle), np.cos(angle))),
+        draw.uniform(-1, 1, ROWS),
+        -np.abs(slow[:, 0]),
+    )
+
+
 def angles_that_wrap(draw):
     speed = first_order(draw, steps(draw, 300, low=-3, high=4), noise=0.1)
     angle = np.mod(np.cumsum(speed * 0.05) + np.pi, 2 * np.pi) - np.pi
@@ -143,6 +153,7 @@ LOGS = [
     coarse_sensors,
     sampled_and_held,
     clocks_and_counters,
+    the_time_of_day,
     angles_that_wrap,
     batch_phases,
     on_and_off,

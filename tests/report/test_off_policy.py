@@ -200,3 +200,11 @@ def test_very_many_policies_with_long_texts_stay_small(tmp_path):
 
 def test_to_start_over_removes_it():
     assert "ope.json" in RUN_FILES
+
+
+def test_an_advice_stands_below_the_reasons(tmp_path):
+    """Reports of earlier versions have none."""
+    shown = section_of(render_page([run_with(tmp_path / "a", report({**policy(), "advice": f"keep more {BAD}"}))]))
+    assert "<dd>To know more: keep more &lt;script&gt;" in shown
+    assert BAD not in shown
+    assert "To know more" not in section_of(render_page([run_with(tmp_path / "b", report())]))

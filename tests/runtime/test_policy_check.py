@@ -1,9 +1,12 @@
 """What a policy does on logged rows, by hand."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
+from rl_training.config.algorithms.bc import BCKnobs
 from rl_training.config.algorithms.cql import CQLKnobs
 from rl_training.config.algorithms.iql import IQLKnobs
 from rl_training.config.algorithms.td3_bc import TD3BCKnobs
@@ -12,7 +15,7 @@ from rl_training.data.row_view import RowView
 from rl_training.data.transforms import Transforms
 from rl_training.runtime.concerns import RisingLosses, concerns
 from rl_training.runtime.held_out import _means
-from rl_training.runtime.policy_check import LoggedRows, PolicyCheck, ReturnLimits, predictable
+from rl_training.runtime.policy_check import LoggedRows, LoggedStarts, PolicyCheck, ReturnLimits, predictable, settled
 from tests.helpers import generator
 
 ROWS = 2000
@@ -45,6 +48,10 @@ class Stub:
         device = torch.device("cpu")
 
     knobs = IQLKnobs()
+    step = 100_000
+
+    def targets_due(self, step):
+        return step % 2 == 1
 
     def __init__(self, action, value=None):
         self._action, self._value = action, value
@@ -59,7 +66,9 @@ class Stub:
 
 def check_of(data, transforms=None):
     transforms = transforms or Transforms.identity(2)
-    return PolicyCheck(LoggedRows.raw(data, ROWS, data.spaces, transforms), ReturnLimits.of(RowView(data)))
+    view = RowView(data)
+    rows = LoggedRows.raw(data, ROWS, data.spaces, transforms)
+    return PolicyCheck(rows, ReturnLimits.of(view), LoggedStarts.of(view, transforms))
 
 
 def test_distances_are_in_real_units_and_as_a_share_of_the_range():
@@ -160,3 +169,62 @@ def test_rewards_that_were_scaled_to_nothing_have_no_values():
     transforms = Transforms(np.zeros(2, np.float32), np.ones(2, np.float32), reward_scale=0.0)
     learner = Stub(lambda seen, _member: seen, lambda seen, _actions: torch.zeros(seen.shape[:2]))
     assert "q_policy" not in check_of(log(), transforms).figures(learner)[0]
+
+
+def claim(value, *, steps=100_000, gamma=0.99, rewards=None):
+    """The concerns about a policy whose critics say the same everywhere."""
+    data = log() if rewards is None else replace(log(), rewards=rewards)
+    learner = Stub(lambda seen, _member: seen, lambda seen, _actions: torch.full(seen.shape[:2], value))
+    learner.step, learner.knobs = steps, IQLKnobs(gamma=gamma)
+    figures = check_of(data).figures(learner)[0]
+    return figures, [one.code for one in concerns(figures, learner.knobs)]
+
+
+def varied():
+    """Episodes that return from -500 to -50 without a discount."""
+    return np.repeat(-np.linspace(5.0, 0.5, ROWS // 100), 100)
+
+
+def test_values_are_compared_with_what_episodes_returned():
+    figures, _ = claim(-100.0, rewards=varied())
+    per_reward = (1 - 0.99**100) / (1 - 0.99)
+    rest = -0.5 / 0.01 * 0.99**100  # at most, of every episode, since all were cut
+    assert figures["start_value"] == pytest.approx(-100.0)
+    assert figures["start_lowest"] == pytest.approx(-5.0 * per_reward)
+    assert figures["start_return"] == pytest.approx(-2.75 * per_reward)
+    assert figures["start_highest"] == pytest.approx(-0.5 * per_reward + rest)
+    truly = replace(log(), rewards=varied(), terminals=log().timeouts, timeouts=np.zeros(ROWS, dtype=bool))
+    starts = LoggedStarts.of(RowView(truly), Transforms.identity(2))
+    assert starts.returned(0.99)["start_highest"] == pytest.approx(-0.5 * per_reward)
+
+
+def test_how_far_values_have_come():
+    learner = Stub(lambda seen, _member: seen)
+    learner.step = 10_000
+    assert settled(learner, 0) == pytest.approx(1 - np.exp(-5_000 * 0.005 * 0.01), rel=1e-3)  # targets move every other step
+    learner.knobs = BCKnobs()
+    assert settled(learner, 0) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("value", "steps", "code"),
+    [
+        (-20.0, 5_000, ["unsettled-values"]),  # above the best episode, and hardly trained
+        (-60.0, 5_000, []),
+        (-20.0, 200_000, []),  # a policy may well be better than all episodes
+        (-200.0, 5_000, []),
+    ],
+)
+def test_values_above_everything_that_was_logged(value, steps, code):
+    assert claim(value, steps=steps, rewards=np.append(varied()[:-1], 0.0))[1] == code
+
+
+@pytest.mark.parametrize(
+    ("value", "lowest", "codes"),
+    [(60.0, 5.0, ["unseen-values"]), (60.0, -100.0, []), (11.0, 9.9, []), (16.0, 9.9, ["unseen-values"])],
+)
+def test_values_far_above_everything_that_was_logged(value, lowest, codes):
+    """Above the best episode by more than episodes differ, and by more than half of what they return."""
+    figures, _ = claim(-100.0)
+    returned = {"start_value": value, "start_lowest": lowest, "start_return": 10.0, "start_highest": 10.0}
+    assert [one.code for one in concerns({**figures, **returned}, IQLKnobs())] == codes

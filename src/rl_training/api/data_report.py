@@ -10,7 +10,7 @@ from rl_training.data.row_view import RowView
 from rl_training.errors import ConfigError, DatasetError
 from rl_training.runtime.concerns import concerns
 from rl_training.runtime.offline_data import build_offline_dataset
-from rl_training.runtime.policy_check import LoggedRows, PolicyCheck, ReturnLimits
+from rl_training.runtime.policy_check import LoggedRows, LoggedStarts, PolicyCheck, ReturnLimits
 
 _OWN = {"action_low", "action_high", "member"}  # bounds are those of the policy, and other data has other members
 _READ_ALIKE = [name for name in ReadConfig.model_fields if name not in _OWN]
@@ -70,7 +70,8 @@ def check_columns(policy: Policy, data: TransitionDataset) -> None:
 def data_report(policy: Policy, data: TransitionDataset, rows: int = VALIDATION_ROWS) -> dict[str, Any]:
     """Return for each member the figures of `PolicyCheck.figures` on logged data, and what is doubtful about them."""
     check_columns(policy, data)
-    check = PolicyCheck(LoggedRows.raw(data, rows, policy.spaces, policy.transforms), ReturnLimits.of(RowView(data)))
+    view, logged = RowView(data), LoggedRows.raw(data, rows, policy.spaces, policy.transforms)
+    check = PolicyCheck(logged, ReturnLimits.of(view), LoggedStarts.of(view, policy.transforms))
     members = [
         {
             "member": number,

@@ -7,19 +7,20 @@ from typing import Any
 
 import numpy as np
 
+from rl_training.api.advice import advice
 from rl_training.api.data_report import check_columns, data_report, dataset_of
 from rl_training.api.policy import Policy
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.data.row_blocks import spread_evenly
+from rl_training.doctor.doctor import quick_findings
 from rl_training.errors import ConfigError, DatasetError
-from rl_training.experiment.manager import OPE_FILE, find_checkpoint, locate
+from rl_training.experiment.manager import find_checkpoint, locate
 from rl_training.models.threads import one_thread
 from rl_training.ope.episodes import DEFAULT_GAMMA, FEWEST, Episodes
 from rl_training.ope.evaluation import Estimated, Logged, OPEOptions, evaluate
 from rl_training.runtime.checkpoints.checkpoint import Checkpoint, CheckpointStore
 from rl_training.runtime.checkpoints.member import member_of
 from rl_training.runtime.execution.mode import resolve_device
-from rl_training.storage import canonical_json, replace_file
 
 DEFAULT_ROWS = 100_000  # of the data, in whole episodes
 _SCORED_ROWS = 5_000
@@ -34,6 +35,20 @@ class Named:
     step: int
     member: int
     policy: Policy  # with this member alone
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """Which policies are judged, by what data and with what effort."""
+
+    data: str
+    dataset: TransitionDataset
+    policies: Sequence[Named]
+    gamma: float
+    rows: int
+    steps: int | None
+    seed: int
+    warnings: Sequence[str]
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +83,7 @@ class OpeReport:
         }
 
     def _entry(self, named: Named, found: Estimated) -> dict[str, Any]:
-        policy = named.policy
+        policy, whole = named.policy, len(self.dataset.episode_spans[0])
         return {
             **{"name": named.name, "run": named.run, "step": named.step, "member": named.member},
             **{"seed": policy.members[0].seed, "algo": policy.config.algo},
@@ -76,6 +91,7 @@ class OpeReport:
             "scores": {**_scores(policy, self.dataset, self.episodes), "beyond_support": found.support.beyond},
             "support": self._support(found),
             **found.joint.plain(),
+            "advice": advice(found, whole, self.gamma, policy.learner.knobs),
         }
 
     def _support(self, found: Estimated) -> dict[str, Any]:
@@ -96,20 +112,31 @@ def evaluate_off_policy(
     runs: Sequence[str | Path | Checkpoint],
     data: Any = None,
     *,
+    device: str = "auto",
+    tell: Callable[[str], None] = lambda _: None,
+    **settings: Any,
+) -> OpeReport:
+    """Return what every member of some runs or checkpoints would earn, by the data, and how far that can be trusted.
+
+    Values are discounted returns from where the logged episodes begin, in the units of the rewards. Without `data` that of
+    the first run is used. `settings` are those of `ask` (`checkpoints`, `gamma`, `rows`, `steps`, `seed`) and of
+    `load_dataset`. Equal arguments give equal values.
+    """
+    return answer(ask(runs, data, **settings), device=device, tell=tell)
+
+
+def ask(
+    runs: Sequence[str | Path | Checkpoint],
+    data: Any = None,
+    *,
     checkpoints: str = "latest",
     gamma: float | None = None,
     rows: int = DEFAULT_ROWS,
     steps: int | None = None,
     seed: int = 0,
-    device: str = "auto",
-    tell: Callable[[str], None] = lambda _: None,
     **reading: Any,
-) -> OpeReport:
-    """Return what every member of some runs or checkpoints would earn, by the data, and how far that can be trusted.
-
-    Values are discounted returns from where the logged episodes begin, in the units of the rewards. Without `data` that of
-    the first run is used. `gamma` is by default the largest of the runs. Equal arguments give equal values.
-    """
+) -> Question:
+    """Return the policies and the data that are asked for, checked; `gamma` is by default the largest of the runs."""
     policies = list(named_policies(runs, checkpoints))
     dataset, origin = dataset_of(policies[0].policy, data, **reading)
     if dataset is None:
@@ -123,20 +150,26 @@ def evaluate_off_policy(
     discount = (max(own) if own else DEFAULT_GAMMA) if gamma is None else gamma
     if not 0.0 <= discount < 1.0:
         raise ConfigError(f"gamma = {discount!r} is not legal: must be a number >= 0 and < 1")
-    options = OPEOptions.of(discount, seed, steps)
-    episodes = Episodes.of(dataset, rows)
-    acts = [one.policy.predict for one in policies]
+    shown = str(data) if isinstance(data, str | Path) else origin
+    warnings = _warnings(policies, dataset, own, gamma)
+    return Question(shown, dataset, policies, discount, rows, steps, seed, warnings)
+
+
+def answer(asked: Question, *, device: str = "auto", tell: Callable[[str], None] = lambda _: None) -> OpeReport:
+    """Evaluate the policies that are asked for; this takes minutes."""
+    options = OPEOptions.of(asked.gamma, asked.seed, asked.steps)
+    episodes = Episodes.of(asked.dataset, asked.rows)
+    acts = [one.policy.predict for one in asked.policies]
     with one_thread():  # the order of sums, and so the last bits, must not depend on the machine
         found, logged = evaluate(episodes, acts, options, resolve_device(device), tell)
-    shown = str(data) if isinstance(data, str | Path) else origin
-    return OpeReport(shown, dataset, episodes, discount, policies, found, logged, _warnings(policies, dataset, own, gamma))
+    return OpeReport(asked.data, asked.dataset, episodes, asked.gamma, asked.policies, found, logged, asked.warnings)
 
 
 def _warnings(
     policies: Sequence[Named], dataset: TransitionDataset, gammas: Sequence[float], gamma: float | None
 ) -> list[str]:
     """What to know of the comparison itself."""
-    found = []
+    found = [str(finding) for finding in quick_findings(dataset) if finding.code == "time-gap"]
     fingerprints = {one.policy.checkpoint.state.get("dataset_fingerprint") for one in policies if one.policy.checkpoint}
     if dataset.fingerprint in fingerprints:
         found.append("the policies were trained on these rows, so the estimates favour them; data of later days is fairer")
@@ -191,15 +224,3 @@ def _scores(policy: Policy, dataset: TransitionDataset, episodes: Episodes) -> d
     apart = np.asarray(policy.q(episodes.observations[rows], np.clip(episodes.actions[rows], low, high))) - wanted
     first = np.asarray(policy.value(episodes.observations[episodes.starts]))
     return {**found, "initial_value": float(first.mean()), "td_error": float(np.sqrt(np.square(apart).mean()))}
-
-
-def keep(report: dict[str, Any]) -> list[Path]:
-    """Write a plain report into the run directories that it is about, for `rl-training report`; return the files."""
-    written = []
-    for run in dict.fromkeys(one["run"] for one in report["policies"]):
-        run_dir, path = locate(run)
-        if run_dir is not None and path is None:
-            own = [one for one in report["policies"] if one["run"] == run]
-            replace_file(run_dir / OPE_FILE, canonical_json({**report, "policies": own}))
-            written.append(run_dir / OPE_FILE)
-    return written

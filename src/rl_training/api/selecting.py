@@ -1,7 +1,8 @@
 """Choose among trained policies: by estimates from logged data, and by real episodes as their results come in."""
 
+import warnings
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import isfinite
 from pathlib import Path
@@ -74,19 +75,24 @@ def select(
     budget: int = 10,
     checkpoints: str = "latest",
     device: str = "auto",
+    again: bool = False,
+    tell: Callable[[str], None] = lambda _: None,
+    warn: Callable[[str], None] = warnings.warn,
     **reading: Any,
 ) -> Selection:
     """Return members, checkpoints and runs in the order of what to expect of them, and which to try in real episodes.
 
-    Without `data` the runs' own is used. `results` are returns of real episodes by the name of a candidate.
+    Without `data` the runs' own is used. `results` are returns of real episodes by the name of a candidate. Estimates are
+    kept in the run directories and used again, unless `again` asks for new ones.
     """
-    from rl_training.api.off_policy import evaluate_off_policy, named_policies
+    from rl_training.api.kept_estimates import answered
+    from rl_training.api.off_policy import ask
 
     whole_number("budget", budget, 1, _MOST_BUDGET)
-    if results:  # a typo is told before the log is evaluated, which takes minutes
-        _check_results(results, [one.name for one in named_policies(runs, checkpoints)])
-    report = evaluate_off_policy(runs, data, checkpoints=checkpoints, device=device, **reading)
-    return choose(report.plain(), results or {}, budget)
+    asked = ask(runs, data, checkpoints=checkpoints, **reading)
+    _check_results(results or {}, [one.name for one in asked.policies])  # before the log is evaluated, which takes minutes
+    found = answered(asked, again=again, device=device, tell=tell, warn=warn)
+    return choose(found.report, results or {}, budget)
 
 
 def choose(report: Mapping[str, Any], results: Mapping[str, Sequence[float]], budget: int = 10) -> Selection:
@@ -112,7 +118,7 @@ def choose(report: Mapping[str, Any], results: Mapping[str, Sequence[float]], bu
         )
         for index in np.argsort(-found.belief.mean, kind="stable")
     ]
-    warnings = [*report.get("warnings", ()), *([] if report["logged"]["slope"] > 0.0 else [_NO_MAP])]
+    told = [*report.get("warnings", ()), *([] if report["logged"]["slope"] > 0.0 else [_NO_MAP])]
     return Selection(
         data=report["data"],
         candidates=candidates,
@@ -121,7 +127,7 @@ def choose(report: Mapping[str, Any], results: Mapping[str, Sequence[float]], bu
         plan=[names[index] for index in found.plan],
         further_episodes=found.settles,
         conclusion=_conclusion(candidates, found, anything_known=bool(evidence.known.any() or any(taken))),
-        warnings=warnings,
+        warnings=told,
     )
 
 

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 RunsArgument = Annotated[
     list[str], typer.Argument(help="Run directories or checkpoints; every member of a population counts.", metavar="RUN...")
 ]
+AgainOption = Annotated[bool, typer.Option("--again", help="Evaluate anew, even if the same was evaluated before.")]
 _ESTIMATORS = ("fqe", "model", "dr", "wpdis")
 _MOST_NAMED = 3  # columns and episodes that are named in a line
 
@@ -29,6 +30,7 @@ def ope(
     rows: Annotated[int, typer.Option(help="Most rows of the data to use, in whole episodes.", min=100)] = 100_000,
     steps: Annotated[int | None, typer.Option(help="Gradient steps of each fit, if not as many as usual.", min=1)] = None,
     seed: Annotated[int, typer.Option(help="Seed of the estimators.", min=0)] = 0,
+    again: AgainOption = False,
     device: DeviceOption = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,
@@ -36,21 +38,29 @@ def ope(
     """Estimate from logged data what policies would earn, with intervals, and say which of it to trust."""
     del debug
     reading.check_used_with(data)
-    from rl_training.api.off_policy import evaluate_off_policy, keep
+    from rl_training.api.kept_estimates import answered
+    from rl_training.api.off_policy import ask
 
     wanted: dict[str, Any] = {"checkpoints": checkpoints, "gamma": gamma, "rows": rows, "steps": steps, "seed": seed}
-    tell = (lambda _: None) if as_json else (lambda text: print(f"{text} ...", file=sys.stderr))
-    found = evaluate_off_policy(runs, data, **wanted, device=device or "auto", tell=tell, **reading.settings)
-    report = found.plain()
-    kept = keep(report)
+    asked = ask(runs, data, **wanted, **reading.settings)
+    found = answered(asked, again=again, device=device or "auto", tell=_teller(as_json), warn=_warn)
     if as_json:
-        print(json.dumps(report))
+        print(json.dumps(found.report))
         return
-    for warning in report["warnings"]:
-        print(f"warning: {warning}", file=sys.stderr)
-    _print_estimates(report)
-    if kept:
-        print(f"kept in {', '.join(map(str, kept))}; `rl-training report` shows it")
+    for warning in found.report["warnings"]:
+        _warn(warning)
+    _print_estimates(found.report)
+    if found.files:
+        print(f"kept in {', '.join(map(str, found.files))}; `rl-training report` shows it")
+
+
+def _teller(as_json: bool) -> Callable[[str], None]:
+    """What says how far an evaluation is, on standard error."""
+    return (lambda _: None) if as_json else (lambda text: print(text, file=sys.stderr))
+
+
+def _warn(text: str) -> None:
+    print(f"warning: {text}", file=sys.stderr)
 
 
 def _print_estimates(report: Mapping[str, Any]) -> None:
@@ -71,6 +81,8 @@ def _print_estimates(report: Mapping[str, Any]) -> None:
             print(f"{one['name']}: {one['verdict']}: {reason}")
         if one["verdict"] != "trust" and (where := _where(one["support"])):
             print(f"{one['name']}: {where}")
+        if one.get("advice"):
+            print(f"{one['name']}: to know more: {one['advice']}")
 
 
 def _value_cells(one: Mapping[str, Any]) -> tuple[str, str]:
@@ -94,7 +106,8 @@ def _where(support: Mapping[str, Any]) -> str:
         return ""
     moved = ", ".join(f"{name} ({value:.2g} deviations)" for name, value in actions)
     there = ", ".join(f"{name} is {'high' if value > 0.0 else 'low'}" for name, value in seen if abs(value) > 0.2)
-    listed = ", ".join(f"{number} ({share:.0%})" for number, share in list(support["episodes"].items())[:_MOST_NAMED])
+    episodes = sorted(support["episodes"].items(), key=lambda pair: (-pair[1], int(pair[0])))[:_MOST_NAMED]
+    listed = ", ".join(f"{number} ({share:.0%})" for number, share in episodes)
     return f"it leaves the data most in {moved}" + (f", where {there}" if there else "") + f"; episodes {listed}"
 
 
@@ -108,6 +121,7 @@ def select(
         typer.Option(help="Returns of real episodes: NAME=SCORE or NAME=3.1,2.9; may be repeated.", metavar="NAME=SCORE"),
     ] = None,
     budget: Annotated[int, typer.Option(help="Real episodes that can be run next.")] = 10,
+    again: AgainOption = False,
     device: DeviceOption = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,
@@ -120,13 +134,13 @@ def select(
     reading.check_used_with(data)
     from rl_training.api import selecting
 
-    settings = {"checkpoints": checkpoints, "device": device or "auto", **reading.settings}
-    found = selecting.select(runs, data, results=results, budget=budget, **settings)
+    settings = {"checkpoints": checkpoints, "device": device or "auto", "again": again, **reading.settings}
+    found = selecting.select(runs, data, results=results, budget=budget, tell=_teller(as_json), warn=_warn, **settings)
     if as_json:
         print(json.dumps(found.plain()))
         return
     for warning in found.warnings:
-        print(f"warning: {warning}", file=sys.stderr)
+        _warn(warning)
     _print_selection(found)
 
 

@@ -1,6 +1,7 @@
 """`rl-training data`: inspect, doctor, convert, mix, split, filter, transform."""
 
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -268,8 +269,12 @@ def _target(first: str | None, second: str | None) -> str:
 
 def _load(path: str, reading: ReadChoice) -> "TransitionDataset":
     from rl_training.data.dataset_loaders import read_dataset
+    from rl_training.doctor.checks.clocks import check_time
 
-    return read_dataset(path, reading.format, reading.options).dataset()
+    found = read_dataset(path, reading.format, reading.options).dataset()
+    for finding in check_time(found):  # what is written has no time to find it by
+        print(f"warning: {path}: {finding}", file=sys.stderr)
+    return found
 
 
 def _save(data: "TransitionDataset | RowView | list[RowView]", out: str, overwrite: bool, as_json: bool) -> None:

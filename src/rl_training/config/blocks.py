@@ -102,6 +102,8 @@ class ReadConfig(StrictModel):
     """`timeouts`: every marked end is a time limit."""
     time_limit: int = Field(0, ge=0)
     """True ends of episodes of exactly this many rows are time limits; 0 takes ends as they are marked."""
+    cut_gaps: bool = False
+    """Cut episodes wherever the time, or a clock among the observations, skips samples."""
     next_observations: Literal["auto", "following"] = "auto"
     """`following`: next observations are taken from the following row, even if the file has its own."""
     reward_lag: int = Field(0, ge=-100, le=100)
@@ -128,8 +130,9 @@ class ReadConfig(StrictModel):
     @property
     def changes_rows(self) -> bool:
         """Whether any setting changes rows, not only the bounds of the actions."""
-        fixes = (self.ends, self.time_limit, self.next_observations, self.on_bad_rows, self.reward_lag, self.action_scale)
-        return fixes != ("auto", 0, "auto", "error", 0, 1.0)
+        ends = (self.ends, self.time_limit, self.cut_gaps)
+        fixes = (*ends, self.next_observations, self.on_bad_rows, self.reward_lag, self.action_scale)
+        return fixes != ("auto", 0, False, "auto", "error", 0, 1.0)
 
 
 class ReadOptions(ReadConfig):

@@ -68,6 +68,7 @@ class TransitionDataset:
     observation_names: Names | None = None  # of the columns, where the source has any
     action_names: Names | None = None
     origin: str = ""  # where it came from and how it was read, as text
+    time_skips: str = ""  # the rows inside episodes after which the time of the log skips samples, in words
     records: RecordFile | None = None  # the file that holds the rows, if they are mapped rather than in memory
 
     @classmethod

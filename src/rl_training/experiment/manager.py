@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 BUDGETS = {"total_timesteps", "max_epochs", "max_updates"}
 RHYTHM = ("eval_interval", "eval_episodes", "log_interval", "checkpoint_interval")  # of a run; a finetune may have its own
 TRACKING_FILES = ("tensorboard", "tracking.jsonl")
-OPE_FILE = "ope.json"  # what `rl-training ope` found
-RUN_FILES = ("config.yaml", "run.json", "metrics.jsonl", "timings.jsonl", "checkpoints", "replay", OPE_FILE, *TRACKING_FILES)
+_OPE = OPE_FILE, OPE_FOLDER = ("ope.json", "ope")  # what `rl-training ope` or `select` last said of a run, and all they found
+RUN_FILES = ("config.yaml", "run.json", "metrics.jsonl", "timings.jsonl", "checkpoints", "replay", *_OPE, *TRACKING_FILES)
 
 
 class ExperimentManager:

@@ -10,6 +10,8 @@ _MORE_AT_BOUND = 0.10  # the policy may be at a bound this much more often than 
 _FLAT = 0.10  # a policy whose spread is below this share of the data's hardly reacts to the state
 _RISE = 0.02  # of a held-out loss, from one evaluation to the next
 _GAP = 0.5  # of the training loss, by which the held-out one exceeds it
+_SETTLED = 0.8  # of the way from 0, up to which values say more of the number of steps than of the policy
+_FAR = 0.5  # of what episodes return, that values may lie above all of them even where all return the same
 _SLACK = 0.05  # of the possible returns, by which values may leave them
 
 
@@ -29,7 +31,7 @@ def concerns(figures: Mapping[str, float], knobs: LearnerKnobs) -> list[Concern]
     ]
 
 
-def _values(figures: Mapping[str, float], _closer: str) -> list[Concern]:
+def _values(figures: Mapping[str, float], closer: str) -> list[Concern]:
     if "q_policy" not in figures:
         return []
     low, high, seen = figures["possible_lowest"], figures["possible_highest"], figures["q_policy"]
@@ -49,6 +51,24 @@ def _values(figures: Mapping[str, float], _closer: str) -> list[Concern]:
         text = f"the values of its actions are {seen:.4g} on average, but {allowed}: the critics diverge, or a penalty "
         text += "is too strong for such rewards. Lower algo_kwargs.cql_alpha or critic_learning_rate"
         return [Concern("impossible-values", text)]
+    return _claims(figures, closer)
+
+
+def _claims(figures: Mapping[str, float], closer: str) -> list[Concern]:
+    """Values above everything that held-out episodes returned: not settled yet, or far beyond what anybody saw."""
+    claimed, best = figures["start_value"], figures["start_highest"]
+    if claimed <= best:
+        return []
+    seen = f"where held-out episodes begin its values are {claimed:.4g} on average, but these returned "
+    seen += f"{figures['start_return']:.4g} on average and {best:.4g} at most, discounted alike"
+    settled = figures["values_settled"]
+    if settled < _SETTLED:
+        text = f"{seen}: values begin at 0, and by tau and gamma they have come about {settled:.0%} of the way. They say "
+        text += "nothing of returns yet, nor against its actions. Train longer (total_timesteps), or lower algo_kwargs.gamma"
+        return [Concern("unsettled-values", text)]
+    if claimed > best + max(best - figures["start_lowest"], _FAR * abs(figures["start_return"])):
+        text = f"{seen}: nobody saw anything like it, and the critics may overestimate. Let `rl-training ope` judge it. "
+        return [Concern("unseen-values", f"{text}{closer}")]
     return []
 
 

@@ -86,9 +86,9 @@ def figures_line(figures: Sequence[Figures]) -> str:
     text = f"actions {mean['action_distance']:.1%} of the range from the logged ones"
     text += f" (best constant {mean['constant_distance']:.1%}, cloning {mean['cloning_distance']:.1%})"
     text += f", {mean['at_bound']:.1%} at a bound (data {mean['at_bound_data']:.1%})"
-    if "q_policy" in mean:
-        reached = f"{mean['reached_lowest']:.4g} to {mean['reached_highest']:.4g}"
-        text += f", values {mean['q_policy']:.4g} (episodes reached {reached})"
+    if "start_value" in mean:
+        returned = f"{mean['start_return']:.4g}, from {mean['start_lowest']:.4g} to {mean['start_highest']:.4g}"
+        text += f", value {mean['start_value']:.4g} where episodes begin (they returned {returned})"
     return text
 
 

@@ -24,7 +24,7 @@ from rl_training.envs.recipes import make_dataset
 from rl_training.errors import CheckpointError, ConfigError, DatasetError
 from rl_training.registry import get_spec
 from rl_training.runtime.checkpoints.checkpoint import Checkpoint
-from rl_training.runtime.policy_check import REFERENCE_ROWS, LoggedRows, PolicyCheck, ReturnLimits, predictable
+from rl_training.runtime.policy_check import REFERENCE_ROWS, LoggedRows, LoggedStarts, PolicyCheck, ReturnLimits, predictable
 from rl_training.runtime.progress import Reporter
 from rl_training.runtime.validation import Validation
 
@@ -96,7 +96,8 @@ def offline_data(
         other_data = process_offline_dataset(held, config, like=data)
         rows = VALIDATION_ROWS if held_out is None else held_out.max_rows
         reference = LoggedRows.of(data, REFERENCE_ROWS)
-        check = PolicyCheck(LoggedRows.of(other_data, rows), ReturnLimits.of(train), reference)
+        starts = LoggedStarts.of(held, data.transforms)
+        check = PolicyCheck(LoggedRows.of(other_data, rows), ReturnLimits.of(train), starts, reference)
         validation = Validation(other_data, config.algo_kwargs.batch_size, rows, data, check)
         if not predictable(check.references):
             reporter.note(_UNPREDICTABLE.format(**check.references))

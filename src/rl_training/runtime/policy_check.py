@@ -4,7 +4,7 @@ Without an environment this is all that can be known of a policy. Each figure ha
 the best constant action, a plain regression of the actions on the observations (cloning), the data itself.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +27,8 @@ AT_BOUND = 0.99  # of the way from the middle of a range to its end: there and b
 REFERENCE_ROWS = 20_000  # rows that the cloning reference is fitted on
 _RETURN_ROWS = 1_000_000  # rows whose returns are computed
 _CHUNK = 4096  # rows scored at once
+_CYCLE = 1000  # steps that show how often targets move
+_MOST_STARTS = 500  # episodes whose beginning is scored
 
 Numbers = NDArray[np.float64]
 Figures = dict[str, float]
@@ -65,6 +67,35 @@ class ReturnLimits:
 
 
 @dataclass(frozen=True)
+class LoggedStarts:
+    """Where logged episodes begin, and the rewards that followed."""
+
+    observations: torch.Tensor  # (episodes, observation_dim), as a learner sees them
+    rewards: Sequence[Numbers]  # of each episode
+    cut: NDArray[np.bool_]  # (episodes,): by a time limit, so that more would have been earned
+    reward_high: float
+
+    @classmethod
+    def of(cls, view: RowView, transforms: Transforms) -> "LoggedStarts":
+        """Return the starts of some episodes, spread evenly."""
+        last = np.flatnonzero(view.ends)
+        chosen = spread_evenly(len(last), _MOST_STARTS)
+        first = np.append(0, last[:-1] + 1)[chosen]
+        observations = torch.from_numpy(transforms.observations(view.take("observations", first)))
+        spans = zip(first.tolist(), (last[chosen] + 1).tolist(), strict=True)
+        rewards = [view.read("rewards", slice(*span)).astype(np.float64) for span in spans]
+        highest = float(view.whole("rewards").max())
+        return cls(observations, rewards, ~view.take("terminals", last[chosen]), highest)
+
+    def returned(self, gamma: float) -> Figures:
+        """Return what the episodes earned, discounted: on average, at least, and at most, however a cut one went on."""
+        found = np.array([np.sum(own * gamma ** np.arange(len(own))) for own in self.rewards])
+        rest = self.reward_high / (1.0 - gamma) * self.cut * gamma ** np.array([len(own) for own in self.rewards])
+        mean, lowest, highest = found.mean(), found.min(), (found + rest).max()
+        return {"start_return": float(mean), "start_lowest": float(lowest), "start_highest": float(highest)}
+
+
+@dataclass(frozen=True)
 class LoggedRows:
     """Observations and actions as a learner sees them, and how to translate them."""
 
@@ -95,10 +126,14 @@ class PolicyCheck:
     Plain cloning is a regression fitted on the rows of `reference`; without one, on every other row.
     """
 
-    def __init__(self, rows: LoggedRows, limits: ReturnLimits, reference: LoggedRows | None = None) -> None:
+    def __init__(
+        self, rows: LoggedRows, limits: ReturnLimits, starts: LoggedStarts, reference: LoggedRows | None = None
+    ) -> None:
+        self._starts = starts
         self._observations, self._actions = rows.observations, rows.actions
         self._spaces, self._transforms, self._limits = rows.spaces, rows.transforms, limits
         self._reached: dict[float, tuple[float, float]] = {}
+        self._returned: dict[float, Figures] = {}
         self.references = self._reference_figures(self._cloned(reference))
 
     def __len__(self) -> int:
@@ -131,14 +166,29 @@ class PolicyCheck:
         members = learner.model.members
         parts = [self._scored(learner, slice(i, i + _CHUNK)) for i in range(0, len(self), _CHUNK)]
         found = []
+        claimed = self._claimed(learner)
         for member in range(members):
             actions, *values = [np.concatenate(pieces, axis=1)[member] for pieces in zip(*parts, strict=True)]
             figures = _distances("action", np.abs(actions - self._actions), self._spaces)
             figures |= {"at_bound": _at_bound(actions), "spread": _spread(actions), **self.references}
             if values and self._transforms.reward_scale:
-                figures |= self._value_figures(values[0], values[1], _gamma(learner, member))
+                gamma = _gamma(learner, member)
+                figures |= self._value_figures(values[0], values[1], gamma) | self._start_figures(claimed[member], gamma)
+                figures["values_settled"] = settled(learner, member)
             found.append(figures)
         return found
+
+    def _claimed(self, learner: Learner[Any, Any]) -> Numbers:
+        """The values of the policies where episodes begin, (members, episodes); of no use without critics."""
+        seen = self._starts.observations.to(learner.model.device).expand(learner.model.members, -1, -1)
+        values = learner.q_values(seen, learner.act(seen, deterministic=True))
+        return np.zeros(seen.shape[:2]) if values is None else values.double().cpu().numpy()
+
+    def _start_figures(self, claimed: Numbers, gamma: float) -> Figures:
+        """Values where episodes begin in real units, beside what these returned."""
+        if gamma not in self._returned:
+            self._returned[gamma] = self._starts.returned(gamma)
+        return {"start_value": float(self._transforms.real_values(claimed, gamma).mean()), **self._returned[gamma]}
 
     def _scored(self, learner: Learner[Any, Any], part: slice) -> list[NDArray[Any]]:
         """The actions of every member, and where there are critics the values of these and of the logged actions."""
@@ -173,11 +223,26 @@ def predictable(figures: Mapping[str, float]) -> bool:
     return bool(nearest < 0.95 * figures["constant_distance"])
 
 
+def settled(learner: Learner[Any, Any], member: int) -> float:
+    """Return the share of the way from 0 to the values of the policy that the critics have gone.
+
+    Every update of the targets moves them by tau towards reward + gamma * target, if the critics follow at once: what is
+    missing of a constant value shrinks by 1 - tau * (1 - gamma) each time.
+    """
+    if not isinstance(learner.knobs, CriticKnobs):
+        return 1.0
+    often = np.mean([learner.targets_due(step) for step in range(_CYCLE)])
+    ahead = _gamma(learner, member) ** learner.knobs.n_step
+    return float(-np.expm1(learner.step * often * np.log1p(-_knob(learner.knobs.tau, member) * (1.0 - ahead))))
+
+
 def _gamma(learner: Learner[Any, Any], member: int) -> float:
-    knobs = learner.knobs
-    if not isinstance(knobs, CriticKnobs):
-        return 0.0
-    values = torch.as_tensor(knobs.gamma, dtype=torch.float64).reshape(-1)
+    return _knob(learner.knobs.gamma, member) if isinstance(learner.knobs, CriticKnobs) else 0.0
+
+
+def _knob(value: Any, member: int) -> float:
+    """A knob of a member, which may be swept."""
+    values = torch.as_tensor(value, dtype=torch.float64).reshape(-1)
     return float(values[member if len(values) > 1 else 0])
 
 

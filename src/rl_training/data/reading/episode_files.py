@@ -122,16 +122,17 @@ def joined(paths: Sequence[Path], read: Callable[[Path], Reading], title: str, l
         action_low=np.min([reading.action_low for reading in readings], axis=0) if stated else None,
         action_high=np.max([reading.action_high for reading in readings], axis=0) if stated else None,
         both_ends=np.concatenate([np.empty(0, dtype=np.intp), *both]),
-        inferred=np.concatenate([_inferred(reading) for reading in readings]),
+        inferred=np.concatenate([_flags(reading.inferred, reading) for reading in readings]),
         ends_known=True,
         observation_names=common_names([r.observation_names for r in readings], "observations", names),
         action_names=common_names([r.action_names for r in readings], "actions", names),
         source_rows=_joined_rows(readings, names),
+        time_skips=np.concatenate([_flags(reading.time_skips, reading) for reading in readings]),
     )
 
 
-def _inferred(reading: Reading) -> NDArray[np.bool_]:
-    return np.zeros(len(reading.arrays["rewards"]), dtype=bool) if reading.inferred is None else reading.inferred
+def _flags(found: NDArray[np.bool_] | None, reading: Reading) -> NDArray[np.bool_]:
+    return np.zeros(len(reading.arrays["rewards"]), dtype=bool) if found is None else found
 
 
 def _joined_rows(readings: Sequence[Reading], names: Sequence[str]) -> SourceRows:

@@ -5,7 +5,7 @@ fixes; the doctor checks the result before anything is refused.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from rl_training.data.offline_dataset import (
     ends_of,
     following_rows,
 )
+from rl_training.data.reading.clocks import clock_skips
 from rl_training.data.reading.source_rows import SourceRows
 from rl_training.data.reading.unsupported import refuse_unsupported
 from rl_training.data.row_blocks import bad_rows
@@ -65,6 +66,7 @@ class Reading:
     action_names: Names | None = None
     divided: bool = False  # the source says where episodes begin, by a column or by its format, even if there is only one
     source_rows: SourceRows | None = None  # where each row comes from; None: row k is row k of the source
+    time_skips: NDArray[np.bool_] | None = None  # rows inside episodes after which the time skips samples
 
     @property
     def origin(self) -> str:
@@ -81,7 +83,14 @@ class Reading:
         names = {"observation_names": self.observation_names, "action_names": self.action_names}
         values = {**bounds, **names, "source": self.source, "origin": self.origin, "find_cuts": not self.ends_known}
         labels = None if self.source_rows is None else self.source_rows.labels
-        return TransitionDataset.from_dict(self.arrays, **values, row_labels=labels)
+        found = TransitionDataset.from_dict(self.arrays, **values, row_labels=labels)
+        return replace(found, time_skips=self._skips_in_words())
+
+    def _skips_in_words(self) -> str:
+        """How many rows the time skips samples after, and which are the first of them; empty if there are none."""
+        rows = np.flatnonzero(np.zeros(0) if self.time_skips is None else self.time_skips)
+        places = self.source_rows or SourceRows.counted(int(rows.max(initial=-1)) + 1)
+        return f"{len(rows)} rows (first: {places.labels(rows[:3])})" if len(rows) else ""
 
 
 def reading_of(arrays: Mapping[str, Any], found: list[str], source: str, title: str) -> Reading:
@@ -158,6 +167,8 @@ class _Settling:
         self._stored = "next_observations" in self._arrays and options.next_observations == "auto"
         self._settle_ends()
         self._known = np.ones(len(self._terminals), dtype=bool)
+        if options.cut_gaps:
+            self._cut_gaps()
         self._settle_rewards_and_successors()
         if options.action_scale != 1.0:
             for name in {"actions", "next_actions"} & set(self._arrays):
@@ -194,11 +205,23 @@ class _Settling:
             self._notes.append(f"{len(reached)} true ends of episodes of {limit} rows are taken as time limits")
         self._terminals, self._timeouts = terminals, timeouts
 
+    def _cut_gaps(self) -> None:
+        """Cut episodes where a clock among the observations skips samples; transitions across a gap are left out."""
+        here = self._arrays["observations"]
+        inside = np.flatnonzero(~(self._terminals | self._timeouts))
+        after = self._arrays["next_observations"][inside] if self._stored else here[inside + 1]
+        for found in clock_skips(here[inside], after):
+            rows = inside[found.flags]
+            self._timeouts[rows], self._known[rows] = True, False
+        if count := int((~self._known).sum()):
+            self._notes.append(f"{count} rows after which a clock skips samples cut the episode (cut_gaps)")
+
     def _settle_rewards_and_successors(self) -> None:
         lag, across = self._options.reward_lag, self._options.reward_lag_across
         following = None if self._stored else following_rows(self._arrays["observations"], self._terminals)
         if lag:
-            stored, self._known = _stored_at(self._terminals | self._timeouts, lag, across=across)
+            stored, rewarded = _stored_at(self._terminals | self._timeouts, lag, across=across)
+            self._known &= rewarded
             self._arrays["rewards"] = self._arrays["rewards"].reshape(-1)[stored]
             left_out = int((~self._known).sum())
             self._notes += [f"rewards are moved by {lag} rows", f"{left_out} rows without a reward are left out"]
@@ -234,16 +257,17 @@ class _Settling:
         if not known.any():
             lacking = "every row lacks its successor, its reward or a finite number"
             raise DatasetError(f"{source.source}: no transition is left: {lacking}")
-        changed = options.ends != "auto" or options.time_limit or options.reward_lag or self._dropped
+        changed = options.ends != "auto" or options.time_limit or options.cut_gaps or options.reward_lag or self._dropped
         if changed and arrays.pop("returns_to_go", None) is not None:
             self._notes.append("`returns_to_go` belonged to the original rows, and is left out")
         next_is_gone = np.append(~known[1:], False) & ~self._terminals
         arrays |= {"terminals": self._terminals, "timeouts": self._timeouts | next_is_gone}
         self._inferred &= ~next_is_gone
-        both, places = np.isin(np.arange(len(known)), self._both), source.source_rows
+        both, places, skips = np.isin(np.arange(len(known)), self._both), source.source_rows, source.time_skips
         if not known.all():
             arrays, self._inferred = {name: array[known] for name, array in arrays.items()}, self._inferred[known]
             places = (places or SourceRows.counted(len(known))).take(known)
+            skips = None if skips is None else skips[known]
         low = source.action_low if options.action_low is None else options.action_low
         high = source.action_high if options.action_high is None else options.action_high
         return Reading(
@@ -253,6 +277,7 @@ class _Settling:
             action_names=source.action_names,
             divided=source.divided,
             source_rows=places,
+            time_skips=skips,
         )
 
 

@@ -45,7 +45,7 @@ class Judged:
     seed: int
     joint: Estimate
     each: Mapping[str, Estimate]
-    reasons: tuple[str, ...]
+    reasons: tuple[str, ...]  # and what to do about them
     beyond: float  # share of its actions
     actions: Mapping[str, float]  # deviations, the largest first
     observations: Mapping[str, float]
@@ -92,7 +92,21 @@ def _read(run: LoggedRun, name: str) -> Evaluation | None:
     path = run.path / OPE_FILE
     if not os.path.lexists(path):
         return None
-    top = _Part(parse_json(read_regular_file(path, _LIMIT), str(path)), str(path))
+    return _evaluation(_Part(parse_json(read_regular_file(path, _LIMIT), str(path)), str(path)), name)
+
+
+def check_report(report: Any, where: str) -> None:
+    """Refuse what is not the plain report of `rl-training ope`, with everything that `select` takes from one."""
+    top = _Part({"report": report}, where).part("report")
+    _evaluation(top, "")
+    for name in ("return_mean", "return_std", "slope", "offset"):
+        top.part("logged").number(name)
+    for one in top.parts("policies"):
+        if one.get("value", object) is not None:
+            one.number("std")
+
+
+def _evaluation(top: "_Part", name: str) -> Evaluation:
     source = (top.text("data"), top.text("fingerprint"), top.whole("rows"), top.whole("episodes"))
     logged, policies = _estimate(top.part("logged")), tuple(_judged(one, name) for one in top.parts("policies"))
     return Evaluation(source, top.number("gamma"), logged, top.texts("warnings"), policies)
@@ -100,11 +114,12 @@ def _read(run: LoggedRun, name: str) -> Evaluation | None:
 
 def _judged(one: "_Part", run: str) -> Judged:
     support, estimates = one.part("support"), one.part("estimates")
+    advice = one.text("advice") if one.has("advice") else ""
     return Judged(
         run,
         *(one.whole("step"), one.whole("member"), one.whole("seed"), _estimate(one)),
         {name: _estimate(estimates.part(name)) for name in ESTIMATORS},
-        one.texts("reasons"),
+        (*one.texts("reasons"), *([f"To know more: {advice}"] if advice else [])),
         support.number("beyond"),
         *(support.numbers("actions"), support.numbers("observations"), support.numbers("episodes")),
     )
@@ -137,6 +152,10 @@ class _Part:
         if not isinstance(self._values[key], kind):
             raise self.wrong(key, _KINDS.get(kind, "what it should be"))
         return self._values[key]
+
+    def has(self, key: str) -> bool:
+        """Return whether there is an entry: files of earlier versions lack some."""
+        return key in self._values
 
     def part(self, key: str) -> "_Part":
         """Return an object."""

@@ -47,7 +47,7 @@ class CSVReader(Reader):
         """Return the mapped columns."""
         check_size(str(path), 4 * path.stat().st_size, options.max_bytes)
         file = _CSVFile(path, _encoding(path))
-        return table_reading(file.header, file.load, options.columns, str(path), self.title)
+        return table_reading(file.header, file.load, options, str(path), self.title)
 
 
 def _decoded(line: bytes) -> str:

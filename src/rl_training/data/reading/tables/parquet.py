@@ -42,7 +42,7 @@ class ParquetReader(Reader):
                 columns = {name: _arrow_column(table.column(name), f"{path}: `{name}`") for name in names}
                 return Loaded({name: columns[name] for name in numbers}, {name: columns[name] for name in as_written})
 
-            return table_reading(header, load, options.columns, str(path), self.title)
+            return table_reading(header, load, options, str(path), self.title)
 
 
 def _parquet_bytes(metadata: Any, names: Sequence[str]) -> int:

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rl_training.data.reading.clocks import skipped_samples
 from rl_training.data.reading.source_rows import SourceRows
 from rl_training.data.reading.tables.dates import date_seconds, is_empty
 from rl_training.errors import DatasetError
@@ -17,13 +18,13 @@ Named = tuple[str, NDArray[Any]]
 
 
 def row_order(
-    places: SourceRows, episode: Named | None, time: Named | None, source: str, notes: list[str]
-) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-    """Return row numbers in order, and a flag on the last of them before each break.
+    places: SourceRows, episode: Named | None, time: Named | None, source: str, notes: list[str], *, cut_gaps: bool = False
+) -> tuple[NDArray[np.intp], NDArray[np.bool_], NDArray[np.bool_]]:
+    """Return row numbers in order, a flag on the last of them before each break, and one where the time skips samples.
 
     Without a time the rows are in order, and a new value of the episode column is a new episode. With both, rows with the
     same value belong together, ordered by time. With a time alone, a step back in time is a new episode; very many of them
-    may mean that the rows are unordered, which only the user can tell.
+    may mean that the rows are unordered, which only the user can tell. With `cut_gaps` skipped samples are breaks.
     """
     rows = len(places.rows)
     moments = None if time is None else _moments(*time, source, places)
@@ -47,9 +48,15 @@ def row_order(
             notes.append(f"rows are put in the order of {named}")
     ids = ids[order]
     cuts = np.append(ids[1:] != ids[:-1], True)
+    skips = np.zeros(rows, dtype=bool)
     if moments is not None and time is not None:
         cuts = cuts | _gaps(moments[order], cuts, places.take(order), time[0], source, notes)
-    return order, cuts
+        inside = np.flatnonzero(~cuts)
+        skips[inside] = skipped_samples(moments[order][inside], moments[order][inside + 1])
+    if cut_gaps and skips.any():
+        notes.append(f"{int(skips.sum())} gaps of less cut it too (cut_gaps)")
+        cuts, skips = cuts | skips, np.zeros_like(skips)
+    return order, cuts, skips
 
 
 def _identifiers(name: str, values: NDArray[Any], source: str, places: SourceRows) -> NDArray[np.int64]:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from rl_training.config.columns import ColumnMap
+from rl_training.config.blocks import ReadOptions
 from rl_training.data.reading.reading import Arrays, Reading, reading_of
 from rl_training.data.reading.source_rows import SourceRows
 from rl_training.data.reading.tables.columns import FLAGS, Selected, Selection, guess_columns, select
@@ -36,20 +36,20 @@ Load = Callable[[Sequence[str], Sequence[str]], Loaded]
 """Loads columns by name: the first list as numbers, the second as written."""
 
 
-def table_reading(header: Sequence[str], load: Load, columns: ColumnMap | None, source: str, title: str) -> Reading:
+def table_reading(header: Sequence[str], load: Load, options: ReadOptions, source: str, title: str) -> Reading:
     """Return the fields of a table, its rows in order, each field computed as the column map says."""
-    selection = select(columns or guess_columns(header, source), header, source)
+    selection = select(options.columns or guess_columns(header, source), header, source)
     loaded = load(selection.numbers, list(selection.as_written.values()))
     rows = len(next(iter({**loaded.numbers, **loaded.as_written}.values()), ()))
     if not rows:
         raise DatasetError(f"{source}: has no rows")
-    table = _Table(selection, loaded, SourceRows.counted(rows, loaded.lines), source)
+    table = _Table(selection, loaded, SourceRows.counted(rows, loaded.lines), source, cut_gaps=options.cut_gaps)
     reading = reading_of(table.fields(), list(header), source, title)
     reading.arrays["timeouts"] = reading.arrays.get("timeouts", False) | (table.cuts & ~reading.arrays["terminals"])
     marked = [note for note in reading.notes if "no time limits" not in note or not table.cuts[:-1].any()]
     reading.notes = [*table.notes, *marked]
     reading.divided = bool(selection.as_written)
-    reading.source_rows = table.places
+    reading.source_rows, reading.time_skips = table.places, table.skips
     reading.observation_names, reading.action_names = (table.names(role) for role in ("observations", "actions"))
     return reading
 
@@ -57,12 +57,12 @@ def table_reading(header: Sequence[str], load: Load, columns: ColumnMap | None, 
 class _Table:
     """A loaded table with its rows in order, less those at the start of an episode for which `diff` or `lag` has no value."""
 
-    def __init__(self, selection: Selection, loaded: Loaded, places: SourceRows, source: str) -> None:
+    def __init__(self, selection: Selection, loaded: Loaded, places: SourceRows, source: str, *, cut_gaps: bool) -> None:
         self._selection, self._loaded, self._source, self._as_found = selection, loaded, source, places
         self.notes = [selection.note, *loaded.notes]
         chosen = selection.as_written
         episode, time = ((chosen[r], loaded.as_written[chosen[r]]) if r in chosen else None for r in ("episode", "time"))
-        self._order, cuts = row_order(places, episode, time, source, self.notes)
+        self._order, cuts, skips = row_order(places, episode, time, source, self.notes, cut_gaps=cut_gaps)
         self._age = _age(cuts)
         flags = [self._flag(role) for role in FLAGS if role in selection.single]
         self._age = _age(np.logical_or.reduce([cuts, *flags]))
@@ -71,7 +71,7 @@ class _Table:
             raise DatasetError(f"{source}: no row is left: every episode is shorter than `diff` and `lag` look back")
         if left_out := int((~self._kept).sum()):
             self.notes.append(f"{left_out} first rows of episodes are left out, where `diff` or `lag` has no value")
-        self.cuts = cuts[self._kept]
+        self.cuts, self.skips = cuts[self._kept], skips[self._kept]
         self.places = places.take(self._order[self._kept])
 
     def fields(self) -> Arrays:
@@ -160,23 +160,23 @@ def stacked(values: NDArray[Any], where: str) -> NDArray[Any]:
     return values
 
 
-def frame_reading(frame: Any, columns: ColumnMap | None, source: str = "DataFrame") -> Reading:
+def frame_reading(frame: Any, options: ReadOptions, source: str = "DataFrame") -> Reading:
     """Return the mapped columns of a pandas DataFrame, or of anything with `columns` and `frame[name].to_numpy()`."""
     own = {str(name): name for name in frame.columns}
 
     def values(name: str) -> NDArray[Any]:
         return np.asarray(frame[own[name]].to_numpy())
 
-    return table_reading(list(own), _loader(values, source), columns, source, "DataFrame")
+    return table_reading(list(own), _loader(values, source), options, source, "DataFrame")
 
 
-def mapping_reading(arrays: Mapping[str, Any], columns: ColumnMap, source: str = "dataset") -> Reading:
+def mapping_reading(arrays: Mapping[str, Any], options: ReadOptions, source: str = "dataset") -> Reading:
     """Return the mapped columns of a table given as arrays by column name."""
     own = {str(name): np.asarray(values) for name, values in arrays.items()}
     lengths = {name: len(values) if values.ndim else 0 for name, values in own.items()}
     if len(set(lengths.values())) > 1:
         raise DatasetError(f"{source}: the columns of a table must share one length, got {lengths}")
-    return table_reading(list(own), _loader(own.__getitem__, source), columns, source, "a mapping of columns")
+    return table_reading(list(own), _loader(own.__getitem__, source), options, source, "a mapping of columns")
 
 
 def _loader(values: Callable[[str], NDArray[Any]], source: str) -> Load:

@@ -1,0 +1,26 @@
+"""What a user can do about a verdict of `rl-training ope`."""
+
+from rl_training.config.shared_knobs import LearnerKnobs
+from rl_training.ope.episodes import FEWEST
+from rl_training.ope.evaluation import Estimated
+
+_BEYOND = 0.15  # of its actions, above which a policy is far from the data
+_SHORTER = 0.95  # a discount by which few errors add up: what is twenty steps away counts a third
+
+
+def advice(found: Estimated, episodes: int, gamma: float, knobs: LearnerKnobs) -> str:
+    """Return in a line what would make a verdict better; empty where it is trusted.
+
+    `episodes` are those of the log, before any is cut into parts.
+    """
+    if found.joint.verdict == "trust":
+        return ""
+    wanted = []
+    if found.support.beyond > _BEYOND:
+        closer = knobs.more_cloning
+        wanted.append(f"train nearer to the data ({closer[0].lower()}{closer[1:]}; or `bc`)")
+    if episodes < FEWEST:
+        wanted.append(f"judge by more episodes: of {episodes} little is sure, {FEWEST} or more are better")
+    if gamma > _SHORTER and found.estimates["fqe"].verdict != "trust":
+        wanted.append(f"judge a shorter horizon, over which fewer errors add up (--gamma {_SHORTER})")
+    return "; ".join(wanted or ["judge by more episodes like those that the policy will meet"])
