@@ -92,6 +92,12 @@ def test_every_chart_is_drawn_and_the_page_fits(browser, pages, name, width):
     assert outside == 0, "no label leaves its chart"
 
 
+@pytest.mark.parametrize("width", [800, 1200, 1600])
+def test_the_table_of_runs_is_seen_whole(browser, pages, width):
+    browser.open(pages["two"], width=width)
+    assert browser.evaluate("(box => box.scrollWidth <= box.clientWidth)(document.querySelector('.scroll'))")
+
+
 def test_hover_shows_the_values_of_every_curve(browser, pages):
     browser.open(pages["two"])
     left, top, width, height = plot_box(browser)

@@ -45,23 +45,43 @@ def test_markdown_of_data_alone_has_the_figures_on_held_out_rows_in_their_units(
     record["dataset"] |= {"action_bounds": {"flow": [0.0, 40.0]}, "held_out_rows": 398}
     (folder / "run.json").write_text(json.dumps(record))
     lines = markdown([LoggedRun.load(folder)], MARK).splitlines()
-    assert lines[3] == "| run | status | from logged actions | algorithm | learned on | members | steps | time |"
-    assert "| run | finished | 10.5% (best constant 40.0%) | iql | plant.csv | 2 | 30 gradient steps | 0.00 s |" in lines
+    assert lines[3] == "| run | status | from logged actions | algorithm | learned on | members | steps |"
+    assert "| run | finished | 10.5% (best constant 40.0%) | iql | plant.csv | 2 | 30 gradient steps |" in lines
     dash = NOTHING
     assert f"| run | distance, share of the range | 10.5% | 40.0% | 5.0% | {dash} |" in lines
-    flow = "distance of flow, which may be 0.0000 to 40.00"
+    flow = "distance of flow, which may be 0 to 40"
     assert f"| run | {flow} | 6.000, worse than a constant | 0.7000 | 0.8000 | {dash} |" in lines
     assert f"| run | actions at a bound | 2.0% | {dash} | {dash} | 2.0% |" in lines
     assert "| held-out rows scored | 398 |" in lines
-    assert "| bounds of flow | 0.0000 to 40.00 |" in lines
+    assert "| bounds of flow | 0 to 40 |" in lines
     assert "A return is" not in "".join(lines)
 
 
 def test_what_returns_are_is_said_with_their_episodes(tmp_path):
     runs = [LoggedRun.load(population(tmp_path / "a")), LoggedRun.load(finetune(tmp_path / "b"))]
-    assert "A return is the mean over the episodes of an evaluation: 10. Of several members" in markdown(runs, MARK)
+    assert "A return is the mean over the 10 episodes of an evaluation. Of several members" in markdown(runs, MARK)
     other = write_run(tmp_path / "c", rows_of(RETURN, [[1.0]], (0,)), eval_episodes=3)
-    assert "an evaluation: 10 (a, b), 3 (c). Of" in markdown([*runs, LoggedRun.load(other)], MARK)
+    runs += [LoggedRun.load(other), LoggedRun.load(without_environment(tmp_path / "d"))]
+    text = markdown(runs, MARK)
+    assert "over the 10 (a, b) or 3 (c) episodes of" in text, "d has no returns"
+    assert "tells `rl-training compare`" in text
+    assert "rl-training compare" not in markdown(runs[:1], MARK)
+
+
+def test_of_many_members_every_figure_on_held_out_rows_is_the_same_mean(tmp_path):
+    """The overview and the table: of five the middle three."""
+    rows = rows_of("validation/action_distance", [[0.1, 0.2, 0.2, 0.2, 0.9]], range(5))
+    rows += rows_of("validation/constant_distance", [[0.4] * 5], range(5))
+    lines = markdown([LoggedRun.load(write_run(tmp_path / "run", rows, env_id=None))], MARK).splitlines()
+    assert any("| finished | 20.0% (best constant 40.0%) |" in line for line in lines)
+    assert f"| run | distance, share of the range | 20.0% | 40.0% | {NOTHING} | {NOTHING} |" in lines
+
+
+def test_time_that_was_not_spent_is_not_listed(tmp_path):
+    timings = [{"step": 10, "seconds": 2.0, "seconds/gradient_steps": 2.0, "seconds/acting": 0.0}]
+    text = markdown([LoggedRun.load(write_run(tmp_path / "run", [], timings=timings))], MARK)
+    assert "| gradient steps | 2.0 s |" in text
+    assert "acting" not in text
 
 
 def test_a_run_that_has_an_environment_but_no_evaluation(tmp_path):

@@ -58,7 +58,7 @@ class LoggedRun:
         """Return what a run directory, or that of a checkpoint, holds by now; nothing in it is executed."""
         path = locate(run)[0]
         if path is None:
-            raise CheckpointError(f"{run}: is a checkpoint outside a run; pass a run directory that `rl-training train` wrote")
+            raise CheckpointError(f"{run}: is a checkpoint outside a run; pass a directory that `rl-training train` wrote")
         if (reason := why_no_run(path)) is not None:
             raise CheckpointError(f"{run}: {reason}")
         rows, timings = (_complete_lines(path / name) for name in ("metrics.jsonl", "timings.jsonl"))
