@@ -4,11 +4,15 @@ import csv
 import io
 import json
 
+import pytest
+
 from rl_training.analysis.logged_run import RETURN, LoggedRun
+from rl_training.report.bands import groups_of
+from rl_training.report.charts import held_out_charts
 from rl_training.report.facts import NOTHING
 from rl_training.report.page import MARK
 from rl_training.report.tables import comma_separated, markdown
-from tests.report.run_files import finetune, population, rows_of, timing_rows, without_environment, write_run
+from tests.report.run_files import DATASET, finetune, population, rows_of, timing_rows, without_environment, write_run
 
 
 def test_markdown_has_the_results_of_every_run(tmp_path):
@@ -75,6 +79,20 @@ def test_of_many_members_every_figure_on_held_out_rows_is_the_same_mean(tmp_path
     lines = markdown([LoggedRun.load(write_run(tmp_path / "run", rows, env_id=None))], MARK).splitlines()
     assert any("| finished | 20.0% (best constant 40.0%) |" in line for line in lines)
     assert f"| run | distance, share of the range | 20.0% | 40.0% | {NOTHING} | {NOTHING} |" in lines
+
+
+@pytest.mark.parametrize(
+    ("ends", "told"), [(0, "the rewards allow -900.0 to -100.0"), (2, "logged episodes reached -70.00 to -30.00")]
+)
+def test_values_are_not_held_against_returns_that_stop_at_a_cut(tmp_path, ends, told):
+    """Where no episode truly ends, critics count what follows, and a right value is far from every logged return."""
+    own = {"q_policy": -500.0, "possible_lowest": -900.0, "possible_highest": -100.0}
+    own |= {"reached_lowest": -70.0, "reached_highest": -30.0}
+    rows = [{"step": 10, "member": 0, "seed": 0, **{f"validation/{name}": value for name, value in own.items()}}]
+    run = LoggedRun.load(write_run(tmp_path / "run", rows, env_id=None, dataset={**DATASET, "true_ends": ends}))
+    assert f"| run | value of the actions; {told}, discounted | -500.0 |" in markdown([run], MARK)
+    (chart,) = held_out_charts(groups_of([run]))
+    assert list(chart.references.values()) == ([-900.0, -100.0] if ends == 0 else [-70.0, -30.0])
 
 
 def test_time_that_was_not_spent_is_not_listed(tmp_path):

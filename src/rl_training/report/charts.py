@@ -71,21 +71,28 @@ def return_charts(groups: Sequence[Group]) -> list[Chart]:
 
 def held_out_charts(groups: Sequence[Group]) -> list[Chart]:
     """Return what policies do on rows that they were not trained on: all that is known where there is no environment."""
+    endless = all(map(_is_endless, groups))
     asked = [
         ("Distance to the logged actions", "action_distance", {"best constant action": "constant_distance",
                                                                "plain cloning": "cloning_distance"}, True),
         ("Actions at a bound", "at_bound", {"logged actions": "at_bound_data"}, True),
         ("Spread of the actions over states", "spread", {"logged actions": "spread_data"}, True),
-        ("Value of the policy's actions", "q_policy", {"lowest logged episode": "reached_lowest",
+        ("Value of the policy's actions", "q_policy", {"lowest possible": "possible_lowest",
+                                                       "highest possible": "possible_highest"} if endless else
+                                                      {"lowest logged episode": "reached_lowest",
                                                        "highest logged episode": "reached_highest"}, False),
     ]  # fmt: skip
+    beside = (
+        "what the rewards allow; no logged episode truly ends, so what follows its cut counts"
+        if endless
+        else "the discounted returns of logged episodes"
+    )
     notes = {
         "action_distance": "Mean distance as a share of the action range; lower is closer to the data.",
         "at_bound": "If far above the data, the policy follows values that the data does not support; if far below, it does "
         "not do what the data did at the bounds, such as switching on and off.",
         "spread": "If far below the data, the policy hardly reacts to what it observes.",
-        "q_policy": "Discounted return of real rewards that the critics expect, beside the discounted returns of logged "
-        "episodes.",
+        "q_policy": f"Discounted return of real rewards that the critics expect, beside {beside}.",
     }
     charts = [
         Chart(title, _lines(groups, HELD_OUT + name), HELD_OUT + name, notes[name], _references(groups, refs), share)
@@ -148,10 +155,17 @@ def _figures_of(group: Group) -> Iterator[HeldOutFigure]:
         if own is not None and logged is not None:
             yield HeldOutFigure(group.label, name, f"{own:.1%}", (NOTHING, NOTHING, f"{logged:.1%}"), worse=False)
     own, logged = (_last_middle(group, f"{HELD_OUT}{name}") for name in ("q_policy", "q_data"))
-    low, high = (_last_middle(group, f"{HELD_OUT}reached_{side}") for side in ("lowest", "highest"))
+    kind, told = ("possible", "the rewards allow") if _is_endless(group) else ("reached", "logged episodes reached")
+    low, high = (_last_middle(group, f"{HELD_OUT}{kind}_{side}") for side in ("lowest", "highest"))
     if own is not None:
-        name = f"value of the actions; logged episodes reached {number(low)} to {number(high)}, discounted"
+        name = f"value of the actions; {told} {number(low)} to {number(high)}, discounted"
         yield HeldOutFigure(group.label, name, number(own), (NOTHING, NOTHING, number(logged)), worse=False)
+
+
+def _is_endless(group: Group) -> bool:
+    """Whether no episode of the data truly ends: critics then look beyond the logged returns, which stop at the cuts."""
+    known = (group.run.record.get("dataset") or {}).get("true_ends") == 0
+    return known and f"{HELD_OUT}possible_lowest" in group.run.history
 
 
 def _last_middle(group: Group, metric: str) -> float | None:
