@@ -1,13 +1,14 @@
 """A run read back from its directory."""
 
 import json
+import os
 
 import numpy as np
 import pytest
 
 from rl_training.analysis.logged_run import RETURN, LoggedRun
 from rl_training.config.loading import make_config
-from rl_training.errors import CheckpointError, ConfigError
+from rl_training.errors import CheckpointError, ConfigError, StorageError
 
 
 @pytest.fixture
@@ -76,6 +77,42 @@ def test_what_is_missing_or_damaged_is_told(run_dir, tmp_path_factory):
         LoggedRun.load(run_dir).curve("eval/retrun_mean")
     with pytest.raises(CheckpointError, match="is not a run directory"):
         LoggedRun.load(tmp_path_factory.mktemp("empty"))
-    (run_dir / "metrics.jsonl").write_text('{"step": 1}\n[1]\n')
+    (run_dir / "metrics.jsonl").write_text('{"step": 1, "member": 0, "seed": 7}\n[1]\n')
     with pytest.raises(CheckpointError, match=r"metrics\.jsonl: line 2 is damaged; .* remove that line in a copy"):
+        LoggedRun.load(run_dir)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"step": 50, "member": 0, "seed": 7, RETURN: "x"},
+        {"step": 50, "member": 0, "seed": 7, "train/loss": [1.0, 2.0]},
+        {"step": 50, "seed": 7, RETURN: -5.0},
+        {"step": 50, "member": 0, "seed": 7.5, RETURN: -5.0},
+        {"step": 50, "member": 0, "seed": 7, "event": 3},
+    ],
+)
+def test_a_row_whose_values_are_no_numbers_is_damaged(run_dir, row):
+    with (run_dir / "metrics.jsonl").open("w") as stream:
+        stream.write(json.dumps({"step": 40, "member": 0, "seed": 7, RETURN: -5.0}) + "\n" + json.dumps(row) + "\n")
+    with pytest.raises(CheckpointError, match=r"metrics\.jsonl: line 2 is damaged"):
+        LoggedRun.load(run_dir)
+
+
+def test_times_that_are_no_numbers_are_damaged(run_dir):
+    (run_dir / "timings.jsonl").write_text('{"step": 50, "seconds": "1.5"}\n')
+    with pytest.raises(CheckpointError, match=r"timings\.jsonl: line 1 is damaged"):
+        LoggedRun.load(run_dir)
+
+
+def test_a_pipe_is_not_waited_for(run_dir):
+    (run_dir / "metrics.jsonl").unlink()
+    os.mkfifo(run_dir / "metrics.jsonl")
+    with pytest.raises(StorageError, match=r"metrics\.jsonl: is not a plain file"):
+        LoggedRun.load(run_dir)
+
+
+def test_a_damaged_record_is_not_called_missing(run_dir):
+    (run_dir / "run.json").write_text('{"status": "fin')
+    with pytest.raises(CheckpointError, match=r"its run\.json is damaged"):
         LoggedRun.load(run_dir)

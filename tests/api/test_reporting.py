@@ -10,6 +10,7 @@ import rl_training
 from rl_training.api import reporting
 from rl_training.api.reporting import load_runs, policy_pictures
 from rl_training.errors import ConfigError
+from rl_training.report.facts import member_facts, number
 from tests.helpers import contents
 from tests.report.run_files import population, without_environment
 
@@ -56,6 +57,8 @@ def test_the_policy_is_drawn_by_its_environment(finished):
     assert warnings == []
     assert picture.caption.startswith("seed ")
     assert "an episode of 200 steps, return -" in picture.caption
+    best = max(one.final for one in member_facts(runs[0]))
+    assert f"; its evaluations: {number(best)} on average" in picture.caption, "one episode may be an easy one"
     assert len(picture.moving) < 360_000
     with image.open(io.BytesIO(picture.moving)) as gif, image.open(io.BytesIO(picture.still)) as still:
         assert (gif.format, still.format) == ("GIF", "PNG")

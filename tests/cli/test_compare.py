@@ -36,10 +36,20 @@ def test_what_is_printed(runs):
         ["difference", "of", "IQM"],
         ["probability", "of", "improvement"],
     ]
+    assert ")9" not in lines[12], "columns are apart"
     assert lines[13] == ""
     assert lines[14].startswith("iql is better than td3_bc on Pendulum-v1: probability of improvement 1.00 [")
     assert len(lines) == 15
     assert done.stderr == "warning: Pendulum-v1: trained for unequal numbers of steps: iql 100; td3_bc 50\n"
+
+
+def test_every_pair_has_a_line_of_its_own(runs, capsys):
+    write_run(runs / "three", [BAD], "cql")
+    printed = call_cli(capsys, "compare", runs / "one", runs / "two", runs / "three").stdout
+    first, second, third = printed.splitlines()[-3:]
+    assert first.startswith("iql is better than td3_bc on Pendulum-v1:")
+    assert second.startswith("iql is better than cql on Pendulum-v1:")
+    assert third.startswith("Intervals are widened")
 
 
 def test_a_terminal_without_blocks_gets_ascii(runs):

@@ -93,6 +93,12 @@ def test_only_a_full_disk_is_told_with_its_size(run_dir, capsys):
     assert error == "error: /proc/x.md: cannot be written: No such file or directory\n"
 
 
+def test_a_pipe_is_not_written_to(run_dir, tmp_path, capsys):
+    os.mkfifo(tmp_path / "pipe.html")
+    error = call_cli(capsys, "report", run_dir, "--no-picture", "--out", tmp_path / "pipe.html", code=2).stderr
+    assert "pipe.html: is not a plain file; name another with --out" in error
+
+
 def test_a_killed_run_has_failed(tmp_path, capsys):
     run = population(tmp_path / "run", status="running")
     assert "| run | running |" in call_cli(capsys, "report", run, "--format", "md").stdout, "its rows are new"

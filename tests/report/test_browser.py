@@ -4,11 +4,11 @@ import io
 
 import pytest
 
-from rl_training.analysis.logged_run import LoggedRun
+from rl_training.analysis.logged_run import RETURN, LoggedRun
 from rl_training.report import page
 from rl_training.report.page import Picture, render_page
 from tests.report.browser import PROGRAM, Browser
-from tests.report.run_files import finetune, population, rows_of, without_environment, write_run
+from tests.report.run_files import finetune, population, rows_of, timing_rows, without_environment, write_run
 from tests.report.test_off_policy import policy, report, run_with
 
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no Chromium is installed; apt-get install chromium")
@@ -90,6 +90,15 @@ def test_every_chart_is_drawn_and_the_page_fits(browser, pages, name, width):
         " p = t.closest('.plot').getBoundingClientRect(); return b.left < p.left - 1 || b.right > p.right + 1; }).length"
     )
     assert outside == 0, "no label leaves its chart"
+
+
+@pytest.mark.parametrize("width", [900, 1200, 1600])
+def test_the_table_of_runs_is_seen_whole(browser, tmp_path, width):
+    rows = rows_of(RETURN, [[-1251.2, -1428.3], [-1565.0, -1697.9]], every=1000)
+    runs = [LoggedRun.load(write_run(tmp_path / name, rows, timings=timing_rows())) for name in ("iql", "td3_bc")]
+    (tmp_path / "page.html").write_text(render_page(runs))
+    browser.open(tmp_path / "page.html", width=width)
+    assert browser.evaluate("(box => box.scrollWidth <= box.clientWidth)(document.querySelector('.scroll'))")
 
 
 def test_hover_shows_the_values_of_every_curve(browser, pages):

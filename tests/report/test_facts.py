@@ -134,6 +134,33 @@ def test_durations_for_people(seconds, text):
 
 
 @pytest.mark.parametrize(
+    ("seconds", "text"), [(9.96, "10.0 s"), (61, "1 min 01 s"), (98.4, "1 min 38 s"), (599.6, "10 min"), (7500, "2 h 05 min")]
+)
+def test_measured_times_have_seconds_up_to_ten_minutes(seconds, text):
+    """98 s of which 86 were gradient steps must not read as 2 min of which 1 min."""
+    assert facts.duration(seconds, exact=True) == text
+
+
+def test_a_time_that_nobody_wrote_is_not_zero(tmp_path):
+    known, unknown = loaded(population(tmp_path / "a"), write_run(tmp_path / "b", []))
+    assert (facts.time_text(timing_of(known)), facts.time_text(timing_of(unknown))) == ("20.0 s", facts.NOTHING)
+
+
+@pytest.mark.parametrize(
+    ("ends", "text"), [((0.0, 97.9), "0 to 97.9"), ((-2.0, 2.0), "-2 to 2"), ((125.0, 4000.0), "125 to 4,000")]
+)
+def test_bounds_have_no_idle_zeros(ends, text):
+    assert facts.bounds_text(ends) == text
+
+
+def test_a_combination_that_was_never_evaluated_and_has_ended_does_not_promise_returns(tmp_path):
+    rows = [{"step": 20, "member": member, "seed": 0, "event": "diverged"} for member in (0, 1)]
+    (run,) = loaded(write_run(tmp_path / "run", rows, status="DivergedError", sweep=[{"expectile": [0.7, 0.9]}]))
+    (group, own), _ = facts.combinations(groups_of([run]))
+    assert facts.combination_cells(group, own)[1:] == ["1 (1 diverged)", "not evaluated", "not evaluated"]
+
+
+@pytest.mark.parametrize(
     ("status", "text"), [("finished", "finished"), ("StoppedBySignal", "stopped by a signal"), ("X", "failed: X")]
 )
 def test_the_status_in_words(tmp_path, status, text):

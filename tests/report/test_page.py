@@ -106,6 +106,9 @@ def test_a_run_under_way_and_one_before_its_first_row(tmp_path):
     assert "running" in page
     losses = rows_of("train/critic_loss", [[1.0, 2.0]])
     assert "No evaluation yet" in page_of(write_run(tmp_path / "early", losses, status="running"))
+    ended = page_of(write_run(tmp_path / "ended", losses))
+    assert "No evaluation yet" not in ended
+    assert "There was no evaluation" in ended
 
 
 def test_a_run_without_an_environment_shows_what_is_known_of_its_policy(tmp_path):
@@ -120,7 +123,7 @@ def test_a_run_without_an_environment_shows_what_is_known_of_its_policy(tmp_path
 
 def test_a_table_of_runs_without_environments_has_no_column_of_dashes(tmp_path):
     page = page_of(without_environment(tmp_path / "a"), without_environment(tmp_path / "b"))
-    assert "10.5% (best constant 40.0%)" in page
+    assert '10.5% <span class="whole">(best constant 40.0%)</span>' in page
     assert "final return" not in page
     assert "none yet" not in page
 

@@ -23,6 +23,14 @@ def test_a_picture_of_every_kind_of_run(tmp_path):
             assert picture.width == 1430
 
 
+def test_a_picture_says_what_its_lines_and_bands_are(tmp_path, monkeypatch):
+    figure = pytest.importorskip("matplotlib.figure").Figure
+    notes = []
+    monkeypatch.setattr(figure, "supxlabel", lambda _, text, **__: notes.append(text.replace("\n", " ")))
+    png([LoggedRun.load(population(tmp_path / "run"))])
+    assert notes == ["Line: mean of 3 members, band from the lowest to the highest. Steps are gradient steps."]
+
+
 def test_without_matplotlib_it_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(ConfigError, match=r'a PNG needs matplotlib: pip install "rl-training\[plot\]"'):

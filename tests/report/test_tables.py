@@ -4,11 +4,15 @@ import csv
 import io
 import json
 
+import pytest
+
 from rl_training.analysis.logged_run import RETURN, LoggedRun
+from rl_training.report.bands import groups_of
+from rl_training.report.charts import held_out_charts
 from rl_training.report.facts import NOTHING
 from rl_training.report.page import MARK
 from rl_training.report.tables import comma_separated, markdown
-from tests.report.run_files import finetune, population, rows_of, timing_rows, without_environment, write_run
+from tests.report.run_files import DATASET, finetune, population, rows_of, timing_rows, without_environment, write_run
 
 
 def test_markdown_has_the_results_of_every_run(tmp_path):
@@ -45,23 +49,57 @@ def test_markdown_of_data_alone_has_the_figures_on_held_out_rows_in_their_units(
     record["dataset"] |= {"action_bounds": {"flow": [0.0, 40.0]}, "held_out_rows": 398}
     (folder / "run.json").write_text(json.dumps(record))
     lines = markdown([LoggedRun.load(folder)], MARK).splitlines()
-    assert lines[3] == "| run | status | from logged actions | algorithm | learned on | members | steps | time |"
-    assert "| run | finished | 10.5% (best constant 40.0%) | iql | plant.csv | 2 | 30 gradient steps | 0.00 s |" in lines
+    assert lines[3] == "| run | status | from logged actions | algorithm | learned on | members | steps |"
+    assert "| run | finished | 10.5% (best constant 40.0%) | iql | plant.csv | 2 | 30 gradient steps |" in lines
     dash = NOTHING
     assert f"| run | distance, share of the range | 10.5% | 40.0% | 5.0% | {dash} |" in lines
-    flow = "distance of flow, which may be 0.0000 to 40.00"
+    flow = "distance of flow, which may be 0 to 40"
     assert f"| run | {flow} | 6.000, worse than a constant | 0.7000 | 0.8000 | {dash} |" in lines
     assert f"| run | actions at a bound | 2.0% | {dash} | {dash} | 2.0% |" in lines
     assert "| held-out rows scored | 398 |" in lines
-    assert "| bounds of flow | 0.0000 to 40.00 |" in lines
+    assert "| bounds of flow | 0 to 40 |" in lines
     assert "A return is" not in "".join(lines)
 
 
 def test_what_returns_are_is_said_with_their_episodes(tmp_path):
     runs = [LoggedRun.load(population(tmp_path / "a")), LoggedRun.load(finetune(tmp_path / "b"))]
-    assert "A return is the mean over the episodes of an evaluation: 10. Of several members" in markdown(runs, MARK)
+    assert "A return is the mean over the 10 episodes of an evaluation. Of several members" in markdown(runs, MARK)
     other = write_run(tmp_path / "c", rows_of(RETURN, [[1.0]], (0,)), eval_episodes=3)
-    assert "an evaluation: 10 (a, b), 3 (c). Of" in markdown([*runs, LoggedRun.load(other)], MARK)
+    runs += [LoggedRun.load(other), LoggedRun.load(without_environment(tmp_path / "d"))]
+    text = markdown(runs, MARK)
+    assert "over the 10 (a, b) or 3 (c) episodes of" in text, "d has no returns"
+    assert "tells `rl-training compare`" in text
+    assert "rl-training compare" not in markdown(runs[:1], MARK)
+
+
+def test_of_many_members_every_figure_on_held_out_rows_is_the_same_mean(tmp_path):
+    """The overview and the table: of five the middle three."""
+    rows = rows_of("validation/action_distance", [[0.1, 0.2, 0.2, 0.2, 0.9]], range(5))
+    rows += rows_of("validation/constant_distance", [[0.4] * 5], range(5))
+    lines = markdown([LoggedRun.load(write_run(tmp_path / "run", rows, env_id=None))], MARK).splitlines()
+    assert any("| finished | 20.0% (best constant 40.0%) |" in line for line in lines)
+    assert f"| run | distance, share of the range | 20.0% | 40.0% | {NOTHING} | {NOTHING} |" in lines
+
+
+@pytest.mark.parametrize(
+    ("ends", "told"), [(0, "the rewards allow -900.0 to -100.0"), (2, "logged episodes reached -70.00 to -30.00")]
+)
+def test_values_are_not_held_against_returns_that_stop_at_a_cut(tmp_path, ends, told):
+    """Where no episode truly ends, critics count what follows, and a right value is far from every logged return."""
+    own = {"q_policy": -500.0, "possible_lowest": -900.0, "possible_highest": -100.0}
+    own |= {"reached_lowest": -70.0, "reached_highest": -30.0}
+    rows = [{"step": 10, "member": 0, "seed": 0, **{f"validation/{name}": value for name, value in own.items()}}]
+    run = LoggedRun.load(write_run(tmp_path / "run", rows, env_id=None, dataset={**DATASET, "true_ends": ends}))
+    assert f"| run | value of the actions; {told}, discounted | -500.0 |" in markdown([run], MARK)
+    (chart,) = held_out_charts(groups_of([run]))
+    assert list(chart.references.values()) == ([-900.0, -100.0] if ends == 0 else [-70.0, -30.0])
+
+
+def test_time_that_was_not_spent_is_not_listed(tmp_path):
+    timings = [{"step": 10, "seconds": 2.0, "seconds/gradient_steps": 2.0, "seconds/acting": 0.0}]
+    text = markdown([LoggedRun.load(write_run(tmp_path / "run", [], timings=timings))], MARK)
+    assert "| gradient steps | 2.0 s |" in text
+    assert "acting" not in text
 
 
 def test_a_run_that_has_an_environment_but_no_evaluation(tmp_path):

@@ -1,11 +1,11 @@
 """A run as its directory tells of it, while it goes on or afterwards."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from rl_training.experiment.run_record import run_record, run_status
 
 RETURN = "eval/return_mean"
 _AWAY = "validation/action_distance"
+_COUNTERS = {"metrics.jsonl": ("step", "member", "seed"), "timings.jsonl": ("step",)}  # whole numbers in every row
 _EXPECTED = ("/q_mean", "/v_mean", "/q_policy", "/advantage_mean")  # what critics expect, right or wrong
 
 
@@ -57,8 +58,10 @@ class LoggedRun:
     def load(cls, run: str | Path) -> "LoggedRun":
         """Return what a run directory, or that of a checkpoint, holds by now; nothing in it is executed."""
         path = locate(run)[0]
-        if path is None or run_status(path) is None:
-            raise CheckpointError(f"{run}: is not a run directory (no run.json); pass one that `rl-training train` wrote")
+        if path is None:
+            raise CheckpointError(f"{run}: is a checkpoint outside a run; pass a directory that `rl-training train` wrote")
+        if (reason := why_no_run(path)) is not None:
+            raise CheckpointError(f"{run}: {reason}")
         rows, timings = (_complete_lines(path / name) for name in ("metrics.jsonl", "timings.jsonl"))
         return cls.with_rows(path, History.of_rows(rows), timings)
 
@@ -142,6 +145,15 @@ def printable(text: str) -> str:
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
 
 
+def why_no_run(path: Path) -> str | None:
+    """Return why a directory is no run that can be read, and what to do; None if it is one."""
+    if run_status(path) is not None:
+        return None
+    if (path / "run.json").exists():
+        return "its run.json is damaged, or of another program; use another copy of the run"
+    return "is not a run directory (no run.json); pass one that `rl-training train` wrote"
+
+
 def _last(column: NDArray[np.float64]) -> float:
     present = column[~np.isnan(column)]
     return float(present[-1]) if len(present) else float("nan")
@@ -150,21 +162,38 @@ def _last(column: NDArray[np.float64]) -> float:
 def _complete_lines(path: Path) -> list[dict[str, Any]]:
     """Return the rows of a file of JSON lines, without a last line that is still being written; none if there is no file."""
     try:
-        return parse_rows(path.read_bytes() if path.exists() else b"", path)[0]
+        with open_plain(path) as stream:
+            return parse_rows(stream.read(), path)[0]
+    except FileNotFoundError:
+        return []
     except OSError as error:
         raise StorageError(f"{path}: cannot be read: {error.strerror}") from None
 
 
+def open_plain(path: Path) -> BinaryIO:
+    """Open a file for reading; a StorageError for a pipe or device, which would be waited for without end."""
+    if path.exists() and not path.is_file():
+        raise StorageError(f"{path}: is not a plain file; use another copy of the run")
+    return path.open("rb")
+
+
 def parse_rows(text: bytes, path: Path) -> tuple[list[dict[str, Any]], int]:
     """Return the rows in the complete lines of a text from a file of JSON lines, and the length of these lines."""
-    length, rows = text.rfind(b"\n") + 1, []
+    length, rows, counters = text.rfind(b"\n") + 1, [], _COUNTERS[path.name]
     for number, line in enumerate(text[:length].splitlines(), start=1):
         try:
             row = json.loads(line)
         except (ValueError, RecursionError):
             row = None
-        if not isinstance(row, dict) or type(row.get("step")) is not int:
+        if not _is_row(row, counters):
             way_out = "use another copy of the run, or remove that line in a copy: only its numbers are lost then"
             raise CheckpointError(f"{path}: line {number} is damaged; {way_out}")
         rows.append(row)
     return rows, length
+
+
+def _is_row(row: Any, counters: Sequence[str]) -> bool:
+    """Whether a line is a row: its counters are whole numbers, and all else are numbers, but for the name of an event."""
+    if not isinstance(row, dict) or any(type(row.get(name)) is not int for name in counters):
+        return False
+    return all(value is None or isinstance(value, str if name == "event" else (int, float)) for name, value in row.items())

@@ -29,17 +29,17 @@ def _side(found: Interval, null: float) -> int:
 
 
 def conclusion(pairs: Sequence["Pair"], by_task: Mapping[str, Sequence["Pair"]], scores: Scored, *, confidence: float) -> str:
-    """Return one sentence for each pair, what holds on single tasks, and one on the correction where there are several."""
+    """Return what is said of each pair, overall and by task, on a line of its own, then what holds for all of them."""
     sentences = []
     for number, pair in enumerate(pairs):
         sentences.append(_sentence(pair, scores))
         if len(by_task) > 1 and pair.improvement.known:
-            sentences.append(_task_by_task({task: found[number].verdict for task, found in by_task.items()}))
+            sentences[-1] += f" {_task_by_task({task: found[number].verdict for task, found in by_task.items()})}"
     if len(pairs) * len(by_task) > 1 and any(pair.improvement.known for pair in pairs):
         sentences.append(_correction(len(pairs), len(by_task), f"{100 * confidence:g}%"))
     if min(len(found) for group in scores.values() for found in group.values()) < FEW:
         sentences.append(f"Fewer than {FEW} seeds are too few to rely on: train {FEW} or more, better 10.")
-    return " ".join(sentences)
+    return ("\n" if len(pairs) > 1 else " ").join(sentences)
 
 
 def _sentence(pair: "Pair", scores: Scored) -> str:

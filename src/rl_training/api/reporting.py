@@ -11,6 +11,7 @@ from rl_training.analysis.logged_run import LoggedRun
 from rl_training.errors import CheckpointError, ConfigError
 from rl_training.experiment.run_record import run_status
 from rl_training.report.bands import distinct_names
+from rl_training.report.facts import member_facts, number
 from rl_training.report.live.follow import check_distinct
 from rl_training.report.live.watching import Watched, present_run
 from rl_training.report.page import MARK, Picture, render_page
@@ -189,7 +190,9 @@ def _picture(run: LoggedRun, name: str, limit: int) -> Picture:
         frames.convert("RGB").save(still, "PNG", optimize=True)
     length, value = int(drawn.evaluation.lengths[0, 0]), float(drawn.evaluation.returns[0, 0])
     seen = f"the first {length:,} steps of an episode" if drawn.cut else f"an episode of {length:,} steps"
-    caption = f"seed {policy.members[member].label}, {seen}, return {value:,.1f}"
+    usual = next((one.final for one in member_facts(run) if one.member == member), None)
+    beside = "" if usual is None else f"; its evaluations: {number(usual)} on average"  # one episode may be an easy one
+    caption = f"seed {policy.members[member].label}, {seen}, return {value:,.1f}{beside}"
     return Picture(name, caption, moving, still.getvalue())
 
 

@@ -119,8 +119,8 @@ def _print_coverage(table: "Mapping[str, Any]") -> None:
     """How often intervals of these kinds cover the truth: the mean over shapes of scores, the lowest and the highest."""
     kinds = {"iqm": "IQM", "difference": "difference of IQM", "improvement": "probability of improvement"}
     print(f"how often 95% intervals hold in {table['experiments']:,} simulated experiments, over shapes of scores")
-    print(" " * 29 + "".join(f"{runs + ' runs':<17}" for runs in table["coverage"]["iqm"]).rstrip())
+    print(" " * 29 + "".join(f"{runs + ' runs':<18}" for runs in table["coverage"]["iqm"]).rstrip())
     for kind, label in kinds.items():
         shares = [list(shapes.values()) for shapes in table["coverage"][kind].values()]
         shown = [f"{sum(row) / len(row):.0%} ({min(row):.0%} to {max(row):.0%})" for row in shares]
-        print(f"  {label:<27}" + "".join(f"{text:<17}" for text in shown).rstrip())
+        print(f"  {label:<27}" + "".join(f"{text:<18}" for text in shown).rstrip())

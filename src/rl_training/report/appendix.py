@@ -61,7 +61,8 @@ def combinations(groups: Sequence[Group]) -> str:
         rows.append([label, *(Cell(cell, number=True) for cell in cells)])
     if not rows:
         return ""
-    return f"<section><h2>Combinations</h2>{table(facts.COMBINATIONS, rows, 'Combinations', tall=len(rows) > 14)}</section>"
+    listed = table(facts.COMBINATIONS, rows, "Combinations", tall=len(rows) > 14)
+    return f'<section><h2>Combinations</h2><p class="note">{facts.COMBINATIONS_NOTE}</p>{listed}</section>'
 
 
 def _known(value: float | None) -> float | str:
@@ -126,7 +127,7 @@ def times(runs: Sequence[LoggedRun], names: Sequence[str], timings: Mapping[Path
         if timing.activities and timing.seconds:
             speed = f", {timing.speed:,.0f} steps per second" if timing.speed else ""
             title = f"{name}: " if len(runs) > 1 else ""
-            tables.append(f"<div><h3>{escape(title)}{facts.duration(timing.seconds)}{speed}</h3>{_activities(timing)}</div>")
+            tables.append(f"<div><h3>{escape(title)}{facts.time_text(timing)}{speed}</h3>{_activities(timing)}</div>")
     setups: dict[tuple[tuple[str, str], ...], list[str]] = {}
     for run, name in zip(runs, names, strict=True):
         setups.setdefault(tuple(facts.setup_of(run).items()), []).append(name)
@@ -141,5 +142,11 @@ def _activities(timing: Timing) -> str:
     for activity, seconds in sorted(timing.activities.items(), key=lambda item: -item[1]):
         share = seconds / timing.seconds
         if seconds > 0:
-            rows.append([activity.replace("_", " "), Cell(facts.duration(seconds), number=True), bar(share, f"{share:.0%}")])
+            rows.append(
+                [
+                    activity.replace("_", " "),
+                    Cell(facts.duration(seconds, exact=True), number=True),
+                    bar(share, f"{share:.0%}"),
+                ]
+            )
     return table(["activity", "time", "share"], rows, "Time by activity")

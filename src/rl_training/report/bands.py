@@ -103,6 +103,24 @@ def groups_of(runs: Sequence[LoggedRun]) -> list[Group]:
     return found
 
 
+def curves_text(groups: Sequence[Group]) -> str:
+    """Return what the lines, bands and steps of curves are, in sentences."""
+    texts = list(dict.fromkeys(group.band_text for group in groups))
+    lines = f"Line: {'; '.join(texts)}. " if texts != ["one member"] else ""
+    kinds: dict[str, list[str]] = {}
+    for group in groups:
+        kinds.setdefault(_steps(group.run), []).append(group.label)
+    counted = [f"{kind} ({', '.join(own)})" if len(kinds) > 1 else kind for kind, own in kinds.items()]
+    return f"{lines}Steps are {'; '.join(counted)}."
+
+
+def _steps(run: LoggedRun) -> str:
+    """What the steps of a run count."""
+    if run.switch is not None:
+        return "gradient steps up to the switch, and environment steps after it"
+    return "environment steps" if "env_step" in run.history else "gradient steps"
+
+
 def member_knobs(run: LoggedRun, member: int) -> dict[str, float]:
     """Return the knobs of a sweep that a member was trained with; empty without a sweep."""
     knobs = run.config.member_knobs

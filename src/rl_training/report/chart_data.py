@@ -17,6 +17,7 @@ _MEMBER_NUMBERS = 45_000  # most numbers for curves of single members: on all la
 _BAND_NUMBERS = 45_000  # the same for curves with bands
 _LEAST = 12  # points: with fewer, the curves of members say nothing and are left out
 _DIGITS, _MEMBER_DIGITS = 5, 4
+_REFERENCE_DIGITS = 9  # they are few, and stand in the legend too
 
 
 def page_data(
@@ -71,7 +72,7 @@ def _thinned(charts: Sequence[Chart], axes: _Axes, most: int, groups: Sequence[G
     return [
         {
             "lines": [_line(line, axes, points, single) for line in chart.lines],
-            "refs": [[name, _rounded(value, _DIGITS)] for name, value in chart.references.items()],
+            "refs": [[name, _rounded(value, _REFERENCE_DIGITS)] for name, value in chart.references.items()],
             "percent": chart.percent,
         }
         for chart in charts

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from rl_training.analysis.logged_run import RETURN, LoggedRun
-from rl_training.report.bands import Band, Group, band
-from rl_training.report.facts import NOTHING, number
+from rl_training.report.bands import MANY, Band, Group, band, summarize
+from rl_training.report.facts import NOTHING, bounds_text, number
 from rl_training.report.values import reward_transform, value_curves
 
 HELD_OUT = "validation/"
@@ -71,21 +71,28 @@ def return_charts(groups: Sequence[Group]) -> list[Chart]:
 
 def held_out_charts(groups: Sequence[Group]) -> list[Chart]:
     """Return what policies do on rows that they were not trained on: all that is known where there is no environment."""
+    endless = all(map(_is_endless, groups))
     asked = [
         ("Distance to the logged actions", "action_distance", {"best constant action": "constant_distance",
                                                                "plain cloning": "cloning_distance"}, True),
         ("Actions at a bound", "at_bound", {"logged actions": "at_bound_data"}, True),
         ("Spread of the actions over states", "spread", {"logged actions": "spread_data"}, True),
-        ("Value of the policy's actions", "q_policy", {"lowest logged episode": "reached_lowest",
+        ("Value of the policy's actions", "q_policy", {"lowest possible": "possible_lowest",
+                                                       "highest possible": "possible_highest"} if endless else
+                                                      {"lowest logged episode": "reached_lowest",
                                                        "highest logged episode": "reached_highest"}, False),
     ]  # fmt: skip
+    beside = (
+        "what the rewards allow; no logged episode truly ends, so what follows its cut counts"
+        if endless
+        else "the discounted returns of logged episodes"
+    )
     notes = {
         "action_distance": "Mean distance as a share of the action range; lower is closer to the data.",
         "at_bound": "If far above the data, the policy follows values that the data does not support; if far below, it does "
         "not do what the data did at the bounds, such as switching on and off.",
         "spread": "If far below the data, the policy hardly reacts to what it observes.",
-        "q_policy": "Discounted return of real rewards that the critics expect, beside the discounted returns of logged "
-        "episodes.",
+        "q_policy": f"Discounted return of real rewards that the critics expect, beside {beside}.",
     }
     charts = [
         Chart(title, _lines(groups, HELD_OUT + name), HELD_OUT + name, notes[name], _references(groups, refs), share)
@@ -100,7 +107,10 @@ def held_out_charts(groups: Sequence[Group]) -> list[Chart]:
 
 
 HELD_OUT_HEADINGS = ("figure", "policy", "best constant", "plain cloning", "logged actions")
-HELD_OUT_NOTE = "Means over members at the last evaluation. Distances to logged actions: lower is closer to the data."
+HELD_OUT_NOTE = (
+    f"Means over members at the last evaluation, of {MANY} or more interquartile means. Distances to logged actions: "
+    "lower is closer to the data."
+)
 
 
 @dataclass(frozen=True)
@@ -129,9 +139,9 @@ def _figures_of(group: Group) -> Iterator[HeldOutFigure]:
     for metric in group.run.metrics(f"{HELD_OUT}action_distance"):
         _, _, column = metric.removeprefix(HELD_OUT).partition("/")
         ends = bounds.get(column) or bounds.get(f"action {column}")
-        inside = f", which may be {number(ends[0])} to {number(ends[1])}" if column and ends else ""
+        inside = f", which may be {bounds_text(ends)}" if column and ends else ""
         own, constant, cloning = (
-            _last_mean(group, metric.replace("action_distance", f"{whose}_distance", 1))
+            _last_middle(group, metric.replace("action_distance", f"{whose}_distance", 1))
             for whose in ("action", "constant", "cloning")
         )
         if own is not None:
@@ -141,23 +151,29 @@ def _figures_of(group: Group) -> Iterator[HeldOutFigure]:
                 group.label, name, shown[0], (shown[1], shown[2], NOTHING), constant is not None and own > constant
             )
     for name, metric in (("actions at a bound", "at_bound"), ("spread of the actions", "spread")):
-        own, logged = _last_mean(group, f"{HELD_OUT}{metric}"), _last_mean(group, f"{HELD_OUT}{metric}_data")
+        own, logged = _last_middle(group, f"{HELD_OUT}{metric}"), _last_middle(group, f"{HELD_OUT}{metric}_data")
         if own is not None and logged is not None:
             yield HeldOutFigure(group.label, name, f"{own:.1%}", (NOTHING, NOTHING, f"{logged:.1%}"), worse=False)
-    own, logged = (_last_mean(group, f"{HELD_OUT}{name}") for name in ("q_policy", "q_data"))
-    low, high = (_last_mean(group, f"{HELD_OUT}reached_{side}") for side in ("lowest", "highest"))
+    own, logged = (_last_middle(group, f"{HELD_OUT}{name}") for name in ("q_policy", "q_data"))
+    kind, told = ("possible", "the rewards allow") if _is_endless(group) else ("reached", "logged episodes reached")
+    low, high = (_last_middle(group, f"{HELD_OUT}{kind}_{side}") for side in ("lowest", "highest"))
     if own is not None:
-        name = f"value of the actions; logged episodes reached {number(low)} to {number(high)}"
+        name = f"value of the actions; {told} {number(low)} to {number(high)}, discounted"
         yield HeldOutFigure(group.label, name, number(own), (NOTHING, NOTHING, number(logged)), worse=False)
 
 
-def _last_mean(group: Group, metric: str) -> float | None:
-    """The mean over the members of a group of the last value of a metric; None if there is none."""
+def _is_endless(group: Group) -> bool:
+    """Whether no episode of the data truly ends: critics then look beyond the logged returns, which stop at the cuts."""
+    known = (group.run.record.get("dataset") or {}).get("true_ends") == 0
+    return known and f"{HELD_OUT}possible_lowest" in group.run.history
+
+
+def _last_middle(group: Group, metric: str) -> float | None:
+    """The middle of a group's members, as on the charts, of the last value of a metric; None if there is none."""
     if metric not in group.run.history:
         return None
-    last = group.run.curve(metric).last()[list(group.members)]
-    known = last[~np.isnan(last)]
-    return float(known.mean()) if len(known) else None
+    middle = summarize(group.run.curve(metric).last()[list(group.members)])[0]
+    return None if np.isnan(middle) else middle
 
 
 def value_chart(groups: Sequence[Group]) -> tuple[list[Chart], list[str]]:

@@ -93,6 +93,10 @@ def count_text(facts: Sequence[MemberFacts]) -> str:
 
 
 COMBINATIONS = ("combination", "members", "final return", "best return")
+COMBINATIONS_NOTE = (
+    "The highest final return first, in brackets the lowest and the highest seed. The order may be chance: "
+    "`rl-training compare RUN --against all` tells."
+)
 
 
 def combinations(groups: Sequence[Group]) -> list[tuple[Group, list[MemberFacts]]]:
@@ -120,7 +124,7 @@ def _rank(pair: tuple[Group, Sequence[MemberFacts]]) -> tuple[int, float]:
 
 def combination_cells(group: Group, found: Sequence[MemberFacts]) -> list[str]:
     """Return the row of a combination under `COMBINATIONS`."""
-    returns = [spread_text(returns_of(found, which)) for which in ("final", "best")]
+    returns = [_returns_text(group.run, returns_of(found, which)) for which in ("final", "best")]
     return [group.label, count_text(found), *returns]
 
 
@@ -212,12 +216,19 @@ def _fingerprint(run: LoggedRun) -> Any:
     return (run.record.get("dataset") or {}).get("fingerprint")
 
 
-def duration(seconds: float) -> str:
-    """Return a time for people, such as `2 h 05 min`."""
+def duration(seconds: float, *, exact: bool = False) -> str:
+    """Return a time for people, such as `2 h 05 min`; one that is `exact`, not estimated, has seconds up to ten minutes."""
     if seconds < 60:
         return f"{seconds:.{1 if seconds >= 1 else 2}f} s"
     minutes, hours = round(seconds / 60), round(seconds) // 3600
+    if exact and seconds < 599.5:
+        return f"{round(seconds) // 60} min {round(seconds) % 60:02d} s"
     return f"{minutes} min" if seconds < 3600 else f"{hours} h {minutes - 60 * hours:02d} min"
+
+
+def time_text(timing: Timing) -> str:
+    """Return the time that a run took; a dash where it ended before any was written."""
+    return duration(timing.seconds, exact=True) if timing.positions else NOTHING
 
 
 def steps_text(run: LoggedRun) -> str:
@@ -237,7 +248,7 @@ def overview_cells(run: LoggedRun, name: str, timing: Timing) -> list[str]:
     """Return the row of a run under `OVERVIEW`; a dash for what a run of its kind never has."""
     found = member_facts(run)
     results = [_returns_text(run, returns_of(found, which)) for which in ("final", "best")] + [_distance_text(run)]
-    where = [run.config.algo, source_of(run), count_text(found), steps_text(run), duration(timing.seconds)]
+    where = [run.config.algo, source_of(run), count_text(found), steps_text(run), time_text(timing)]
     return [name, status_of(run), *results, *where]
 
 
@@ -271,15 +282,17 @@ def filled_columns(rows: Sequence[Sequence[str]]) -> list[int]:
 
 def returns_note(runs: Sequence[LoggedRun], names: Sequence[str]) -> str:
     """Return what the returns in a table of runs are; empty where there are none."""
-    if not any(RETURN in run.history for run in runs):
-        return ""
     by_count: dict[int, list[str]] = {}
     for run, name in zip(runs, names, strict=True):
-        by_count.setdefault(run.config.eval_episodes, []).append(name)
-    shown = [f"{count}" + (f" ({', '.join(own)})" if len(by_count) > 1 else "") for count, own in by_count.items()]
+        if RETURN in run.history:
+            by_count.setdefault(run.config.eval_episodes, []).append(name)
+    if not by_count:
+        return ""
+    shown = [f"{count} ({', '.join(own)})" if len(by_count) > 1 else str(count) for count, own in by_count.items()]
+    which = " Which run is better, and how sure that is, tells `rl-training compare`." if len(runs) > 1 else ""
     return (
-        f"A return is the mean over the episodes of an evaluation: {', '.join(shown)}. Of several members it is their mean, "
-        f"of {MANY} or more the interquartile mean; in brackets the lowest and the highest member."
+        f"A return is the mean over the {' or '.join(shown)} episodes of an evaluation. Of several members it is their mean, "
+        f"of {MANY} or more the interquartile mean; in brackets the lowest and the highest member.{which}"
     )
 
 
@@ -308,8 +321,13 @@ def dataset_facts(run: LoggedRun) -> dict[str, str]:
     names["held_out_rows"] = "held-out rows scored"
     facts = {text: _plain(found[name]) for name, text in names.items() if name in found}
     bounds = list((found.get("action_bounds") or {}).items())
-    facts |= {f"bounds of {name}": f"{number(low)} to {number(high)}" for name, (low, high) in bounds[:_MOST_BOUNDS]}
+    facts |= {f"bounds of {name}": bounds_text(ends) for name, ends in bounds[:_MOST_BOUNDS]}
     return {**facts, **({"fingerprint": str(found["fingerprint"])[:16]} if "fingerprint" in found else {})}
+
+
+def bounds_text(ends: Sequence[float]) -> str:
+    """Return the range of an action, such as `0 to 97.9`: settings, so without zeros that say nothing."""
+    return " to ".join(f"{end + 0.0:,.6g}" for end in ends)
 
 
 def _plain(value: Any) -> str:

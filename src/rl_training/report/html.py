@@ -82,7 +82,12 @@ def _cell(cell: str | Markup | Cell, *, first: bool) -> str:
 def in_brackets(value: str) -> Markup:
     """Return a number whose range in brackets may stand on a line of its own."""
     number, bracket, more = value.partition(" (")
-    return Markup(escape(number) + (f' <span class="whole">({escape(more)}</span>' if bracket else ""))
+    return Markup(escape(number) + (f" {whole(f'({more}').text}" if bracket else ""))
+
+
+def whole(value: str) -> Markup:
+    """Return a text that is not broken into lines, unless it is long."""
+    return Markup(f'<span class="whole">{escape(value)}</span>' if len(value) <= _LONG else escape(value))
 
 
 def card(name: str, value: str | Markup, more: str = "") -> str:

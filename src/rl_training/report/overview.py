@@ -9,7 +9,7 @@ from rl_training.analysis.logged_run import LoggedRun
 from rl_training.report import facts
 from rl_training.report.bands import MANY, Numbers, groups_of, summarize
 from rl_training.report.facts import MemberFacts, number
-from rl_training.report.html import Cell, Markup, Row, card, in_brackets, table
+from rl_training.report.html import Cell, Markup, Row, card, in_brackets, table, whole
 from rl_training.report.timing import Timing
 
 
@@ -27,10 +27,10 @@ def overview(runs: Sequence[LoggedRun], names: Sequence[str], timings: Mapping[P
             Cell(in_brackets(shown), _sorted_by(facts.returns_of(found, which)), number=True)
             for shown, which in ((final, "final"), (best, "best"))
         ]
-        spent = Cell(time, timing.seconds, number=True)
+        spent = Cell(whole(time), timing.seconds, number=True)
         texts.append(cells)
-        away = Cell(distance, number=True)
-        rows.append([own, _status(run), *returns, away, algo, where, Cell(count, number=True), steps, spent])
+        away = Cell(in_brackets(distance), number=True)
+        rows.append([own, _status(run), *returns, away, algo, whole(where), Cell(count, number=True), steps, spent])
     kept = facts.filled_columns(texts)
     shown = [[row[i] for i in kept] for row in rows]
     listed = table([facts.OVERVIEW[i] for i in kept], shown, "Runs", sortable=True)
@@ -52,7 +52,7 @@ def _cards(run: LoggedRun, timing: Timing) -> str:
         card("environment" if run.config.final_env_id else "data", facts.source_of(run)),
         card("members", facts.count_text(found), seeds_text(run.seeds.values())),
         card("steps", *_two_lines(facts.steps_text(run))),
-        card("time", facts.duration(timing.seconds), speed),
+        card("time", facts.time_text(timing), speed),
     ]
     best_of, episodes = facts.combinations(groups_of([run])), run.config.eval_episodes
     last = f"last evaluation, {episodes} episode{'s' if episodes > 1 else ''}"
@@ -61,7 +61,7 @@ def _cards(run: LoggedRun, timing: Timing) -> str:
         group, own = best_of[0]
         value = facts.returns_of(own, "final")
         cards += [
-            card("best combination", group.label),
+            card("best combination", group.label, f"of {len(best_of)}, by the final return"),
             card("its final return", number(summarize(value)[0]), _spread(value, own, last)),
         ]
     elif len(final):

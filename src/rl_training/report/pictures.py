@@ -2,12 +2,13 @@
 
 import io
 import math
+import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rl_training.analysis.logged_run import LoggedRun, printable
 from rl_training.errors import ConfigError
-from rl_training.report.bands import Group, distinct_names, groups_of
+from rl_training.report.bands import Group, curves_text, distinct_names, groups_of
 from rl_training.report.charts import Chart, held_out_charts, return_charts, training_charts, value_chart
 from rl_training.report.facts import best_groups
 
@@ -19,6 +20,7 @@ SOFTWARE = "rl-training report"  # written into the file, by which it is recogni
 _COLOURS = ("#0072b2", "#c75000", "#00795a", "#a8427f", "#946300", "#5a4fb0", "#3a6f1c", "#5c5c5c")
 _STYLES = ("-", "--")
 _COLUMNS, _MOST_CHARTS, _MOST_GROUPS = 3, 15, 16
+_NOTE_WIDTH = 170  # characters of a line below the charts
 _FEW_LINES = 4  # on a small chart: more do not fit into a legend
 
 
@@ -45,6 +47,8 @@ def png(runs: Sequence[LoggedRun], title: str | None = None, *, members: bool = 
     names = distinct_names(runs)
     shown = title or ", ".join(names[:4]) + (" ..." if len(names) > 4 else "")
     figure.suptitle(printable(shown), parse_math=False)
+    note = textwrap.fill(printable(curves_text(groups)), _NOTE_WIDTH)
+    figure.supxlabel(note, fontsize=8, color="#525d6e", parse_math=False)
     data = io.BytesIO()
     figure.savefig(data, format="png", dpi=130, metadata={"Software": SOFTWARE})
     return data.getvalue()
@@ -79,4 +83,4 @@ def _draw(axes: "Axes", chart: Chart, groups: Sequence[Group], *, members: bool,
     if chart.percent:
         axes.yaxis.set_major_formatter(PercentFormatter(1.0))
     if chart.lines and (legend or (len(chart.lines) <= _FEW_LINES and (len(names) > 1 or chart.references))):
-        axes.legend(fontsize=8 if legend else 6, frameon=False)
+        axes.legend(fontsize=8 if legend else 6, edgecolor="none", framealpha=0.8)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rl_training.analysis.endings import ended_early
 from rl_training.analysis.logged_run import LoggedRun
 from rl_training.report import facts
-from rl_training.report.bands import Group
+from rl_training.report.bands import Group, curves_text
 from rl_training.report.charts import HELD_OUT_HEADINGS, HELD_OUT_NOTE, Chart, held_out_figures
 from rl_training.report.html import Cell, Markup, Row, figure, table
 
@@ -58,8 +58,11 @@ def _colour(group: int) -> str:
 
 
 def _nothing(runs: Sequence[LoggedRun]) -> str:
-    if any(run.config.final_env_id for run in runs):
+    measured = [run for run in runs if run.config.final_env_id]
+    if any(run.record["status"] == "running" for run in measured):
         return "No evaluation yet: returns appear here after the first one (eval_interval)."
+    if measured:
+        return "There was no evaluation, so there are no returns: the first comes after eval_interval steps."
     return "Trained without an environment, so there are no returns; below is what the policy does on rows it never saw."
 
 
@@ -85,23 +88,8 @@ def _toolbar(seen: str, groups: Sequence[Group], data: Mapping[str, Any]) -> str
 
 
 def _explained(groups: Sequence[Group]) -> str:
-    texts = list(dict.fromkeys(group.band_text for group in groups))
-    kinds: dict[str, list[str]] = {}
-    for group in groups:
-        kinds.setdefault(_steps(group.run), []).append(group.label)
-    counted = [f"{kind} ({', '.join(own)})" if len(kinds) > 1 else kind for kind, own in kinds.items()]
-    steps = f"Steps are {'; '.join(counted)}"
-    lines = f"Line: {'; '.join(texts)}. " if texts != ["one member"] else ""
-    if any(ended_early(group.run) for group in groups):
-        lines += "A member that diverged or stopped counts up to there. "
-    return escape(f"{lines}{steps}. Drag over a chart to zoom into a part, double-click to see all.")
-
-
-def _steps(run: LoggedRun) -> str:
-    """What the steps of a run count."""
-    if run.switch is not None:
-        return "gradient steps up to the switch, and environment steps after it"
-    return "environment steps" if "env_step" in run.history else "gradient steps"
+    ends = "A member that diverged or stopped counts up to there. " if any(ended_early(group.run) for group in groups) else ""
+    return escape(f"{ends}{curves_text(groups)} Drag over a chart to zoom into a part, double-click to see all.")
 
 
 def _several_environments(groups: Sequence[Group]) -> str:

@@ -42,7 +42,7 @@ def markdown(runs: Sequence[LoggedRun], mark: str, title: str | None = None) -> 
         parts += [f"## The switch to online\n\n{facts.DIP_NOTE}", _table(facts.DIP_HEADINGS, online)]
     swept = [facts.combination_cells(*pair) for pair in facts.combinations(groups)]
     if swept:
-        parts += ["## Combinations", _table(facts.COMBINATIONS, swept)]
+        parts += [f"## Combinations\n\n{facts.COMBINATIONS_NOTE}", _table(facts.COMBINATIONS, swept)]
     scored = held_out_figures(groups)
     if scored:
         figures = [[one.label, one.name, one.policy_text, *one.others] for one in scored]
@@ -59,7 +59,11 @@ def markdown(runs: Sequence[LoggedRun], mark: str, title: str | None = None) -> 
         table = _table(("setting", *names), [[f"`{key}`", *row] for key, row in found.items()])
         parts += ["## Settings that differ", table if found else "None."]
     spent = {
-        name: {activity.replace("_", " "): facts.duration(seconds) for activity, seconds in timing.activities.items()}
+        name: {
+            what.replace("_", " "): facts.duration(seconds, exact=True)
+            for what, seconds in timing.activities.items()
+            if seconds > 0
+        }
         for name, timing in zip(names, timings, strict=True)
     }
     if any(spent.values()):

@@ -42,6 +42,8 @@ def check_target(path: Path, kind: Format, runs: Sequence[LoggedRun]) -> None:
     try:
         if path.is_dir():
             raise ConfigError(f"{path}: is a directory; name a file with --out, such as {path / 'report.html'}")
+        if path.exists() and not path.is_file():  # a pipe would be waited for without end
+            raise ConfigError(f"{path}: is not a plain file; name another with --out")
         if path.exists():
             with path.open("rb") as stream:
                 known = _SIGNS[kind].encode() in stream.read(_HEAD)

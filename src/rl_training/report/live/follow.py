@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rl_training.analysis.history import History
-from rl_training.analysis.logged_run import LoggedRun, parse_rows, printable
+from rl_training.analysis.logged_run import LoggedRun, open_plain, parse_rows, printable, why_no_run
 from rl_training.errors import CheckpointError, ConfigError, RLTrainingError, StorageError
 from rl_training.experiment.manager import locate
 from rl_training.experiment.run_record import run_status
@@ -45,7 +45,7 @@ class RowTail:
     def _read(self, *, again: bool) -> tuple[list[dict[str, Any]], bool]:
         """Read from where the last call ended, or from the start."""
         start = 0 if again else self._offset
-        with self.path.open("rb") as stream:
+        with open_plain(self.path) as stream:
             stream.seek(start - len(self._anchor) if start else 0)
             if start and stream.read(len(self._anchor)) != self._anchor:
                 return self._read(again=True)
@@ -128,10 +128,8 @@ class RunFollower:
         if self.alive is False and self.run is not None:
             raise CheckpointError(f"{self.path}: was removed, or is no longer a run; nothing is left to show")
         if self.alive is False and not self._wait:
-            raise CheckpointError(
-                f"{self.path}: is not a run directory (no run.json); pass one that `rl-training train` wrote, "
-                "or wait for it with `rl-training watch --wait`"
-            )
+            reason = why_no_run(self.path) or "has no config.yaml; use another copy of the run"
+            raise CheckpointError(f"{self.path}: {reason}, or wait for it with `rl-training watch --wait`")
 
 
 def last_written(run: Path) -> float:
