@@ -1,8 +1,10 @@
-"""Whether anybody did what a policy does: its actions beside those that were logged in similar states.
+"""Whether anybody did what a policy does, and was where it goes.
 
-For each of some rows the most similar observations of other episodes are found, and how far the policy's action is from the
-nearest one that was taken there. The same distance of the logged action itself is the reference: beyond its 95 % quantile an
-action is outside the support of the data.
+Actions: for each of some rows the most similar observations of other episodes are found, and how far the policy's action is
+from the nearest one that was taken there. Places: for observations and actions of rollouts in a model, how far the nearest
+logged row is. The reference is the same distance of logged rows themselves: what is beyond its 95 % quantile is outside the
+support of the data. The first says nothing of a policy whose every action is a usual one and that still never gets away from
+where it begins; the second does.
 """
 
 from dataclasses import dataclass
@@ -43,16 +45,25 @@ class LoggedSupport:
         actions = Behaviour.logged(episodes).here
         episode = torch.from_numpy(episodes.episode)
         asked = torch.from_numpy(self.rows)
-        similar = []
+        self._rows = torch.cat((self._seen, actions), dim=-1)[known]
+        similar, nearest = [], []
         for part in torch.split(asked, _PART):
             apart = torch.cdist(self._seen[part], self._seen[known])
-            apart[episode[part][:, None] == episode[known][None]] = torch.inf  # the row itself and its neighbours in time
-            similar.append(apart.topk(min(_SIMILAR, len(known)), largest=False).indices)
+            same = episode[part][:, None] == episode[known][None]  # the row itself and its neighbours in time
+            similar.append(apart.masked_fill_(same, torch.inf).topk(min(_SIMILAR, len(known)), largest=False).indices)
+            away = torch.cdist(torch.cat((self._seen[part], actions[part]), dim=-1), self._rows)
+            nearest.append(away.masked_fill_(same, torch.inf).amin(-1))
         self._taken = actions[known][torch.cat(similar)]  # (asked, similar, actions)
         self.limit = float(self._distance(actions[asked]).quantile(_QUANTILE))
+        self.farthest = float(torch.cat(nearest).quantile(_QUANTILE))
 
     def _distance(self, actions: Tensor) -> Tensor:
         return (self._taken - actions.unsqueeze(1)).square().sum(-1).amin(-1).sqrt()
+
+    def strange(self, visited: Tensor, counted: Tensor) -> float:
+        """Return the share of visited observations and actions, weighted by `counted`, that no logged row is near."""
+        away = torch.cat([torch.cdist(part, self._rows).amin(-1) for part in torch.split(visited, _PART)])
+        return float(counted[away > self.farthest].sum() / counted.sum())
 
     def of(self, behaviour: Behaviour, most: int = 5) -> Support:
         """Return where a policy leaves the data."""
