@@ -64,4 +64,5 @@ def growth(regular: Tensor, moved: Tensor) -> float:
 
 def _solved(matrix: Tensor, right: Tensor) -> Tensor:
     """Solve; a singular matrix gives no number instead of an error."""
-    return torch.linalg.solve_ex(matrix, right).result
+    found: Tensor = torch.linalg.solve_ex(matrix, right).result
+    return found
