@@ -19,7 +19,7 @@ from rl_training.ope.episodes import Behaviour, Episodes
 
 _ASKED, _KNOWN = 4000, 20_000  # rows that are looked at, and rows that are looked for
 _SIMILAR = 50  # observations that count as similar to one
-_CLOSEST = 0.1  # of the usual distance of rows: what is closer together counts as this far apart
+_CLOSEST = 0.5  # of the usual distance of rows: rows that are closer together count as this far apart
 _QUANTILE = 0.95
 _PART = 500
 
@@ -56,7 +56,7 @@ class LoggedSupport:
         self.limit = float(self._distance(actions[asked]).quantile(_QUANTILE))
         spaced, nearest = self._nearest(self._rows, episode[known])
         self._spaced = spaced.clamp(min=max(_CLOSEST * float(spaced.median()), 1e-6))
-        self.farthest = float((self._spaced / self._spaced[nearest]).quantile(_QUANTILE))
+        self.farthest = float((spaced / self._spaced[nearest]).quantile(_QUANTILE))
 
     def _nearest(self, points: Tensor, episodes: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """How far the nearest logged row is, and which it is; for logged rows, given their episodes, one of another."""
