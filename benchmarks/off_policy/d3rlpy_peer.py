@@ -5,7 +5,7 @@ python -m benchmarks.off_policy.d3rlpy_peer pendulum --runs runs --python VENV/b
 VENV has d3rlpy 2.8.1, which wants an older Gymnasium than ours (`pip install torch d3rlpy==2.8.1`). Both are timed in turns
 in one run, fitting alone: ours all policies at once, d3rlpy one after the other. Since others use the machine, seconds of
 the processor count. With its own learning rate d3rlpy is far from done after our number of steps, which says little of its
-evaluation; so it is also run with our rate, and trained out: with our rate and more steps.
+evaluation; so it is also run with our rate, and with `--trained-out` also with more steps.
 """
 
 import json
@@ -26,7 +26,7 @@ from rl_training.api.policy import Policy
 from rl_training.ope.episodes import Behaviour, Episodes
 from rl_training.ope.fqe import FittedQ, FQEOptions
 
-ROUNDS = 2
+ROUNDS = 3
 TRAINED_OUT = 20_000  # steps: 200 updates of d3rlpy's target
 
 
@@ -60,7 +60,7 @@ def theirs(python: Path, rows: Path, steps: int, seed: int, rate: float | None =
     return found
 
 
-def compare(task: str, runs: Path, data: Path | None, python: Path) -> dict[str, Any]:
+def compare(task: str, runs: Path, data: Path | None, python: Path, *, trained_out: bool) -> dict[str, Any]:
     """Return both libraries' values and times."""
     policies = {name: Policy.load(path, device="cpu") for name, path in checkpoints(task, runs)}
     dataset, _ = dataset_of(next(iter(policies.values())), data_of(task, data))
@@ -70,27 +70,30 @@ def compare(task: str, runs: Path, data: Path | None, python: Path) -> dict[str,
     with tempfile.TemporaryDirectory() as folder:
         rows = Path(folder) / "rows.npz"
         rows_of(episodes, policies, rows)
+        steps, rate = FQEOptions().steps, FQEOptions().rate
         for seed in range(ROUNDS):
             fits.append({"budget": "ours", **ours(episodes, policies, seed)})
-            fits.append({"budget": "same steps", **theirs(python, rows, fits[0]["steps"], seed)})
-        best = [min(one["cpu_seconds"] for one in fits[side::2]) for side in (0, 1)]
-        rate = FQEOptions().rate
-        fits.append({"budget": "same steps and rate", **theirs(python, rows, fits[0]["steps"], 0, rate)})
-        fits.append({"budget": "trained out", **theirs(python, rows, TRAINED_OUT, 0, rate)})
-    return {"policies": list(policies), "rows": len(episodes), "fits": fits, "d3rlpy time / ours": best[1] / best[0]}
+            fits.append({"budget": "same steps", **theirs(python, rows, steps, seed)})
+            fits.append({"budget": "same steps and rate", **theirs(python, rows, steps, seed, rate)})
+            print(f"{task}, round {seed}: {[round(one['cpu_seconds'], 1) for one in fits[-3:]]} s", flush=True)
+        if trained_out:
+            fits.append({"budget": "trained out", **theirs(python, rows, TRAINED_OUT, 0, rate)})
+    ratios = [second["cpu_seconds"] / first["cpu_seconds"] for first, second in zip(fits[::3], fits[1::3], strict=False)]
+    return {"policies": list(policies), "rows": len(episodes), "fits": fits, "d3rlpy time / ours": ratios}
 
 
 def main() -> None:
     """Compare where there is no result yet; print all."""
     parser = arguments(__doc__)
     parser.add_argument("--python", type=Path, required=True, help="one that has d3rlpy")
+    parser.add_argument("--trained-out", action="store_true", help="also with more steps, which takes ten times as long")
     given = parser.parse_args()
     torch.set_num_threads(1)
     for task in given.tasks:
         if given.again or read("d3rlpy", task) is None:
-            write("d3rlpy", task, compare(task, given.runs, given.data, given.python))
+            write("d3rlpy", task, compare(task, given.runs, given.data, given.python, trained_out=given.trained_out))
         found, truth = read("d3rlpy", task), read("truth", task)
-        print(f"== {task}: d3rlpy's time over ours {found['d3rlpy time / ours']:.2f}")
+        print(f"== {task}: d3rlpy's time over ours {[round(ratio, 2) for ratio in found['d3rlpy time / ours']]}")
         for one in found["fits"]:
             guess = dict(zip(found["policies"], one["values"], strict=True))
             rank = {key: round(correlation(guess, truth, key), 2) for key in ("value", "return")}

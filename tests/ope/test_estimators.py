@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.ope.dynamics import Dynamics, DynamicsOptions
 from rl_training.ope.episodes import FEWEST, Behaviour, Episodes
 from rl_training.ope.fqe import FittedQ, FQEOptions
@@ -50,10 +51,11 @@ def test_the_variance_over_episodes_is_that_of_other_logs(fitted):
 
 
 def test_what_an_estimate_rests_on(episodes, fitted):
+    """A short horizon ends near where episodes begin, so it rests on fewer rows."""
     _, found = fitted
-    near, far = found.effective[:, 1].mean(), found.effective[:, 2].mean()  # the logged gain is -0.4
-    assert near <= len(episodes)
-    assert far < near
+    short = FittedQ(episodes, [Behaviour.of(linear(GAINS[1]), episodes)], 0.3, BUDGET, CPU).fit()
+    assert found.effective[:, 1].mean() <= len(episodes)
+    assert short.effective.mean() < 0.8 * found.effective[:, 1].mean()
 
 
 def test_values_in_every_row_satisfy_the_bellman_equation(episodes, fitted):
@@ -105,6 +107,47 @@ def test_the_model_gives_the_values_of_the_plant(episodes):
     away = model.rollouts(linear(40.0))  # unstable: it leaves the data at once
     assert away.outside > 0.5
     assert np.isfinite(away.values).all()
+
+
+def standing(seed=0):
+    """Return episodes that stand still, then as many that are pushed about by noise."""
+    random, rows = np.random.default_rng(seed), []
+    moves = np.repeat([False, True], 60)
+    state = np.where(moves, random.uniform(1.0, 2.0, 120), 0.0)
+    for step in range(30):
+        action = np.where(moves, random.standard_normal(120), 0.0)
+        following = np.where(moves, np.clip(state + 0.3 * random.standard_normal(120), 1.0, 2.0), 0.0)
+        rows.append((state, action, -(state**2), following, np.full(120, step == 29)))
+        state = following
+    seen, action, reward, following, last = (np.stack(column, axis=1).reshape(-1) for column in zip(*rows, strict=True))
+    columns = {
+        "observations": seen[:, None],
+        "actions": action[:, None],
+        "rewards": reward,
+        "next_observations": following[:, None],
+    }
+    return TransitionDataset.from_dict(
+        {name: column.astype(np.float32) for name, column in columns.items()}
+        | {"terminals": np.zeros(len(seen), dtype=bool), "timeouts": last}
+    )
+
+
+def test_noise_of_moving_rows_does_not_move_what_stands_still():
+    given = Episodes.of(standing(), 100_000)
+    model = Dynamics(given, GAMMA, DynamicsOptions(steps=1500, ensemble=2, widths=(64, 64), rate=3e-3, rollouts=60), CPU)
+    model.fit()
+    found = model.rollouts(linear(0.0)).values
+    still, moved = found[:, :30], found[:, 30:]  # from the first and from the second half of the episodes
+    assert np.abs(still).mean() < 0.05 * np.abs(moved).mean()
+
+
+def test_half_of_the_rows_give_nearly_the_same_values(episodes, fitted, monkeypatch):
+    monkeypatch.setattr("rl_training.ope.fqe._ROWS", len(episodes) // 2)
+    found = FittedQ(episodes, [Behaviour.of(linear(gain), episodes) for gain in GAINS], GAMMA, BUDGET, CPU).fit()
+    near = slice(0, 2)  # policies whose actions the log has
+    for name, share in {"values": 0.1, "effective": 0.3}.items():  # the latter is of all rows
+        half, whole = (getattr(one, name).mean(0)[near] for one in (found, fitted[1]))
+        torch.testing.assert_close(half, whole, rtol=share, atol=0.0)
 
 
 def test_equal_arguments_give_equal_values(episodes, fitted):

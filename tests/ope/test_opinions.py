@@ -80,3 +80,9 @@ def test_an_interval_ends_where_the_rewards_end():
     lost = possible(opinion(3.0, 2.0, 0, 9.0, Doubts()), -100.0, 0.0)
     assert lost.verdict == "cannot tell"
     assert "the rewards allow -100 to 0" in lost.reasons[0]
+
+
+def test_a_reason_that_all_share_is_said_once():
+    shared = {name: opinion(1.0, 1.0, 0, 5.0, Doubts().if_(True, "doubt", "far away")) for name in ("fqe", "model")}
+    found = joint(shared, 0, Doubts().if_(True, "doubt", "far away"))
+    assert (found.verdict, found.reasons) == ("doubt", ("far away",))

@@ -1,8 +1,11 @@
 """A second opinion: a model of the plant, fitted on the same rows, in which every policy is run from where episodes begin.
 
 It errs elsewhere than fitted Q evaluation: by what accumulates in a rollout, not by actions that differ from the logged ones.
+The networks also predict how wrong they are, state by state: noise of one size everywhere would set a plant in motion that
+stands still.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -19,6 +22,8 @@ from rl_training.ope.networks import Networks, batches, episode_weights
 
 _HELD_OUT = 10  # of so many episodes one is never trained on
 _MARGIN = 0.2  # of the range in the data, by which a rollout may leave it
+_NARROWEST, _WIDEST = math.log(1e-3), math.log(3.0)  # predicted deviations, in units of that of the outcomes
+_KEPT = 50  # of so many steps of rollouts one is kept, to ask whether anybody was there
 _PART = 8192
 
 
@@ -42,6 +47,8 @@ class Rollouts:
 
     values: NDArray[np.float64]  # (ensemble, rollouts)
     outside: float  # share of the steps that left the range of the data, discounted
+    visited: Tensor  # (some steps, observations and actions), without units
+    counted: Tensor  # (some steps,): how much each of these counts in the value
 
 
 @dataclass(frozen=True)
@@ -75,9 +82,10 @@ class Dynamics:
         self._outcomes = ((outcomes - self._mean) / self._std).to(device)
         self._ends = torch.from_numpy(episodes.terminals).float().to(device)
         self._ending = bool(episodes.terminals.any())
-        shape = (options.ensemble, self._inputs.shape[1], options.widths, outcomes.shape[1] + 1)
+        shape = (options.ensemble, self._inputs.shape[1], options.widths, 2 * outcomes.shape[1] + 1)
         self._networks = Networks(*shape, rate=options.rate, seed=options.seed, device=device)
-        self._noise = torch.zeros(outcomes.shape[1])
+        self.explained = np.zeros(outcomes.shape[1])
+        self._wider = torch.ones(outcomes.shape[1])
 
     def fit(self) -> None:
         """Train the networks on all but the held-out episodes, each on its bootstrap sample of them."""
@@ -89,7 +97,7 @@ class Dynamics:
         for step, rows in enumerate(drawn):
             loss = self._loss(rows) * weights[:, episode[rows]]
             self._networks.step(loss.mean(-1).sum(), 1.0 - step / options.steps)
-        self._noise = self._errors(np.flatnonzero(np.isin(self.episodes.episode, held_out))).sqrt()
+        self._judge(torch.from_numpy(np.flatnonzero(np.isin(self.episodes.episode, held_out))).to(self.device))
 
     @property
     def _held_out(self) -> NDArray[np.int64]:
@@ -97,26 +105,36 @@ class Dynamics:
         found = np.arange(_HELD_OUT - 1, len(self.episodes.lengths), _HELD_OUT)
         return found if len(found) else np.array([len(self.episodes.lengths) - 1])
 
+    def _predicted(self, found: Tensor) -> tuple[Tensor, Tensor]:
+        """What networks expect of each outcome, and the logarithm of how wrong they expect to be."""
+        expected, deviations = found[..., :-1].chunk(2, dim=-1)
+        return expected, deviations.clamp(_NARROWEST, _WIDEST)
+
     def _loss(self, rows: Tensor) -> Tensor:
-        """The error of each network in each row, (ensemble, rows)."""
+        """The error of each network in each row, (ensemble, rows).
+
+        It is the negative log likelihood, times the predicted deviation: by likelihood alone, what is hard to predict would
+        be given up (Seitzer et al., 2022).
+        """
         found = self._networks(self._inputs[rows])
-        loss = (found[..., :-1] - self._outcomes[rows]).square().mean(-1)
+        expected, deviations = self._predicted(found)
+        apart = (expected - self._outcomes[rows]) / deviations.exp()
+        loss = ((0.5 * apart.square() + deviations) * deviations.exp().detach()).mean(-1)
         if not self._ending:
             return loss
         ends = self._ends[rows].expand(len(found), -1)
         return loss + binary_cross_entropy_with_logits(found[..., -1], ends, reduction="none")
 
     @torch.no_grad()
-    def _errors(self, rows: NDArray[np.int64]) -> Tensor:
-        """The mean square error of each predicted column, as a share of its variance."""
-        parts = torch.split(torch.from_numpy(rows).to(self.device), _PART)
-        sums = [(self._networks(self._inputs[part])[..., :-1] - self._outcomes[part]).square().sum(1) for part in parts]
-        return (torch.stack(sums).sum(0).mean(0) / len(rows)).cpu()
-
-    @property
-    def explained(self) -> NDArray[np.float64]:
-        """The share of the variance of each observation's change, and of the reward, predicted in held-out episodes."""
-        return 1.0 - np.asarray(self._noise.square().double().numpy())
+    def _judge(self, rows: Tensor) -> None:
+        """Compare predictions with held-out rows: the share of each variance they explain, and how much wider they err."""
+        errors = said = torch.zeros(())
+        for part in torch.split(rows, _PART):
+            expected, deviations = self._predicted(self._networks(self._inputs[part]))
+            errors = errors + (expected - self._outcomes[part]).square().mean(0).sum(0).cpu()
+            said = said + (2.0 * deviations).exp().mean(0).sum(0).cpu()
+        self._wider = (errors / said).sqrt()
+        self.explained = 1.0 - (errors / len(rows)).double().numpy()
 
     @torch.no_grad()
     def followed(self, usual: Callable[[Tensor], Tensor]) -> Followed:
@@ -149,13 +167,12 @@ class Dynamics:
         return usual(seen.flatten(0, 1)).view(*seen.shape[:2], -1)
 
     def _reward(self, found: Tensor) -> Tensor:
-        width = len(self._low)
-        return (self._mean[-1] + self._std[-1] * found[..., width]).double()
+        return (self._mean[-1] + self._std[-1] * self._predicted(found)[0][..., -1]).double()
 
     def _moved(self, seen: Tensor, found: Tensor, noise: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Where observations go, and the same inside the range of the data with a margin."""
-        change = found[..., : len(self._low)]
-        change = change if noise is None else change + noise * self._noise[:-1]
+        change, deviations = (part[..., :-1] for part in self._predicted(found))
+        change = change if noise is None else change + noise * deviations.exp() * self._wider[:-1]
         moved = seen + self._mean[:-1] + self._std[:-1] * change
         return moved, torch.minimum(torch.maximum(moved, self._low), self._high)
 
@@ -173,17 +190,21 @@ class Dynamics:
         alive = torch.ones(seen.shape[:2], dtype=torch.float64)
         values, reward = torch.zeros_like(alive), torch.zeros_like(alive)
         outside = total = 0.0
+        visited, weights = [], []
         length = min(options.longest, steps_that_count(self.gamma))
         for step in range(length):
-            found = self._networks.each(torch.cat((seen, self._acting(act, seen)), dim=-1).to(self.device)).cpu()
+            inputs = torch.cat((seen, self._acting(act, seen)), dim=-1)
+            found = self._networks.each(inputs.to(self.device)).cpu()
             noise = rng.normals([options.seed], "ope/rollouts", step, tuple(seen.shape), device=torch.device("cpu"))[0]
             counted, reward = self.gamma**step * alive, self._reward(found)
             values += counted * reward
+            visited.append(inputs.flatten(0, 1)[step % _KEPT :: _KEPT])
+            weights.append(counted.flatten()[step % _KEPT :: _KEPT])
             moved, seen = self._moved(seen, found, noise)
             outside, total = outside + float((counted * (moved != seen).any(-1)).sum()), total + float(counted.sum())
             alive = self._still_alive(alive, found)
         values += alive * self.gamma**length * reward / (1.0 - self.gamma)  # as if the last reward went on
-        return Rollouts(values.numpy(), outside / max(total, 1e-12))
+        return Rollouts(values.numpy(), outside / max(total, 1e-12), torch.cat(visited), torch.cat(weights))
 
     def _acting(self, act: Act, seen: Tensor) -> Tensor:
         """The unitless actions of a policy for unitless observations."""

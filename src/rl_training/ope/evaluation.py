@@ -17,6 +17,7 @@ from rl_training.ope.support import LoggedSupport, Support
 
 _FEW = 10.0  # effective episodes below which importance weights say nothing
 _MANY_BEYOND, _MOST_BEYOND = 0.15, 0.5  # shares of actions beyond the support; of logged ones it is 0.05
+_USUAL = 0.05  # share of logged rows that no row of another episode is near
 _LEAVES, _LOST = 0.02, 0.2  # shares of the steps of rollouts that leave the range of the data
 _MISSES = 0.25  # of the spread of logged returns, by which a model may miss their mean
 _DIVERGES = 1.1  # growth of an error from one evaluation to the next, from which on regularising does not help
@@ -84,54 +85,62 @@ def evaluate(
     model.fit()
     followed = model.followed(density.mean)
     counts = counts_of(len(episodes.lengths), options.seed)
-    limits = episodes.possible_values(options.gamma)
+    limits, unit = episodes.possible_values(options.gamma), float(episodes.rewards.std()) / (1.0 - options.gamma)
     found = []
     for number, (act, behaviour) in enumerate(zip(policies, behaviours, strict=True)):
         where = support.of(behaviour)
         rolled = model.rollouts(act)
+        strange = support.strange(rolled.visited, rolled.counted)
+        unknown = max(0.0, strange - _USUAL) * unit  # where nobody was, anything may be earned that ever was
         ratios = log_ratios(episodes, behaviour, likely, deviations)
         weighted = weighted_estimates(episodes, ratios, options.gamma, counts, fitted.at_rows(number, behaviour))
         estimates = {
-            "fqe": _fitted(values, number, where, followed, episodes),
-            "model": _modelled(rolled, model, followed, episodes),
+            "fqe": _fitted(values, number, _of_support(where, strange), (followed.miss, unknown), episodes),
+            "model": _modelled(rolled, model, _of_places(strange), (followed, unknown), episodes),
             "dr": _weighted(weighted[1]),
             "wpdis": _weighted(weighted[0]),
         }
         estimates = {name: possible(one, *limits) for name, one in estimates.items()}
         lead = {name: estimates[name] for name in ("fqe", "model")}
-        together = joint(lead, options.fqe.ensemble, _of_support(where))
+        together = joint(lead, options.fqe.ensemble, _of_support(where, strange))
         together = possible(precise(together, followed.spread), *limits)
         found.append(Estimated(estimates, together, where, rolled.outside))
     return found, _logged(episodes, values, model, options.gamma)
 
 
-def _of_support(where: Support) -> Doubts:
+def _of_places(strange: float) -> Doubts:
+    share = f"{strange:.0%} of where it goes in the model is beyond what was logged (5% of the logged rows are)"
+    return (
+        Doubts().if_(_MANY_BEYOND < strange <= _MOST_BEYOND, "doubt", share).if_(strange > _MOST_BEYOND, "cannot tell", share)
+    )
+
+
+def _of_support(where: Support, strange: float) -> Doubts:
     share = f"{where.beyond:.0%} of its actions are beyond what was logged in similar states (5% of the logged ones are)"
     return (
-        Doubts()
+        _of_places(strange)
         .if_(_MANY_BEYOND < where.beyond <= _MOST_BEYOND, "doubt", share)
         .if_(where.beyond > _MOST_BEYOND, "cannot tell", share)
     )
 
 
-def _fitted(values: FittedValues, number: int, where: Support, followed: Followed, episodes: Episodes) -> Opinion:
+def _fitted(values: FittedValues, number: int, doubts: Doubts, errors: tuple[float, float], episodes: Episodes) -> Opinion:
     each, grown = values.values[:, number].numpy(), values.growth[:, number].numpy()
     sampling = float(values.influence[:, number].square().sum(-1).mean().sqrt())
     networks = float(each.std(ddof=1)) if len(each) > 1 else 0.0
-    doubts = _of_support(where)
     grows = f"repeated evaluation would diverge (an error grows by {grown.max():.3f} each time), so it is regularised"
     lost = bool(np.median(grown) >= _DIVERGES) or not bool(values.stable[:, number].all())
     doubts.if_(bool(grown.max() >= 1.0) and not lost, "doubt", grows).if_(lost, "cannot tell", grows)
     effective = float(values.effective[:, number].mean()) / float(episodes.lengths.mean())
-    return opinion(
-        float(each.mean()), float(np.linalg.norm((sampling, networks, followed.miss))), len(each), effective, doubts
-    )
+    return opinion(float(each.mean()), float(np.linalg.norm((sampling, networks, *errors))), len(each), effective, doubts)
 
 
-def _modelled(rolled: Rollouts, model: Dynamics, followed: Followed, episodes: Episodes) -> Opinion:
+def _modelled(
+    rolled: Rollouts, model: Dynamics, doubts: Doubts, errors: tuple[Followed, float], episodes: Episodes
+) -> Opinion:
+    followed, unknown = errors
     means = rolled.values.mean(axis=1)
     sampling = float(rolled.values.std(ddof=1) / np.sqrt(min(rolled.values.size, len(episodes.lengths))))
-    doubts = Doubts()
     left = f"{rolled.outside:.0%} of the steps in the model leave the range of the data"
     doubts.if_(_LEAVES < rolled.outside <= _LOST, "doubt", left).if_(rolled.outside > _LOST, "cannot tell", left)
     share = abs(followed.more) / max(followed.spread, 1e-12)
@@ -141,7 +150,7 @@ def _modelled(rolled: Rollouts, model: Dynamics, followed: Followed, episodes: E
     doubts.if_(typical < _PREDICTED, "cannot tell", f"the model predicts {typical:.0%} of how a typical column changes")
     return opinion(
         float(means.mean()),
-        float(np.linalg.norm((sampling, means.std(ddof=1), followed.miss))),
+        float(np.linalg.norm((sampling, means.std(ddof=1), followed.miss, unknown))),
         len(means),
         len(episodes.lengths),
         doubts,

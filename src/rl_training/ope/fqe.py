@@ -15,11 +15,11 @@ from torch import Tensor
 
 from rl_training.ope.episodes import Behaviour, Episodes
 from rl_training.ope.importance import RowValues
-from rl_training.ope.linear import Equations, Solution, solve
+from rl_training.ope.linear import Equation, Solution, solve
 from rl_training.ope.networks import SolvedNetworks, batches, episode_weights
 
-_PART = 32_768  # rows of the linear equations at once, divided by the number of policies
-_TURN_ROWS = 10_000  # rows of the equations between two turns
+_TURN_ROWS = 10_000  # rows of a turn: of its equations, and of the regression that follows
+_ROWS = 50_000  # rows of the last equations; neighbours in time tell nearly the same
 
 
 @dataclass(frozen=True)
@@ -68,6 +68,7 @@ class FittedQ:
         self._scale_values()
         shape = (options.ensemble, self._here.shape[1], options.widths, len(behaviours))
         self._networks = SolvedNetworks(*shape, rate=options.rate, seed=options.seed, device=device)
+        self._layers = torch.zeros(options.ensemble, len(behaviours), self._networks.count, device=device)
 
     def _scale_values(self) -> None:
         """Fix the units of the networks: a value is centre + spread * output. A true end is worth 0, whatever the centre."""
@@ -82,69 +83,73 @@ class FittedQ:
 
     def fit(self) -> FittedValues:
         """Train the networks, the last layer and the others in turns; return the values."""
-        options = self.options
-        drawn = batches(options.seed, "ope/batches", options.steps, options.batch_size, len(self.episodes), self.device)
+        options, every = self.options, self._every(_TURN_ROWS)
         per_turn = -(-options.steps // options.turns)
-        for step, rows in enumerate(drawn):
-            if step % per_turn == 0:
-                self._solve_last_layer(max(1, len(self.episodes) // _TURN_ROWS))
-            self._regress(rows, 1.0 - step / options.steps)
-        return self._values(self._solve_last_layer(1))
+        for turn, done in enumerate(range(0, options.steps, per_turn)):
+            rows = slice(turn % every, None, every)  # other rows in every turn
+            wanted, here, weights = self._wanted(rows), self._here[rows], self._weights[:, self._episode[rows]]
+            steps = min(per_turn, options.steps - done)
+            drawn = batches(options.seed, f"ope/batches/{turn}", steps, options.batch_size, len(here), self.device)
+            for step, chosen in enumerate(drawn, done):
+                self._regress(here[chosen], wanted[..., chosen], weights[:, chosen], 1.0 - step / options.steps)
+        return self._values(slice(None, None, self._every(_ROWS)))
 
-    def _regress(self, rows: Tensor, factor: float) -> None:
-        """Move the networks towards the reward and the value of what follows, in each network's bootstrap sample."""
-        with torch.no_grad():
-            values = torch.einsum("epnf,epf->epn", self._following_features(rows, settled=True), self._networks.last_layer)
-            wanted = self._earned[rows] + self._goes_on[rows] * values
-        apart = self._networks(self._here[rows]).mT - wanted
-        weight = self._weights[:, self._episode[rows]].unsqueeze(1)
-        self._networks.step((apart.square() * weight).mean(-1).sum(), factor)
+    def _every(self, rows: int) -> int:
+        """Of so many rows one is used where at most about `rows` are enough."""
+        return max(1, round(len(self.episodes) / rows))
 
-    def _following_features(self, rows: Tensor | slice, *, settled: bool = False) -> Tensor:
-        """The features where rows lead under each policy, (ensemble, policies, rows, features)."""
-        following = self._following[:, rows]
-        inputs = torch.cat((self._next[rows].expand(len(following), -1, -1), following), dim=-1)
-        features = self._networks.features(inputs.flatten(0, 1), settled=settled)
-        return features.view(len(features), *following.shape[:2], -1)
-
-    def _parts(self, every: int = 1) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
-        """Every so many rows, in parts: their episodes, features, discounted features of what follows, what is earned."""
-        size = max(1, _PART // len(self._following)) * every
-        for first in range(0, len(self.episodes), size):
-            rows = slice(first, first + size, every)
-            here, following = self._networks.features(self._here[rows]), self._following_features(rows)
-            yield self._episode[rows], here, following * self._goes_on[rows, None], self._earned[rows]
+    def _regress(self, inputs: Tensor, wanted: Tensor, weights: Tensor, factor: float) -> None:
+        """Move the networks towards what is wanted of them, each in its bootstrap sample of the episodes."""
+        apart = self._networks(inputs).mT - wanted
+        self._networks.step((apart.square() * weights.unsqueeze(1)).mean(-1).sum(), factor)
 
     @torch.no_grad()
-    def _solve_last_layer(self, every: int) -> Solution:
-        """Compute the last layer from every so many rows."""
-        total = Equations(*(torch.zeros((), dtype=torch.float64, device=self.device) for _ in range(3)))
-        for _, here, following, earned in self._parts(every):
-            moved = torch.stack([here.mT @ one for one in following.unbind(1)], dim=1)
-            sums = ((here.mT @ here).unsqueeze(1), moved, (here.mT @ earned).unsqueeze(1))
-            total = total + Equations(*(one.double() for one in sums))
-        solution = solve(total)
-        self._networks.set_last_layer(solution.weights.float())
-        return solution
+    def _wanted(self, rows: slice) -> Tensor:
+        """Solve the last layers on some rows; return what their learned part should be there, (ensemble, policies, rows).
+
+        That is the reward and the value of what follows, less what the random features give. Until the next turn it stays as
+        it is, so the steps of a turn need no value of what follows.
+        """
+        found, fixed = [], self._networks.fixed
+        for number in range(self.options.ensemble):
+            layers = []
+            for here, following, solution in self._solved(number, rows):
+                layers.append(solution.weights.float())
+                found.append(self._earned[rows] + following @ layers[-1] - here[:, :fixed] @ layers[-1][:fixed])
+            self._networks.set_last_layer(number, torch.stack(layers))
+        return torch.stack(found).view(self.options.ensemble, len(self._following), -1)
+
+    def _solved(self, number: int, rows: slice) -> Iterator[tuple[Tensor, Tensor, Solution]]:
+        """Solve the last layer of one network for each policy in turn.
+
+        Yields the features of the rows, the discounted ones of what follows, in memory that the next policy reuses, and the
+        solution.
+        """
+        here, goes_on = self._networks.features(number, self._here[rows]), self._goes_on[rows, None]
+        gram, earned = (here.mT @ here).double(), (here.mT @ self._earned[rows]).double()
+        following = torch.empty_like(here)
+        for actions in self._following:
+            inputs = torch.cat((self._next[rows], actions[rows]), dim=-1)
+            self._networks.features(number, inputs, following).mul_(goes_on)
+            yield here, following, solve(Equation(gram, (here.mT @ following).double(), earned))
 
     @torch.no_grad()
-    def _values(self, solution: Solution) -> FittedValues:
-        """The values at the first observations, and what they rest on."""
-        policies, episodes = self._first.shape[:2]
-        first = self._networks.features(self._first.flatten(0, 1)).double()
-        first = first.view(len(first), policies, episodes, -1)
-        values = torch.einsum("epnf,epf->epn", first, solution.weights)
-        rested = solution.weighing(first.mean(2))
-        influence = (values - values.mean(-1, keepdim=True)) / episodes
-        total, square = torch.zeros_like(rested[..., 0]), torch.zeros_like(rested[..., 0])
-        for episode, here, following, earned in self._parts():
-            weight = torch.einsum("enf,epf->epn", here.double(), rested)
-            expected = torch.einsum("enf,epf->epn", here.double(), solution.weights)
-            apart = earned + torch.einsum("epnf,epf->epn", following.double(), solution.weights) - expected
-            influence.index_add_(2, episode, weight * apart)
-            total, square = total + weight.abs().sum(-1), square + weight.square().sum(-1)
-        found = (self._real(values.mean(-1)), self._spread * influence, total.square() / square)
-        return FittedValues(*(one.cpu() for one in (*found, solution.growth, solution.stable)))
+    def _values(self, rows: slice) -> FittedValues:
+        """The values at the first observations and what they rest on, by last layers that are solved on some rows."""
+        found, shape = [], (self.options.ensemble, len(self._following))
+        for number in range(self.options.ensemble):
+            for policy, (here, following, solution) in enumerate(self._solved(number, rows)):
+                self._layers[number, policy] = weights = solution.weights.float()
+                apart = self._earned[rows] + following @ weights - here @ weights
+                first = self._networks.features(number, self._first[policy]).double()
+                values, weight = first @ solution.weights, here @ solution.weighing(first.mean(0)).float()
+                influence = (values - values.mean()) / len(values)
+                influence.index_add_(0, self._episode[rows], (weight * apart).double())
+                effective = weight.abs().sum().square() / weight.square().sum() * (len(self.episodes) / len(here))
+                each = (self._real(values.mean()), self._spread * influence, effective, solution.growth, solution.stable)
+                found.append([torch.as_tensor(one).cpu() for one in each])
+        columns = (torch.stack(column) for column in zip(*found, strict=True))
+        return FittedValues(*(column.view(*shape, *column.shape[1:]) for column in columns))
 
     def _real(self, outputs: Tensor) -> Tensor:
         return torch.add(outputs * self._spread, self._centre)
@@ -154,9 +159,8 @@ class FittedQ:
         """Return the values of a policy, by its number, in every row."""
         own = torch.cat((self._seen, behaviour.here.to(self.device)), dim=-1)
         following = torch.cat((self._next, self._following[number]), dim=-1)
-        layer = self._networks.last_layer[:, number].unsqueeze(-1)
         found = []
         for inputs in (self._here, own, following):
-            parts = [(self._networks.features(part) @ layer).mean(0)[:, 0] for part in torch.split(inputs, _PART)]
-            found.append(self._real(torch.cat(parts).double()).cpu().numpy())
+            outputs = [self._networks.features(one, inputs) @ layers[number] for one, layers in enumerate(self._layers)]
+            found.append(self._real(torch.stack(outputs).mean(0).double()).cpu().numpy())
         return RowValues(*found)

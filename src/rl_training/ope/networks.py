@@ -13,6 +13,7 @@ from rl_training.models.mlp.network import StackedMLP
 from rl_training.models.parameters import ParameterBank
 
 _DRAWN = 100  # steps whose batches are drawn at once
+_AT_ONCE = 4096  # rows, so that what is between two layers stays in the cache
 _GROUP = "network"
 
 
@@ -57,40 +58,38 @@ class SolvedNetworks(Networks):
     """Networks whose last layer is computed from outside, on two kinds of features: learned ones, and those they began with.
 
     Learned features alone are few where training has no use for more, and then the equations of the last layer amplify their
-    errors; random ones keep them well conditioned.
+    errors; random ones keep them well conditioned. Only the learned part is a network that is trained.
     """
 
     def __init__(self, ensemble: int, inputs: int, widths: tuple[int, ...], outputs: int, **options: Any) -> None:
         super().__init__(ensemble, inputs, widths, outputs, **options)
         self._first = self.bank.flat.clone()
-        self._settled = self.bank.flat.clone()
-        self.last_layer = torch.zeros(ensemble, outputs, 2 * widths[-1] + 1, device=self.bank.flat.device)
-
-    def __call__(self, inputs: Tensor) -> Tensor:
-        """Return outputs (ensemble, rows, outputs) for inputs (rows, inputs), with gradients for the learned part."""
-        with torch.no_grad():
-            fixed = self._hidden(self._first, inputs) @ self.last_layer[..., : self.mlp.hidden_sizes[-1]].mT
-        return super().__call__(inputs) + fixed
+        self.fixed = widths[-1] // 2  # features that stay as they began; they come first
+        self.count = self.fixed + widths[-1] + 1
 
     @torch.no_grad()
-    def features(self, inputs: Tensor, *, settled: bool = False) -> Tensor:
-        """Return what the last layer multiplies, (ensemble, rows, features), as it is or as it was when that was computed."""
-        learned = self._hidden(self._settled if settled else self.bank.flat, inputs)
-        return torch.cat((self._hidden(self._first, inputs), learned, torch.ones_like(learned[..., :1])), dim=-1)
+    def features(self, number: int, inputs: Tensor, out: Tensor | None = None) -> Tensor:
+        """Return what the last layer of one network multiplies, (rows, count): random, learned, and 1; in `out` if given."""
+        found = torch.empty(len(inputs), self.count, device=inputs.device) if out is None else out
+        for first in range(0, len(inputs), _AT_ONCE):
+            rows = slice(first, first + _AT_ONCE)
+            found[rows, : self.fixed] = self._hidden(self._first, number, inputs[rows])[:, : self.fixed]
+            found[rows, self.fixed : -1] = self._hidden(self.bank.flat, number, inputs[rows])
+        found[:, -1] = 1.0
+        return found
 
-    def _hidden(self, flat: Tensor, inputs: Tensor) -> Tensor:
+    def _hidden(self, flat: Tensor, number: int, inputs: Tensor) -> Tensor:
         layout, kept = self.mlp.layout, list[list[Tensor]]()
-        eager.forward(layout, layout.stacks(flat), inputs.expand(layout.ensemble, *inputs.shape), kept)
-        return kept[-1][0]
+        own = [stack[number : number + 1] for stack in layout.stacks(flat)]
+        eager.forward(layout, own, inputs.unsqueeze(0), kept)
+        return kept[-1][0][0]
 
     @torch.no_grad()
-    def set_last_layer(self, weights: Tensor) -> None:
-        """Replace the last layer by weights (ensemble, outputs, features), of which the last is the bias."""
+    def set_last_layer(self, number: int, weights: Tensor) -> None:
+        """Replace the learned part of one network's last layer by weights (outputs, count), of which the last is the bias."""
         views, last = self.bank.views(self.bank.flat), self.mlp.hidden_layers
-        self.last_layer.copy_(weights)
-        views[f"{_GROUP}/{last}/weight"][0].copy_(weights[..., self.mlp.hidden_sizes[-1] : -1].mT)
-        views[f"{_GROUP}/{last}/bias"][0].copy_(weights[..., -1])
-        self._settled.copy_(self.bank.flat)
+        views[f"{_GROUP}/{last}/weight"][0, number].copy_(weights[:, self.fixed : -1].mT)
+        views[f"{_GROUP}/{last}/bias"][0, number].copy_(weights[:, -1])
 
 
 def batches(seed: int, stream: str, steps: int, size: int, rows: int, device: torch.device) -> Iterator[Tensor]:

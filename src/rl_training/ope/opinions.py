@@ -95,8 +95,10 @@ def joint(opinions: Mapping[str, Opinion], networks: int, doubts: Doubts) -> Opi
         doubts.if_(between > 4.0 * variances.mean(), "doubt", f"{' and '.join(usable)} disagree: {shown}")
     doubts.if_(not usable, "cannot tell", "no estimate can be trusted here")
     doubts.if_(0 < len(usable) < len(opinions), "doubt", f"only {' and '.join(usable)} is usable")
+    common = tuple(doubts.reasons)
     for name, one in opinions.items():
-        doubts.if_(one.verdict != "trust", "doubt", f"{name}: {'; '.join(one.reasons)}")
+        own = [reason for reason in one.reasons if reason not in common]
+        doubts.if_(one.verdict != "trust" and bool(own), "doubt", f"{name}: {'; '.join(own)}")
     std = float(np.sqrt(max(variances.mean(), between)))
     return opinion(float(values.mean()), std, networks, max(one.effective_episodes for one in counted), doubts)
 

@@ -1,8 +1,10 @@
-"""Whether anybody did what a policy does: its actions beside those that were logged in similar states.
+"""Whether anybody did what a policy does, and was where it goes.
 
-For each of some rows the most similar observations of other episodes are found, and how far the policy's action is from the
-nearest one that was taken there. The same distance of the logged action itself is the reference: beyond its 95 % quantile an
-action is outside the support of the data.
+Actions: for each of some rows the most similar observations of other episodes are found, and how far the policy's action is
+from the nearest one that was taken there. Places: for observations and actions of rollouts in a model, how far the nearest
+logged row is, in units of how far that row is from its own nearest in another episode (Tax, 2001), because rows are dense in
+some places and sparse in others. The reference is the same distance of logged rows themselves: what is beyond its 95 %
+quantile is outside the support of the data. A policy whose every action is a usual one may still go where nobody was.
 """
 
 from dataclasses import dataclass
@@ -17,6 +19,7 @@ from rl_training.ope.episodes import Behaviour, Episodes
 
 _ASKED, _KNOWN = 4000, 20_000  # rows that are looked at, and rows that are looked for
 _SIMILAR = 50  # observations that count as similar to one
+_CLOSEST = 0.5  # of the usual distance of rows: rows that are closer together count as this far apart
 _QUANTILE = 0.95
 _PART = 500
 
@@ -43,6 +46,7 @@ class LoggedSupport:
         actions = Behaviour.logged(episodes).here
         episode = torch.from_numpy(episodes.episode)
         asked = torch.from_numpy(self.rows)
+        self._rows = torch.cat((self._seen, actions), dim=-1)[known]
         similar = []
         for part in torch.split(asked, _PART):
             apart = torch.cdist(self._seen[part], self._seen[known])
@@ -50,9 +54,28 @@ class LoggedSupport:
             similar.append(apart.topk(min(_SIMILAR, len(known)), largest=False).indices)
         self._taken = actions[known][torch.cat(similar)]  # (asked, similar, actions)
         self.limit = float(self._distance(actions[asked]).quantile(_QUANTILE))
+        spaced, nearest = self._nearest(self._rows, episode[known])
+        self._spaced = spaced.clamp(min=max(_CLOSEST * float(spaced.median()), 1e-6))
+        self.farthest = float((spaced / self._spaced[nearest]).quantile(_QUANTILE))
+
+    def _nearest(self, points: Tensor, episodes: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """How far the nearest logged row is, and which it is; for logged rows, given their episodes, one of another."""
+        found = []
+        for first in range(0, len(points), _PART):
+            part = slice(first, first + _PART)
+            apart = torch.cdist(points[part], self._rows)
+            if episodes is not None:
+                apart[episodes[part, None] == episodes] = torch.inf
+            found.append(apart.min(-1))
+        return torch.cat([one.values for one in found]), torch.cat([one.indices for one in found])
 
     def _distance(self, actions: Tensor) -> Tensor:
         return (self._taken - actions.unsqueeze(1)).square().sum(-1).amin(-1).sqrt()
+
+    def strange(self, visited: Tensor, counted: Tensor) -> float:
+        """Return the share of visited observations and actions, weighted by `counted`, that no logged row is near."""
+        apart, nearest = self._nearest(visited)
+        return float(counted[apart / self._spaced[nearest] > self.farthest].sum() / counted.sum())
 
     def of(self, behaviour: Behaviour, most: int = 5) -> Support:
         """Return where a policy leaves the data."""

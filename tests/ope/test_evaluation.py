@@ -1,0 +1,27 @@
+"""All estimators together, on a plant whose values are known."""
+
+import torch
+
+from rl_training.ope.dynamics import DynamicsOptions
+from rl_training.ope.episodes import Episodes
+from rl_training.ope.evaluation import OPEOptions, evaluate
+from rl_training.ope.fqe import FQEOptions
+from tests.ope.plants import linear, logged
+
+SMALL = OPEOptions(
+    0.95,
+    FQEOptions(steps=300, turns=3, ensemble=2, widths=(64, 64), rate=3e-3),
+    DynamicsOptions(steps=600, ensemble=2, widths=(64, 64), rate=3e-3, rollouts=50),
+    density_steps=200,
+)
+
+
+def test_a_policy_that_goes_where_nobody_was_cannot_be_told():
+    """Under a gain of 2 the plant runs away from 0, to where the log never was."""
+    (near, away), _ = evaluate(Episodes.of(logged(), 100_000), [linear(-0.4), linear(2.0)], SMALL, torch.device("cpu"))
+    places = "of where it goes in the model is beyond what was logged"
+    assert not any(places in reason for reason in near.joint.reasons)
+    assert away.joint.verdict == "cannot tell"
+    for name in ("fqe", "model"):
+        assert any(places in reason for reason in away.estimates[name].reasons)
+        assert away.estimates[name].std > 2.0 * near.estimates[name].std
