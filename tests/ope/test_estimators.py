@@ -109,6 +109,18 @@ def test_the_model_gives_the_values_of_the_plant(episodes):
     assert np.isfinite(away.values).all()
 
 
+def test_a_set_point_that_episodes_keep_does_not_drift_in_the_model():
+    plain = logged(episodes=40)
+    wanted = np.repeat(np.linspace(-1.0, 1.0, 40), len(plain) // 40)[:, None].astype(np.float32)
+    wide = {name: np.hstack((getattr(plain, name), wanted)) for name in ("observations", "next_observations")}
+    given = Episodes.of(replace(plain, **wide), 100_000)
+    model = Dynamics(given, GAMMA, DynamicsOptions(steps=100, ensemble=2, widths=(16,), rollouts=20), CPU)
+    model.fit()
+    visited = given.of_observations.real(model.rollouts(lambda seen: -0.4 * seen[:, :1]).visited[:, :2].numpy())[:, 1]
+    apart = np.abs(visited[:, None] - wanted[None, :, 0]).min(1)
+    assert apart.max() < 1e-4
+
+
 def standing(seed=0):
     """Return episodes that stand still, then as many that are pushed about by noise."""
     random, rows = np.random.default_rng(seed), []

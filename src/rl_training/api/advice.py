@@ -2,9 +2,8 @@
 
 from rl_training.config.shared_knobs import LearnerKnobs
 from rl_training.ope.episodes import FEWEST
-from rl_training.ope.evaluation import Estimated
+from rl_training.ope.evaluation import MANY_BEYOND, Estimated
 
-_BEYOND = 0.15  # of its actions, above which a policy is far from the data
 _SHORTER = 0.95  # a discount by which few errors add up: what is twenty steps away counts a third
 
 
@@ -16,7 +15,7 @@ def advice(found: Estimated, episodes: int, gamma: float, knobs: LearnerKnobs) -
     if found.joint.verdict == "trust":
         return ""
     wanted = []
-    if found.support.beyond > _BEYOND:
+    if found.support.beyond > MANY_BEYOND:
         closer = knobs.more_cloning
         wanted.append(f"train nearer to the data ({closer[0].lower()}{closer[1:]}; or `bc`)")
     if episodes < FEWEST:

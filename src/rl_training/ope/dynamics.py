@@ -24,6 +24,7 @@ _HELD_OUT = 10  # of so many episodes one is never trained on
 _MARGIN = 0.2  # of the range in the data, by which a rollout may leave it
 _NARROWEST, _WIDEST = math.log(1e-3), math.log(3.0)  # predicted deviations, in units of that of the outcomes
 _KEPT = 50  # of so many steps of rollouts one is kept, to ask whether anybody was there
+_STILL = 1e-6  # a change of a column, without units, below which it does not change
 _PART = 8192
 
 
@@ -76,10 +77,10 @@ class Dynamics:
         self._low, self._high = here.amin(0) - margin, here.amax(0) + margin
         earned = torch.from_numpy(episodes.rewards).float().unsqueeze(-1)
         outcomes = torch.cat((following - here, earned), dim=-1)
-        self._mean, self._std = outcomes.mean(0), outcomes.std(0)
-        self._std[self._std < 1e-6] = 1.0  # what never changes is predicted as it is
+        self._mean, spread = outcomes.mean(0), outcomes.std(0)
+        self._std = torch.where(spread < _STILL, 0.0, spread)  # a set-point that no episode changes does not drift
         self._inputs = torch.cat((here, Behaviour.logged(episodes).here), dim=-1).to(device)
-        self._outcomes = ((outcomes - self._mean) / self._std).to(device)
+        self._outcomes = ((outcomes - self._mean) / self._std.clamp(min=_STILL)).to(device)
         self._ends = torch.from_numpy(episodes.terminals).float().to(device)
         self._ending = bool(episodes.terminals.any())
         shape = (options.ensemble, self._inputs.shape[1], options.widths, 2 * outcomes.shape[1] + 1)

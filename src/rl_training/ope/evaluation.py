@@ -16,7 +16,7 @@ from rl_training.ope.opinions import Doubts, Opinion, joint, opinion, possible, 
 from rl_training.ope.support import LoggedSupport, Support
 
 _FEW = 10.0  # effective episodes below which importance weights say nothing
-_MANY_BEYOND, _MOST_BEYOND = 0.15, 0.5  # shares of actions beyond the support; of logged ones it is 0.05
+MANY_BEYOND, _MOST_BEYOND = 0.15, 0.5  # shares of actions beyond the support; of logged ones it is 0.05
 _USUAL = 0.05  # share of logged rows that no row of another episode is near
 _LEAVES, _LOST = 0.02, 0.2  # shares of the steps of rollouts that leave the range of the data
 _MISSES = 0.25  # of the spread of logged returns, by which a model may miss their mean
@@ -111,7 +111,7 @@ def evaluate(
 def _of_places(strange: float) -> Doubts:
     share = f"{strange:.0%} of where it goes in the model is beyond what was logged (5% of the logged rows are)"
     return (
-        Doubts().if_(_MANY_BEYOND < strange <= _MOST_BEYOND, "doubt", share).if_(strange > _MOST_BEYOND, "cannot tell", share)
+        Doubts().if_(MANY_BEYOND < strange <= _MOST_BEYOND, "doubt", share).if_(strange > _MOST_BEYOND, "cannot tell", share)
     )
 
 
@@ -119,7 +119,7 @@ def _of_support(where: Support, strange: float) -> Doubts:
     share = f"{where.beyond:.0%} of its actions are beyond what was logged in similar states (5% of the logged ones are)"
     return (
         _of_places(strange)
-        .if_(_MANY_BEYOND < where.beyond <= _MOST_BEYOND, "doubt", share)
+        .if_(MANY_BEYOND < where.beyond <= _MOST_BEYOND, "doubt", share)
         .if_(where.beyond > _MOST_BEYOND, "cannot tell", share)
     )
 
