@@ -20,7 +20,7 @@ def member_of(checkpoint: Checkpoint, member: int) -> Checkpoint:
     seed, record = state["seeds"][member], state["members"][member]
     kwargs = {**(state["config"].get("algo_kwargs") or {}), **record.get("knobs", {})}
     alone = {
-        "config": {**state["config"], "seed": seed, "seeds": None, "sweep": None, "algo_kwargs": kwargs},
+        "config": {**state["config"], "seed": seed, "seeds": None, "sweep": None, "trials": None, "algo_kwargs": kwargs},
         "seeds": [seed],
         "members": [{**record, "knobs": {}}],
         "best_mean": record["best_return"],
