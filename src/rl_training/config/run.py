@@ -33,6 +33,17 @@ class EarlyStoppingConfig(StrictModel):
         return self
 
 
+class PruningConfig(StrictModel):
+    """When to stop the worse of several combinations of knobs before their budget, all seeds of each."""
+
+    kind: Literal["median", "halving"]
+    """`median`: those below the median of all; `halving`: all but the best of each `factor`, at ever longer intervals."""
+    first: int = Field(1, ge=1)
+    """Evaluation at which the first are stopped: 2 spares all of them at the first."""
+    factor: int = Field(3, ge=2)
+    """Of halving: one in so many goes on, and so many times as many evaluations later one in so many of those."""
+
+
 Backend = Literal["tensorboard", "wandb", "mlflow", "trackio"]
 
 
@@ -115,6 +126,8 @@ class RunConfig(StrictModel, Generic[KwargsT]):
     """Values of knobs that replace those in `algo_kwargs`; every combination is trained with every seed."""
     trials: Trials | None = None
     """Combinations of knobs, such as [{expectile: 0.7, beta: 3}, ...], instead of a sweep of all; each with every seed."""
+    pruning: PruningConfig | None = None
+    """Rule to stop the worse combinations of a sweep or of trials early."""
     finetune: FinetuneConfig | None = None
     """How an offline run continues in its environment."""
 
@@ -199,6 +212,19 @@ class RunConfig(StrictModel, Generic[KwargsT]):
         if trials is not None and {"algo_kwargs", "seeds"} <= set(info.data):
             check_trials(trials, info.data["algo_kwargs"], len(info.data["seeds"] or (0,)))
         return trials
+
+    @model_validator(mode="after")
+    def _something_to_prune(self) -> Self:
+        if self.pruning is None:
+            return self
+        if len(self.combinations) < 2:
+            raise ValueError("`pruning` compares combinations of knobs, and there is one: set `sweep` or `trials`")
+        if self.early_stopping is not None or self.finetune is not None:
+            other = "early_stopping" if self.early_stopping is not None else "finetune"
+            raise ValueError(f"`pruning` and `{other}` exclude each other")
+        if self.env_id is None and self.select_by is None:
+            raise ValueError("`pruning` needs a score: set `env_id`, or `select_by` without an environment")
+        return self
 
     @field_validator("finetune")
     @classmethod
