@@ -45,7 +45,9 @@ def tune(
     seed: Annotated[int, typer.Option(min=0, help="Seed of the search.")] = 0,
     score: Annotated[str, typer.Option(help="iqm, mean or lower (mean less its standard error), over seeds.")] = "iqm",
     score_of: Annotated[str, typer.Option(help="The last evaluation, or the best (which is optimistic).")] = "last",
-    also: Annotated[str | None, typer.Option(help="A second number, to be low: spread (over seeds) or action_distance.")] = None,
+    also: Annotated[
+        str | None, typer.Option(help="A second number, to be low: spread (over seeds) or action_distance.")
+    ] = None,
     prune: Annotated[str | None, typer.Option(help="Stop the worse trials early: median or halving.")] = None,
     confirm: Annotated[int, typer.Option(min=0, help="Train the best so many trials again with new seeds, at the end.")] = 0,
     storage: Annotated[str | None, typer.Option(help="URL of a database; by default a journal in the directory.")] = None,
@@ -81,7 +83,10 @@ def tune(
     )
     pruning = None if prune is None else {"kind": _one_of("prune", prune, "median", "halving")}
     kind = _one_of("sampler", sampler, "tpe", "random", "grid", "nsga2")
-    task = Task(config, chosen, read_space(space, chosen), rule, kind, seed, batch, pruning, storage)
+    options = [("--set", one) for one in settings or ()] + [("--dataset", one) for one in dataset or ()]
+    options += [("--env", env)] if env is not None else []
+    words = tuple(word for option in options for word in option)
+    task = Task(config, chosen, read_space(space, chosen), rule, kind, seed, batch, pruning, storage, words)
     folder = StudyFolder(run_dir or f"runs/tune/{config.replace('/', '-').removesuffix('.yaml')}")
     with interrupted_by_stop_signals(f"{folder.path} is saved; the same command goes on"):
         run_study(folder, task, trials, LocalBackend(jobs), lambda text: print(text, file=sys.stderr, flush=True), confirm)

@@ -11,7 +11,16 @@ from rl_training.config.environment import EnvKwargs, EnvSource, TimeLimit, Work
 from rl_training.config.finetune import FinetuneConfig, check_changes
 from rl_training.config.schedules import GroupSchedules, ScheduleConfig, for_all_groups
 from rl_training.config.shared_knobs import CriticKnobs
-from rl_training.config.sweep import MAX_MEMBERS, Sweep, Trials, check_sweep, check_trials, combinations, read_sweep, read_trials
+from rl_training.config.sweep import (
+    MAX_MEMBERS,
+    Sweep,
+    Trials,
+    check_sweep,
+    check_trials,
+    combinations,
+    read_sweep,
+    read_trials,
+)
 from rl_training.config.yaml_loader import dump_yaml
 from rl_training.errors import did_you_mean
 

@@ -49,7 +49,7 @@ def read_trials(value: Any, kwargs: AlgorithmKwargs) -> list[dict[str, Any]]:
     The knobs of each are in the order of the algorithm, whatever order a file has them in.
     """
     if not isinstance(value, list | tuple) or not value or not all(isinstance(own, Mapping) and own for own in value):
-        raise ValueError("must be a list of combinations of knobs, such as [{expectile: 0.7, beta: 3}, {expectile: 0.9, beta: 1}]")
+        raise ValueError("must be a list of combinations of knobs, such as [{expectile: 0.7, beta: 3}, ...]")
     names = set(value[0])
     for number, own in enumerate(value):
         if set(own) != names:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ from rl_training.config.base import flat
 from rl_training.config.loading import make_config
 from rl_training.config.run import RunConfig
 from rl_training.errors import CheckpointError, ConfigError
+from rl_training.registry import get_spec
 from rl_training.storage import canonical_json, parse_json, replace_file
 from rl_training.tuning.scores import Rule, check_rule
 from rl_training.tuning.space import Space, make_space
@@ -27,17 +28,20 @@ class Task:
     name: str  # of the config, as it was given
     config: RunConfig[Any]
     space: Space
-    rule: Rule = Rule()
+    rule: Rule = field(default_factory=Rule)
     sampler: Sampler = "tpe"
     seed: int = 0
     batch: int = 16
     pruning: Mapping[str, Any] | None = None
     storage: str | None = None  # the URL of a database; None is a journal in the directory
+    options: tuple[str, ...] = ()  # of `rl-training train` that make the config of `name`
 
     def check(self) -> None:
         """Raise a ConfigError for what cannot work together."""
         if self.config.sweep or self.config.trials or self.config.pruning:
-            raise ConfigError(f"{self.name}: has several settings already; a study makes its own, so leave out sweep and trials")
+            raise ConfigError(f"{self.name}: has several settings already; leave out sweep, trials and pruning")
+        if get_spec(self.config.algo).takes_data and not self.config.algo_kwargs.dataset:
+            raise ConfigError(f"{self.name}: needs data to learn from: pass --dataset")
         check_rule(self.rule, self.config)
         if self.rule.also is not None and self.pruning is not None:
             raise ConfigError("--prune stops trials by one number; leave out --also")
@@ -56,6 +60,7 @@ class Task:
             "score": asdict(self.rule),
             "search": {"sampler": self.sampler, "seed": self.seed, "batch": self.batch, "storage": self.storage},
             "pruning": None if self.pruning is None else dict(self.pruning),
+            "options": list(self.options),
         }
 
 
@@ -80,23 +85,30 @@ class StudyFolder:
             raise CheckpointError(f"{self.path}: holds no study (no {STUDY_FILE}); pass the --run-dir of a `tune`") from None
         try:
             if found["format"] != _FORMAT:
-                raise CheckpointError(f"{where}: has format {found['format']!r}, not {_FORMAT}; use the version that wrote it")
+                raise CheckpointError(
+                    f"{where}: has format {found['format']!r}, not {_FORMAT}; use the version that wrote it"
+                )
             config = make_config(found["config"], str(where))
             entries = {name: entry for part in found["space"] for name, entry in part.items()}
             space = make_space(entries, config, str(where))
-            return Task(found["name"], config, space, Rule(**found["score"]), pruning=found["pruning"], **found["search"])
+            more = {"pruning": found["pruning"], "options": tuple(found["options"]), **found["search"]}
+            return Task(found["name"], config, space, Rule(**found["score"]), **more)
         except (KeyError, TypeError, AttributeError) as error:
             raise CheckpointError(f"{where}: is damaged ({error!r})") from None
 
-    def begin(self, task: Task) -> None:
-        """Write the task of a new study, or check that it is that of the study here."""
-        if not self.is_one(self.path):
-            replace_file(self.path / STUDY_FILE, canonical_json(task.record()))
-            return
-        changes = _differences(self.read().record(), task.record())
-        if changes:
-            shown = "; ".join(f"{key} was {old}, is {new}" for key, old, new in changes[:5])
-            raise ConfigError(f"{self.path}: holds another study: {shown}; choose another --run-dir")
+    def begin(self, task: Task) -> Study:
+        """Return the trials of a new study, or of the one here after checking that it is the same."""
+        if self.is_one(self.path):
+            if changes := _differences(self.read().record(), task.record()):
+                shown = "; ".join(f"{key} was {old}, is {new}" for key, old, new in changes[:5])
+                raise ConfigError(f"{self.path}: holds another study: {shown}; choose another --run-dir")
+            return self.open(task, write=True)
+        study = self.open(task, write=True)
+        if study.trials:
+            where = task.storage or self.path / JOURNAL
+            raise ConfigError(f"{where}: already holds a study {self.path.resolve().name!r} of another directory; rename this one")
+        replace_file(self.path / STUDY_FILE, canonical_json(task.record()))
+        return study
 
     def open(self, task: Task, *, write: bool = False) -> Study:
         """Return the trials."""
@@ -110,6 +122,6 @@ class StudyFolder:
 def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     """The settings in which two studies differ, except those that change no result."""
     before, after = flat(old), flat(new)
-    free = {f"config.{key}" for key in _FREE}
+    free = {"options", *(f"config.{key}" for key in _FREE)}  # the config that the options made is compared
     keys = [key for key in {**before, **after} if key not in free and before.get(key) != after.get(key)]
     return [(key, json.dumps(before.get(key)), json.dumps(after.get(key))) for key in sorted(keys)]

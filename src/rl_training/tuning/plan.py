@@ -1,4 +1,4 @@
-"""Trials become populations: those that differ in numbers alone are members of one, those that change a shape have their own."""
+"""Trials as populations: those that differ in numbers alone are members of one, those that change a shape have their own."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -32,7 +32,7 @@ class Plan:
     refused: Mapping[int, str]
 
 
-def plan(name: str, trials: Mapping[int, Settings], record: Mapping[str, Any], folder: Path, pruning: Settings | None) -> Plan:
+def plan(name: str, trials: Mapping[int, Settings], record: Settings, folder: Path, pruning: Settings | None) -> Plan:
     """Return how trials are trained: a function of its arguments alone, so that a resumed study finds its populations again.
 
     Trials with the same settings are the same members. A combination that the config refuses is left out. `pruning` is the

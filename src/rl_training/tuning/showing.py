@@ -59,9 +59,7 @@ def summary(folder: StudyFolder, task: Task) -> Summary:
     order = [trial.number for trial in ranked(trials)]
     front = [trial.number for trial in study.optuna_study.best_trials] if task.rule.also and order else []
     has_own = not task.space.own_values(task.config)[1]
-    return Summary(
-        str(folder.path), task, rows, order, front, _importance(study), has_own, confirmed(folder, task.rule)
-    )
+    return Summary(str(folder.path), task, rows, order, front, _importance(study), has_own, confirmed(folder, task.rule))
 
 
 def _row(study: Study, trial: Any) -> Row:
@@ -170,15 +168,15 @@ def sureness(found: Summary) -> list[str]:
     """Return how far the best may be trusted, and how it stands to the config's own values."""
     if found.best is None:
         return ["no trial is complete, so nothing has been found"]
-    return [_against_own(found), _how_sure(found)]
+    return [_against_own(found, found.best), _how_sure(found)]
 
 
-def _against_own(found: Summary) -> str:
+def _against_own(found: Summary, best: Row) -> str:
     if not found.has_own:
         return "the config's own values are outside the space, so nothing says whether the best is better than they are"
-    best, own = found.best, found.rows[0]
-    assert best is not None
-    scores = {one.number: one.result.values for one in found.confirmed} or {row.number: row.values for row in found.rows}
+    own = found.rows[0]
+    scores: dict[int, Sequence[float] | None] = {row.number: row.values for row in found.rows}
+    scores = {one.number: one.result.values for one in found.confirmed} or scores
     if best.number == 0:
         return "the config's own values are the best: no trial was better"
     if own.status != "complete" or not scores.get(0):
@@ -202,8 +200,7 @@ def _how_sure(found: Summary) -> str:
 
 
 def train_command(found: Summary, row: Row) -> str:
-    """Return the command that trains a trial on its own, with all settings of the study."""
+    """Return the command that trains a trial alone, with the settings of the study."""
     knobs = {".".join(path_of(name)): value for name, value in row.knobs.items()}
     words = [part for path, value in knobs.items() for part in ("--set", f"{path}={json.dumps(value)}")]
-    base = found.task.name
-    return shlex.join(["rl-training", "train", base, *words])
+    return shlex.join(["rl-training", "train", found.task.name, *found.task.options, *words])

@@ -180,7 +180,7 @@ def _entry(name: str, entry: Any, own: Any, where: str) -> Range | Choices:
     low, high, log = entry["low"], entry["high"], entry.get("log", False)
     numbers = all(type(end) in (int, float) and math.isfinite(end) for end in (low, high))
     if not numbers or not low < high:
-        raise ConfigError(f"{where}: `{name}`: low = {low!r} and high = {high!r} must be two numbers, the first below the other")
+        raise ConfigError(f"{where}: `{name}`: low = {low!r} and high = {high!r} must be numbers, low below high")
     if not isinstance(log, bool) or (log and low <= 0):
         raise ConfigError(f"{where}: `{name}.log` = {log!r} is not legal: must be true or false, and true only above zero")
     if type(own) is not int:

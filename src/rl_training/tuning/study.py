@@ -6,6 +6,7 @@ is killed leaves either a whole trial or none, and the next one asks for the sam
 """
 
 import fcntl
+import math
 import os
 import warnings
 from collections.abc import Mapping, Sequence
@@ -97,20 +98,11 @@ class Study:
         under_way, known = self.open_trials, len(self.trials)
         begin = min((trial.user_attrs["begin"] for trial in under_way), default=known)
         size = next((trial.user_attrs["size"] for trial in under_way), size)
+        end = begin + size if self._kind != "grid" else min(begin + size, math.prod(map(len, self._grid().values())))
         copy = self._copy()
-        for number in range(known, min(begin + size, self._limit())):
-            given = first if number == 0 else None
-            self._add(copy, number, {"begin": begin, "size": size}, given)
+        for number in range(known, end):
+            self._add(copy, number, {"begin": begin, "size": size}, first if number == 0 else None)
         return self.open_trials
-
-    def _limit(self) -> float:
-        """How many trials there can be: a grid ends."""
-        if self._kind != "grid":
-            return float("inf")
-        count = 1
-        for values in self._grid().values():
-            count *= len(values)
-        return count
 
     def _copy(self) -> Any:
         copy = self._optuna.create_study(directions=self._directions, sampler=self._random(0))

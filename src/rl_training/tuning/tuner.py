@@ -7,7 +7,7 @@ from typing import Any
 
 from rl_training.analysis.logged_run import LoggedRun
 from rl_training.config.sweep import MAX_MEMBERS
-from rl_training.errors import ConfigError
+from rl_training.errors import ConfigError, DivergedError
 from rl_training.runtime.checkpoints.lock import RunLock
 from rl_training.storage import canonical_json, parse_json, replace_file
 from rl_training.tuning.backends.base import Backend
@@ -33,8 +33,7 @@ def tune(folder: StudyFolder, task: Task, trials: int, backend: Backend, say: Te
     if task.batch * len(task.config.seeds or (0,)) > MAX_MEMBERS:
         raise ConfigError(f"--batch {task.batch} with so many seeds is more than {MAX_MEMBERS:,} members; lower it")
     with RunLock(folder.path):
-        folder.begin(task)
-        study = folder.open(task, write=True)
+        study = folder.begin(task)
         own, outside = task.space.own_values(task.config)
         if outside:
             say(f"the config's own {', '.join(outside)} is outside the space, so no trial has its values")
@@ -61,6 +60,8 @@ def _train(folder: StudyFolder, task: Task, study: Study, begin: int, backend: B
     say(f"trials {begin} to {begin + len(batch) - 1}: {members} members in {len(waiting)} populations")
     for job, status in backend.run([one.job for one in waiting.values()]):
         population = waiting[job.name]
+        if status != FINISHED and not status.startswith(DivergedError.__name__) and not ranked(study.trials):
+            raise ConfigError(f"{job.run_dir}: {status}")  # no trial has a score: it is the config's fault, so none is told
         for number, result in _results(population, status, task.rule).items():
             notes = {"population": job.name, "members": list(population.members[number]), "seeds": result.seeds}
             notes |= {"failed": result.why_failed} if result.why_failed else {}
