@@ -7,7 +7,7 @@ from typing import Any
 
 from rl_training.analysis.logged_run import LoggedRun
 from rl_training.config.sweep import MAX_MEMBERS
-from rl_training.errors import ConfigError, DivergedError
+from rl_training.errors import ConfigError, DivergedError, RLTrainingError
 from rl_training.runtime.checkpoints.lock import RunLock
 from rl_training.storage import canonical_json, parse_json, replace_file
 from rl_training.tuning.backends.base import Backend
@@ -32,8 +32,12 @@ def tune(folder: StudyFolder, task: Task, trials: int, backend: Backend, say: Te
     task.check()
     if task.batch * len(task.config.seeds or (0,)) > MAX_MEMBERS:
         raise ConfigError(f"--batch {task.batch} with so many seeds is more than {MAX_MEMBERS:,} members; lower it")
-    with RunLock(folder.path):
-        study = folder.begin(task)
+    with RunLock(folder.path) as lock:
+        try:
+            study = folder.begin(task)
+        except RLTrainingError:
+            lock.remove_if_made()
+            raise
         own, outside = task.space.own_values(task.config)
         if outside:
             say(f"the config's own {', '.join(outside)} is outside the space, so no trial has its values")
