@@ -17,8 +17,8 @@ STEPS = (40, 80, 120)
 
 
 def score(knobs, seed, step):
-    """Best at expectile 0.8 and beta 4; seeds differ a little."""
-    away = (knobs.get("expectile", 0.7) - 0.8) ** 2 * 50 + math.log(knobs.get("beta", 3.0) / 4.0) ** 2
+    """Best at expectile 0.87 and beta 8; seeds differ a little."""
+    away = (knobs.get("expectile", 0.7) - 0.87) ** 2 * 50 + math.log(knobs.get("beta", 3.0) / 8.0) ** 2
     return -100.0 * away * (1.0 + 10.0 / step) + math.sin(seed * 7.0 + knobs.get("beta", 3.0))
 
 

@@ -101,7 +101,7 @@ def test_trials_that_change_a_shape_are_populations_of_their_own(tmp_path):
 
 
 def test_gamma_over_several_steps_is_a_shape(tmp_path):
-    trials = [{"gamma": 0.9, "n_step": 1}, {"gamma": 0.99, "n_step": 1}, {"gamma": 0.9, "n_step": 3}, {"gamma": 0.99, "n_step": 3}]
+    trials = [{"gamma": gamma, "n_step": steps} for steps in (1, 3) for gamma in (0.9, 0.99)]
     assert [list(one.members) for one in planned(trials, tmp_path).populations] == [[0, 1], [2], [3]]
 
 

@@ -13,7 +13,7 @@ from rl_training.tuning.folder import StudyFolder
 from rl_training.tuning.job import FINISHED, PopulationJob, run_job
 from rl_training.tuning.scores import Rule, trial_result
 from rl_training.tuning.study import JOURNAL
-from tests.helpers import Cut, assert_same_run, call_cli, contents, run_values, tiny_run
+from tests.helpers import Cut, CutAt, assert_same_run, call_cli, contents, run_values, tiny_run
 from tests.tuning.fake import KNOBS, FakeBackend, run_study, task, trials_of, write_run
 
 
@@ -226,8 +226,6 @@ def test_a_job_is_harmless_to_run_twice_and_goes_on_where_it_was(tmp_path, monke
     assert run_job(job(tmp_path / "one")) == FINISHED
     assert contents(tmp_path / "one") == before
     with pytest.raises(Cut):
-        from tests.helpers import CutAt
-
         tiny_run(tmp_path / "cut", trials=[{"beta": 1.0}, {"beta": 4.0}], callbacks=[CutAt("checkpoint", 60)])
     assert run_job(job(tmp_path / "cut")) == FINISHED
     assert_same_run(tmp_path / "one", tmp_path / "cut")
@@ -246,6 +244,6 @@ def test_jobs_side_by_side_are_those_one_after_the_other(tmp_path):
     jobs = [job(tmp_path / name, seed=seed) for seed, name in enumerate(("a", "b"))]
     done = {one.name: status for one, status in LocalBackend(2).run(jobs)}
     assert done == {"a": FINISHED, "b": FINISHED}
-    assert dict((one.name, status) for one, status in LocalBackend().run(jobs)) == done
+    assert {one.name: status for one, status in LocalBackend().run(jobs)} == done
     run_job(job(tmp_path / "alone", seed=1))
     assert_same_run(tmp_path / "b", tmp_path / "alone")

@@ -106,7 +106,8 @@ class StudyFolder:
         study = self.open(task, write=True)
         if study.trials:
             where = task.storage or self.path / JOURNAL
-            raise ConfigError(f"{where}: already holds a study {self.path.resolve().name!r} of another directory; rename this one")
+            name = self.path.resolve().name
+            raise ConfigError(f"{where}: already holds a study {name!r} of another directory; rename this one")
         replace_file(self.path / STUDY_FILE, canonical_json(task.record()))
         return study
 

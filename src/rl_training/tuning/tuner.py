@@ -61,7 +61,8 @@ def _train(folder: StudyFolder, task: Task, study: Study, begin: int, backend: B
     left = {trial.number for trial in batch if not trial.state.is_finished()}
     waiting = {one.job.name: one for one in planned.populations if left.intersection(one.members)}
     members = len({(one.job.name, member) for one in waiting.values() for own in one.members.values() for member in own})
-    say(f"trials {begin} to {begin + len(batch) - 1}: {members} members in {len(waiting)} populations")
+    several = "s" if len(waiting) != 1 else ""
+    say(f"trials {begin} to {begin + len(batch) - 1}: {members} members in {len(waiting)} population{several}")
     for job, status in backend.run([one.job for one in waiting.values()]):
         population = waiting[job.name]
         if status != FINISHED and not status.startswith(DivergedError.__name__) and not ranked(study.trials):
