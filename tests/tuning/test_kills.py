@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from rl_training.tuning.folder import StudyFolder
-from tests.helpers import command, environment, run_cli, run_values
+from tests.helpers import command, environment, run_values
 
 SPACE = "expectile: {low: 0.6, high: 0.95}\nbeta: {low: 1, high: 20, log: true}\nhidden_sizes: {choices: [[8, 8], [16]]}\n"
 KILLS = 5
@@ -23,6 +23,11 @@ def trials_of(path):
     ]
 
 
+def finish(*words):
+    done = subprocess.run(command(*words), env=environment(), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.faults
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_five_kills_change_nothing(tmp_path, jobs):
@@ -31,7 +36,7 @@ def test_five_kills_change_nothing(tmp_path, jobs):
     words = ["tune", tmp_path / "config.yaml", "--space", tmp_path / "space.yaml", "--trials", 16, "--batch", 4]
     words += ["--seeds", "0,1", "--prune", "median"]
     began = time.monotonic()
-    run_cli(*words, "--run-dir", tmp_path / "whole")
+    finish(*words, "--run-dir", tmp_path / "whole")
     took = time.monotonic() - began
     draw, kills = random.Random(jobs), 0  # noqa: S311 - any moments do
     path = tmp_path / "killed"
@@ -54,6 +59,6 @@ def test_five_kills_change_nothing(tmp_path, jobs):
         finally:
             process.stderr.close()
     assert kills >= 2  # on a busy machine it may end before the fifth
-    run_cli(*words, "--run-dir", path, "--jobs", jobs)
+    finish(*words, "--run-dir", path, "--jobs", jobs)
     assert trials_of(path) == trials_of(tmp_path / "whole")
     assert {entry[1] for entry in trials_of(path)} <= {"COMPLETE", "PRUNED"}

@@ -145,4 +145,6 @@ def test_without_an_environment_the_score_is_an_estimate(tmp_path, capsys):
     ).stdout
     assert "action_distance on held-out data, an estimate and no return" in shown
     assert "--set select_by=action_distance" in shown
-    assert "fqe on held-out data" in call_cli(capsys, *words, "--run-dir", tmp_path / "f", "--seeds", "0").stdout
+    by_default = call_cli(capsys, *words, "--run-dir", tmp_path / "f", "--seeds", "0").stdout
+    assert "fqe on held-out data" in by_default
+    assert "--set select_by=fqe" in by_default

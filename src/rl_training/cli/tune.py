@@ -10,6 +10,8 @@ from rl_training.cli.options import DebugOption, DeviceOption, ImportOption, Jso
 from rl_training.errors import ConfigError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from rl_training.tuning.folder import Task
 
 
@@ -72,9 +74,11 @@ def tune(
     optuna()  # before anything else: without it nothing can come of this
     given = {"env_id": env, "device": device, "env_imports": imports or None}
     extra: dict[str, Any] = {"seeds": parse_seeds(seeds), **{key: value for key, value in given.items() if value is not None}}
-    chosen = load_config(config, settings or (), extra, dataset or ())
+    settings = settings or []
+    chosen = load_config(config, settings, extra, dataset or ())
     if chosen.final_env_id is None and chosen.select_by is None:
-        chosen = load_config(config, settings or (), {**extra, "select_by": "fqe"}, dataset or ())
+        settings = [*settings, "select_by=fqe"]
+        chosen = load_config(config, settings, extra, dataset or ())
     rule = Rule(
         _one_of("score", score, "iqm", "mean", "lower"),
         _one_of("score-of", score_of, "last", "best"),
@@ -83,9 +87,7 @@ def tune(
     )
     pruning = None if prune is None else {"kind": _one_of("prune", prune, "median", "halving")}
     kind = _one_of("sampler", sampler, "tpe", "random", "grid", "nsga2")
-    options = [("--set", one) for one in settings or ()] + [("--dataset", one) for one in dataset or ()]
-    options += [("--env", env)] if env is not None else []
-    words = tuple(word for option in options for word in option)
+    words = _words({"set": settings, "dataset": dataset, "env": [env] if env else []})
     task = Task(config, chosen, read_space(space, chosen), rule, kind, seed, batch, pruning, storage, words)
     folder = StudyFolder(run_dir or f"runs/tune/{config.replace('/', '-').removesuffix('.yaml')}")
     with interrupted_by_stop_signals(f"{folder.path} is saved; the same command goes on"):
@@ -113,6 +115,11 @@ def _print(path: Any, task: "Task", *, as_json: bool, best: int) -> None:
 
     found = summary(StudyFolder(path), task)
     print(study_json(found) if as_json else "\n".join(study_lines(found, best)))
+
+
+def _words(options: "Mapping[str, Sequence[str] | None]") -> tuple[str, ...]:
+    """The options that make the same config with `train`."""
+    return tuple(word for name, values in options.items() for value in values or () for word in (f"--{name}", value))
 
 
 def _one_of(option: str, given: str, *known: str) -> Any:

@@ -124,8 +124,7 @@ def _trials(found: Summary) -> str:
 
 
 def _trial(row: showing.Row, names: Sequence[str], numbers: int) -> Row:
-    values: list[float | None] = [*(row.values or [])][:numbers]
-    values += [None] * (numbers - len(values))
+    values: list[float | None] = [*(row.values or []), None, None][:numbers]
     knobs = [_cell(row.knobs[name]) for name in names]
     scores = [Cell(NOTHING if value is None else number(value), value, number=True) for value in values]
     seeds = " ".join(NOTHING if score is None else number(score) for score in row.seeds)
