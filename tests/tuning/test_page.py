@@ -3,6 +3,7 @@
 from html.parser import HTMLParser
 
 from rl_training.api.reporting import write_report
+from rl_training.runtime.checkpoints.lock import RunLock
 from rl_training.tuning.folder import StudyFolder
 from rl_training.tuning.page import section
 from rl_training.tuning.showing import summary
@@ -34,7 +35,8 @@ class Drawn(HTMLParser):
 def test_every_trial_is_a_line_that_keyboard_and_screen_reader_reach(tmp_path):
     given = task({**KNOBS, "hidden_sizes": {"choices": [[8], [16, 16]]}}, batch=6, pruning={"kind": "median"})
     run_study(tmp_path / "study", given, trials=12)
-    path = write_report([tmp_path / "study"], tmp_path / "page.html")
+    with RunLock(tmp_path / "study"):  # as while it goes on
+        path = write_report([tmp_path / "study"], tmp_path / "page.html")
     drawn = Drawn(path.read_text())
     assert drawn.headings[:2] == ["study", "Study of iql/small"]
     assert len(drawn.told) == len(drawn.paths) == 12

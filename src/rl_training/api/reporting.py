@@ -35,7 +35,8 @@ def run_directories(paths: Sequence[str | Path]) -> list[Path]:
     """Return the directories that paths mean: each its own, or those of all runs in a folder that is not a run."""
     found = []
     for path in map(Path, paths):
-        plain = run_status(path) is not None or (path / "manifest.json").exists() or is_in_use(path)
+        begun = is_in_use(path) and not StudyFolder.is_one(path)
+        plain = run_status(path) is not None or (path / "manifest.json").exists() or begun
         inside = [] if plain else sorted(record.parent for record in path.rglob("run.json"))
         found += [run for run in inside if run_status(run) is not None] or [path]
     return found
