@@ -18,6 +18,7 @@ LAYERS = [
         "cli",
         "bench",
         "api",
+        "tuning",
         "report",
         "analysis",
         "deploy",
