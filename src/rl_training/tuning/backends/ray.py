@@ -1,21 +1,18 @@
 """Jobs as tasks of a Ray cluster: one that dies with its node or its process goes on elsewhere, from its last checkpoint."""
 
 import os
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rl_training.errors import ConfigError, RunBusyError, StoppedBySignal, StorageError
+from rl_training.errors import ConfigError, StoppedBySignal, StorageError
 from rl_training.experiment.manager import run_status
-from rl_training.tuning.backends.interruptions import Interruptions
-from rl_training.tuning.job import FINISHED, PopulationJob, run_job
+from rl_training.tuning.backends.attempts import Interruptions, attempt
+from rl_training.tuning.job import FINISHED, PopulationJob
 
 LOOPBACK = "127.0.0.1"
-PATIENCE = 600.0  # seconds to wait for a copy of a job that still holds its directory: a node that was cut off ends after 60
-PAUSE = 2.0
-STOP_TIME = 60.0  # seconds that running jobs have to save when everything stops
+STOP_TIME = 120.0  # seconds that running jobs have to save when everything stops; one that compiles does that first
 STORE = 80 << 20  # bytes of shared memory for a Ray of our own: jobs and results are a few lines
 
 
@@ -73,7 +70,9 @@ class _Tasks:
         if result is None:
             return self._interruptions.give_up(job, reason)
         if result == FINISHED and run_status(Path(job.run_dir)) != FINISHED:
-            raise StorageError(f"{job.run_dir}: was finished on another node and is not seen here; choose storage that all see")
+            raise StorageError(
+                f"{job.run_dir}: was finished on another node and is not seen here; choose storage that all see"
+            )
         return result
 
     def _stop(self) -> None:
@@ -85,24 +84,17 @@ class _Tasks:
 
 
 def _attempt(job: PopulationJob, folder: str) -> str | None:
-    """Run a job in a worker of Ray; None if it was asked to stop and has saved.
-
-    A copy on a node that was cut off may still be at work: it holds the lock of the directory until its node ends it.
-    """
+    """Run a job in a worker of Ray; None if it was asked to stop and has saved."""
     try:
         os.chdir(folder)
     except OSError as error:
-        raise ConfigError(f"{folder}: is not seen by every node: {error.strerror}; start from storage that all share") from None
-    deadline = time.monotonic() + PATIENCE
-    while True:
-        try:
-            return run_job(job)
-        except StoppedBySignal:
-            return None
-        except RunBusyError:
-            if time.monotonic() > deadline:
-                raise
-        time.sleep(PAUSE)
+        raise ConfigError(
+            f"{folder}: is not seen by every node: {error.strerror}; start from storage that all share"
+        ) from None
+    try:
+        return attempt(job)
+    except StoppedBySignal:
+        return None
 
 
 def _library(address: str | None) -> Any:
@@ -129,8 +121,12 @@ def _connected(address: str | None) -> Iterator[Any]:
         yield ray
         return
     if address is None and ray.util.get_node_ip_address() != LOOPBACK:  # imported before this module could set it up
-        raise ConfigError("--backend ray: it would listen on every network interface; start Ray yourself and pass its --address")
-    where = {"address": address} if address else {"address": "local", "include_dashboard": False, "object_store_memory": STORE}
+        raise ConfigError(
+            "--backend ray: it would listen on every network interface; start Ray yourself and pass its --address"
+        )
+    where = (
+        {"address": address} if address else {"address": "local", "include_dashboard": False, "object_store_memory": STORE}
+    )
     try:
         ray.init(**where, log_to_driver=False, logging_level="error")
     except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:

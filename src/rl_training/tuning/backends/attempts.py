@@ -1,11 +1,26 @@
-"""A job that was interrupted is run again, as long as it gets on."""
+"""Jobs on machines that may die: an attempt waits for one that is still at work, and a job that gets on is tried again."""
 
+import time
 from pathlib import Path
 
-from rl_training.runtime.checkpoints.checkpoint import CheckpointStore
-from rl_training.tuning.job import PopulationJob
+from rl_training.errors import RunBusyError
+from rl_training.tuning.job import PopulationJob, run_job
 
+PATIENCE = 600.0  # seconds to wait for another process in the run directory; a node that Ray has cut off ends after 60
+PAUSE = 2.0
 LIMIT = 5  # interruptions of a job without a new checkpoint, after which it is given up
+
+
+def attempt(job: PopulationJob) -> str:
+    """Run a job where an earlier attempt may still be at work, on a node that was cut off: it holds the run directory."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return run_job(job)
+        except RunBusyError:
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(PAUSE)
 
 
 class Interruptions:
@@ -16,6 +31,8 @@ class Interruptions:
 
     def give_up(self, job: PopulationJob, reason: str) -> str | None:
         """Count an interruption; return why the job failed for good, or None if it is to be run again."""
+        from rl_training.runtime.checkpoints.checkpoint import CheckpointStore
+
         newest = (CheckpointStore(Path(job.run_dir) / "checkpoints", 2).names() or [None])[-1]
         before, count = self._counts.get(job.name, (None, 0))
         count = count + 1 if newest == before else 1
