@@ -64,9 +64,7 @@ def running(folder):
         for daemon in daemons:
             started.append(subprocess.Popen(daemon, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
             time.sleep(1)
-        until(
-            lambda: "idle" in subprocess.run(["sinfo", "-h"], env=environment(config), capture_output=True, text=True).stdout
-        )
+        until(lambda: b"idle" in sinfo(config))
         yield config
     finally:
         for process in reversed(started):
@@ -74,8 +72,9 @@ def running(folder):
             process.wait(60)
 
 
-def environment(config):
-    return {**os.environ, "SLURM_CONF": str(config)}
+def sinfo(config):
+    own = {**os.environ, "SLURM_CONF": str(config)}
+    return subprocess.run(["sinfo", "-h"], env=own, capture_output=True, check=False).stdout
 
 
 def until(condition, seconds=300):

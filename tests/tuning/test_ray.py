@@ -40,7 +40,7 @@ def cluster(tmp_path, monkeypatch):
 
     head = {"num_cpus": 1, "object_store_memory": STORE, "include_dashboard": False, "_system_config": HEALTH}
     cluster = Cluster(initialize_head=True, head_node_args=head)
-    cluster.lost = [cluster.add_node(num_cpus=1, object_store_memory=STORE) for _ in range(2)][0]
+    cluster.lost, _ = (cluster.add_node(num_cpus=1, object_store_memory=STORE) for _ in range(2))
     yield cluster
     cluster.shutdown()
 
@@ -83,7 +83,7 @@ class LosesNode(threading.Thread):
             time.sleep(0.05)
             processes = descendants(raylet_of(self.node))
             for job in self.jobs:
-                if holder(job) in processes and 1 <= len(checkpoints(job.run_dir)) and resumed_from(job) == 0:
+                if holder(job) in processes and checkpoints(job.run_dir) and resumed_from(job) == 0:
                     self.victim = job
         self.lose(processes)
 

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import threading
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 
@@ -67,7 +66,7 @@ def test_a_job_whose_time_is_up_saves_and_one_that_is_killed_goes_on(tmp_path):
 @pytest.mark.timeout(600)
 def test_a_job_that_cannot_train_is_told_in_its_own_words(tmp_path):
     (job,) = tiny_jobs(tmp_path / "runs", 1)
-    job.config["algo_kwargs"]["dataset"] = [{"kind": "file", "path": "missing.npz"}]
+    job.config["algo_kwargs"]["dataset"] = [{"path": "missing.npz"}]
     ((told, result),) = LocalBackend(tmp_path / "submitit", {"timeout_min": 30}).run([job])
     assert told is job
     assert "missing.npz" in result

@@ -33,7 +33,7 @@ class Interruptions:
         """Count an interruption; return why the job failed for good, or None if it is to be run again."""
         from rl_training.runtime.checkpoints.checkpoint import CheckpointStore
 
-        newest = (CheckpointStore(Path(job.run_dir) / "checkpoints", 2).names() or [None])[-1]
+        newest = next(reversed(CheckpointStore(Path(job.run_dir) / "checkpoints", 2).names()), None)
         before, count = self._counts.get(job.name, (None, 0))
         count = count + 1 if newest == before else 1
         self._counts[job.name] = newest, count

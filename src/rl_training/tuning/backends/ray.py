@@ -71,7 +71,7 @@ class _Tasks:
             return self._interruptions.give_up(job, reason)
         if result == FINISHED and run_status(Path(job.run_dir)) != FINISHED:
             raise StorageError(
-                f"{job.run_dir}: was finished on another node and is not seen here; choose storage that all see"
+                f"{job.run_dir}: another node finished it, and it is not seen here; choose storage that all see"
             )
         return result
 
@@ -89,7 +89,7 @@ def _attempt(job: PopulationJob, folder: str) -> str | None:
         os.chdir(folder)
     except OSError as error:
         raise ConfigError(
-            f"{folder}: is not seen by every node: {error.strerror}; start from storage that all share"
+            f"{folder}: is not seen by every node ({error.strerror}); start from storage that all see"
         ) from None
     try:
         return attempt(job)
@@ -121,16 +121,12 @@ def _connected(address: str | None) -> Iterator[Any]:
         yield ray
         return
     if address is None and ray.util.get_node_ip_address() != LOOPBACK:  # imported before this module could set it up
-        raise ConfigError(
-            "--backend ray: it would listen on every network interface; start Ray yourself and pass its --address"
-        )
-    where = (
-        {"address": address} if address else {"address": "local", "include_dashboard": False, "object_store_memory": STORE}
-    )
+        raise ConfigError("--backend ray: would listen on every network interface; start Ray yourself and pass its --address")
+    own = {"include_dashboard": False, "object_store_memory": STORE} if address is None else {}
     try:
-        ray.init(**where, log_to_driver=False, logging_level="error")
+        ray.init(address or "local", **own, log_to_driver=False, logging_level="error")
     except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
-        raise ConfigError(f"--backend ray --address {where['address']}: {str(error).strip().splitlines()[0]}") from None
+        raise ConfigError(f"--backend ray --address {address or 'local'}: {str(error).strip().splitlines()[0]}") from None
     try:
         yield ray
     finally:

@@ -92,9 +92,7 @@ class SlurmBackend:
         if error is None:
             return str(task.result())
         if "CANCELLED" in task.state.upper():
-            raise StoppedBySignal(
-                signal.SIGTERM, f"{job.name}: was cancelled; the same command goes on from its last checkpoint"
-            )
+            raise StoppedBySignal(signal.SIGTERM, f"{job.name}: was cancelled; the same command goes on with all jobs")
         return self._interruptions.give_up(job, f"{task.state}; see {task.paths.stderr}")
 
 
