@@ -10,9 +10,12 @@ import argparse
 import heapq
 import math
 import random
+import tempfile
+import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
+from itertools import pairwise
 
 HOUR = 3600.0
 
@@ -205,14 +208,43 @@ TABLE: Sequence[tuple[str, Scenario]] = [
 ]
 
 
+def measure(counts: Sequence[int] = (100, 1_000, 3_000, 10_000), asked: int = 20) -> None:
+    """Print what Optuna's TPE takes for a trial of four knobs in a journal file, by the number of trials in it."""
+    import optuna  # noqa: PLC0415 - only this needs it
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    knobs = {name: optuna.distributions.FloatDistribution(0.0, 1.0) for name in "abcd"}
+    draw = random.Random(0)  # noqa: S311 - not for secrets
+    with tempfile.TemporaryDirectory() as folder:
+        journal = optuna.storages.journal.JournalFileBackend(f"{folder}/journal")
+        sampler = optuna.samplers.TPESampler(seed=0, constant_liar=True)
+        study = optuna.create_study(storage=optuna.storages.JournalStorage(journal), sampler=sampler)
+        for count in counts:
+            while len(study.get_trials(deepcopy=False)) < count - asked:
+                values = {name: draw.random() for name in knobs}
+                study.add_trial(optuna.trial.create_trial(params=values, distributions=knobs, value=draw.random()))
+            times = [time.perf_counter()]
+            trials = [study.ask(knobs) for _ in range(asked)]
+            times.append(time.perf_counter())
+            for trial in trials:
+                study.tell(trial, draw.random())
+            times.append(time.perf_counter())
+            ask, tell = ((after - before) / asked * 1e3 for before, after in pairwise(times))
+            print(f"{count:,} trials: ask {ask:.0f} ms, tell {tell:.0f} ms")
+
+
 def main() -> None:
     """Print the table, or one scenario of the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for one in fields(Scenario):
         parser.add_argument(f"--{one.name}", type=type(one.default))
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--measure", action="store_true", help="measure what asking for a trial takes (needs optuna)")
     given = {name: value for name, value in vars(parser.parse_args()).items() if value is not None}
     seed = given.pop("seed")
+    if given.pop("measure"):
+        measure()
+        return
     print(HEAD, "|---" * HEAD.count(" | ") + "|---|", sep="\n")
     for name, scenario in [("as given", Scenario(**given))] if given else TABLE:
         print(line(name, scenario, simulate(scenario, seed)))
