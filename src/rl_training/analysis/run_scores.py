@@ -14,12 +14,11 @@ from rl_training.analysis.aggregates import Values
 from rl_training.analysis.groups import Choice, Groups, Scored
 from rl_training.analysis.logged_run import RETURN, LoggedRun
 from rl_training.config.base import flat
-from rl_training.config.sweep import combinations
 from rl_training.errors import ConfigError
 
 # settings in which runs of one group may differ: they say who runs where and what is kept, not what is learned
 _FREE = (
-    *("seed", "seeds", "sweep", "run_name", "device", "workers", "engine", "env_imports", "env_timeout", "env_id"),
+    *("seed", "seeds", "sweep", "trials", "run_name", "device", "workers", "engine", "env_imports", "env_timeout", "env_id"),
     *("eval_mode", "select_by", "keep_checkpoints", "checkpoint_interval", "log_interval", "algo_kwargs.dataset"),
 )
 _DATA = "data"  # the task of runs without an environment
@@ -134,7 +133,7 @@ def _scored(group: str, run: LoggedRun, choice: Choice) -> Iterator[ScoredRun]:
     curve = run.curve(choice.metric)
     values = curve.last() if choice.by == "last" else curve.best(lower=choice.lower_is_better)
     members = list(run.seeds)
-    for knobs in combinations(run.config.sweep):
+    for knobs in run.config.combinations:
         own = [place for place, member in enumerate(members) if run.config.member_knobs[member] == knobs]
         name = " ".join([group, *(f"{knob}={value:g}" for knob, value in knobs.items())])
         steps, count = int(curve.positions[-1]), len(curve.positions)

@@ -55,6 +55,8 @@ class _RunConfig(TypedDict, total=False):
     early_stopping: Mapping[str, Any] | None
     run_name: str | None
     sweep: Mapping[str, Sequence[float]] | None
+    trials: Sequence[Mapping[str, float]] | None
+    pruning: Mapping[str, Any] | None
     finetune: Mapping[str, Any] | None
 
 class _LearnerKnobs(TypedDict, total=False):

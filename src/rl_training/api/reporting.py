@@ -20,6 +20,7 @@ from rl_training.report.target import Format, check_target, format_of
 from rl_training.runtime.checkpoints.lock import is_in_use
 from rl_training.runtime.signals import stop_signals_blocked
 from rl_training.storage import replace_file
+from rl_training.tuning.folder import StudyFolder
 
 _MOST_PICTURES = 4  # runs whose policies are drawn
 _PICTURE_BYTES = 360_000  # of all animations together
@@ -34,7 +35,8 @@ def run_directories(paths: Sequence[str | Path]) -> list[Path]:
     """Return the directories that paths mean: each its own, or those of all runs in a folder that is not a run."""
     found = []
     for path in map(Path, paths):
-        plain = run_status(path) is not None or (path / "manifest.json").exists() or is_in_use(path)
+        begun = is_in_use(path) and not StudyFolder.is_one(path)
+        plain = run_status(path) is not None or (path / "manifest.json").exists() or begun
         inside = [] if plain else sorted(record.parent for record in path.rglob("run.json"))
         found += [run for run in inside if run_status(run) is not None] or [path]
     return found
@@ -58,11 +60,13 @@ def make_report(
     picture: bool = True,
     live: bool = False,
     warn: Warn | None = None,
+    studies: Sequence[str | Path] = (),
 ) -> bytes:
     """Return a report as the bytes of a file: a page (`html`), tables (`md`), all logged numbers (`csv`) or curves (`png`).
 
     `members` draws the curves of single members too; `picture` has a page show the policies at work, where their
     environments draw. Why one cannot be shown is told through `warn` and on the page. A `live` page loads itself again.
+    The page of `studies` begins with what they have found.
     """
     if kind == "md":
         return markdown(runs, MARK, title).encode(errors=_ESCAPED)
@@ -71,7 +75,17 @@ def make_report(
     if kind == "png":
         return png(runs, title, members=bool(members))
     pictures = policy_pictures(runs, warn or _to_stderr) if picture else []
-    return render_page(runs, title=title, members=members, pictures=pictures, live=live).encode(errors=_ESCAPED)
+    first = "".join(_study_section(path) for path in studies)
+    page = render_page(runs, title=title, members=members, pictures=pictures, live=live, first=first)
+    return page.encode(errors=_ESCAPED)
+
+
+def _study_section(path: str | Path) -> str:
+    from rl_training.tuning.page import section
+    from rl_training.tuning.showing import summary
+
+    folder = StudyFolder(path)
+    return section(summary(folder, folder.read()))
 
 
 def write_report(
@@ -91,7 +105,11 @@ def write_report(
     found, path = load_runs(runs), Path(out)
     kind = format_of(path, kind)
     check_target(path, kind, found)
-    replace_file(path, make_report(found, kind, title=title, members=members, picture=picture, warn=warn))
+    studies = [run for run in runs if StudyFolder.is_one(run)]
+    named = title or ", ".join(Path(study).resolve().name for study in studies) or None
+    picture &= not studies  # of which of so many policies?
+    page = make_report(found, kind, title=named, members=members, picture=picture, warn=warn, studies=studies)
+    replace_file(path, page)
     return path
 
 

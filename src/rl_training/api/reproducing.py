@@ -169,8 +169,8 @@ def recipe_config(
     config = load_config(name, settings, extra, dataset)
     if config.final_environment is None:
         raise ConfigError(f"{name} has no environment, so nothing says how good it is: pass --env")
-    if config.sweep:
-        raise ConfigError(f"{name} has a sweep: what is compared are seeds of one setting")
+    if config.sweep or config.trials:
+        raise ConfigError(f"{name} has several settings: what is compared are seeds of one setting")
     return config
 
 

@@ -22,6 +22,7 @@ from rl_training.cli.options import DATA, data_app, with_read_options, without_r
 from rl_training.cli.render import render
 from rl_training.cli.report import report
 from rl_training.cli.reproduce import reproduce
+from rl_training.cli.tune import tune_app
 from rl_training.cli.watch import watch
 from rl_training.errors import RLTrainingError
 
@@ -46,6 +47,7 @@ for command in (
 app.command("export-member")(policies.export_member)
 app.command("list")(list_names)
 app.add_typer(data_app)
+app.add_typer(tune_app)
 
 
 def _load_commands(arguments: Sequence[str]) -> None:

@@ -11,7 +11,16 @@ from rl_training.config.environment import EnvKwargs, EnvSource, TimeLimit, Work
 from rl_training.config.finetune import FinetuneConfig, check_changes
 from rl_training.config.schedules import GroupSchedules, ScheduleConfig, for_all_groups
 from rl_training.config.shared_knobs import CriticKnobs
-from rl_training.config.sweep import MAX_MEMBERS, Sweep, check_sweep, combinations, read_sweep
+from rl_training.config.sweep import (
+    MAX_MEMBERS,
+    Sweep,
+    Trials,
+    check_sweep,
+    check_trials,
+    combinations,
+    read_sweep,
+    read_trials,
+)
 from rl_training.config.yaml_loader import dump_yaml
 from rl_training.errors import did_you_mean
 
@@ -31,6 +40,17 @@ class EarlyStoppingConfig(StrictModel):
         if self.patience is None and self.threshold is None:
             raise ValueError("set `patience`, `threshold` or both")
         return self
+
+
+class PruningConfig(StrictModel):
+    """When to stop the worse of several combinations of knobs before their budget, all seeds of each."""
+
+    kind: Literal["median", "halving"]
+    """`median`: those below the median of all; `halving`: all but the best of each `factor`, at ever longer intervals."""
+    first: int = Field(1, ge=1)
+    """Evaluation at which the first are stopped: 2 spares all of them at the first."""
+    factor: int = Field(3, ge=2)
+    """Of halving: one in so many goes on, and so many times as many evaluations later one in so many of those."""
 
 
 Backend = Literal["tensorboard", "wandb", "mlflow", "trackio"]
@@ -113,6 +133,10 @@ class RunConfig(StrictModel, Generic[KwargsT]):
     """Settings of the algorithm."""
     sweep: Sweep | None = None
     """Values of knobs that replace those in `algo_kwargs`; every combination is trained with every seed."""
+    trials: Trials | None = None
+    """Combinations of knobs, such as [{expectile: 0.7, beta: 3}, ...], instead of a sweep of all; each with every seed."""
+    pruning: PruningConfig | None = None
+    """Rule to stop the worse combinations of a sweep or of trials early."""
     finetune: FinetuneConfig | None = None
     """How an offline run continues in its environment."""
 
@@ -184,23 +208,56 @@ class RunConfig(StrictModel, Generic[KwargsT]):
             check_sweep(sweep, info.data["algo_kwargs"], len(info.data["seeds"] or (0,)))
         return sweep
 
+    @field_validator("trials", mode="before")
+    @classmethod
+    def _listed(cls, trials: Any, info: ValidationInfo) -> Any:
+        return trials if trials is None or "algo_kwargs" not in info.data else read_trials(trials, info.data["algo_kwargs"])
+
+    @field_validator("trials")
+    @classmethod
+    def _legal_trials(cls, trials: Trials | None, info: ValidationInfo) -> Trials | None:
+        if trials is not None and info.data.get("sweep"):
+            raise ValueError("`trials` and `sweep` exclude each other: both say which combinations to train")
+        if trials is not None and {"algo_kwargs", "seeds"} <= set(info.data):
+            check_trials(trials, info.data["algo_kwargs"], len(info.data["seeds"] or (0,)))
+        return trials
+
+    @model_validator(mode="after")
+    def _something_to_prune(self) -> Self:
+        if self.pruning is None:
+            return self
+        if len(self.combinations) < 2:
+            raise ValueError("`pruning` compares combinations of knobs, and there is one: set `sweep` or `trials`")
+        if self.early_stopping is not None or self.finetune is not None:
+            other = "early_stopping" if self.early_stopping is not None else "finetune"
+            raise ValueError(f"`pruning` and `{other}` exclude each other")
+        if self.env_id is None and self.select_by is None:
+            raise ValueError("`pruning` needs a score: set `env_id`, or `select_by` without an environment")
+        return self
+
     @field_validator("finetune")
     @classmethod
     def _legal_changes(cls, block: FinetuneConfig | None, info: ValidationInfo) -> FinetuneConfig | None:
-        if block is not None and {"algo_kwargs", "sweep"} <= set(info.data):
-            check_changes(block.changes, info.data["algo_kwargs"], combinations(info.data["sweep"]))
+        if block is not None and {"algo_kwargs", "sweep", "trials"} <= set(info.data):
+            combined = info.data["trials"] or combinations(info.data["sweep"])
+            check_changes(block.changes, info.data["algo_kwargs"], combined)
         return block
 
     @cached_property
+    def combinations(self) -> tuple[dict[str, float], ...]:
+        """The knobs of each combination of a sweep, or of listed trials; without either there is one, which is empty."""
+        return self.trials or tuple(combinations(self.sweep))
+
+    @cached_property
     def member_seeds(self) -> tuple[int, ...]:
-        """The seed of each member: all seeds for each combination of a sweep."""
-        return (self.seeds or (self.seed,)) * len(combinations(self.sweep))
+        """The seed of each member: all seeds for each combination."""
+        return (self.seeds or (self.seed,)) * len(self.combinations)
 
     @cached_property
     def member_knobs(self) -> tuple[dict[str, float], ...]:
-        """The swept knobs of each member, with their values."""
+        """The own knobs of each member, with their values."""
         seeds = self.seeds or (self.seed,)
-        return tuple(own for own in combinations(self.sweep) for _ in seeds)
+        return tuple(own for own in self.combinations for _ in seeds)
 
     @property
     def final_env_id(self) -> str | None:

@@ -1,8 +1,8 @@
-"""Sweeps: several values of some knobs in one run, every combination with every seed; free of torch."""
+"""Several values of knobs in one run, each with every seed: a sweep of all combinations, or listed trials; free of torch."""
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 from pydantic import Field, PlainSerializer, Strict
@@ -22,6 +22,9 @@ def _as_list(sweep: Mapping[str, tuple[float, ...]] | None) -> list[dict[str, li
 Values = Annotated[tuple[Annotated[float, Strict()], ...], Field(strict=False)]
 Sweep = Annotated[dict[str, Values], PlainSerializer(_as_list, return_type=list[Any])]
 """Values by knob, the first knob slowest; written to a file as a list of one-knob mappings."""
+Trial = dict[str, Annotated[float, Strict()]]
+Trials = Annotated[tuple[Trial, ...], Field(strict=False)]
+"""Combinations of knobs, each listed."""
 
 
 def read_sweep(value: Any, kwargs: AlgorithmKwargs) -> dict[str, Any]:
@@ -38,6 +41,22 @@ def read_sweep(value: Any, kwargs: AlgorithmKwargs) -> dict[str, Any]:
         if not isinstance(values, list | tuple) or not values:
             raise ValueError(f"`{name}` = {values!r} is not legal: must be a list of numbers")
     return sweep
+
+
+def read_trials(value: Any, kwargs: AlgorithmKwargs) -> list[dict[str, Any]]:
+    """Return listed combinations, after checking that all have the same knobs, and that these may differ between members.
+
+    The knobs of each are in the order of the algorithm, whatever order a file has them in.
+    """
+    if not isinstance(value, list | tuple) or not value or not all(isinstance(own, Mapping) and own for own in value):
+        raise ValueError("must be a list of combinations of knobs, such as [{expectile: 0.7, beta: 3}, ...]")
+    names = set(value[0])
+    for number, own in enumerate(value):
+        if set(own) != names:
+            raise ValueError(f"number {number} has the knobs {', '.join(own)}, and number 0 {', '.join(value[0])}")
+    check_sweepable(learner_knobs(kwargs), value[0], type(kwargs).model_fields)
+    order = [name for name in type(kwargs).model_fields if name in names]
+    return [{name: _plain(own[name]) for name in order} for own in value]
 
 
 def _plain(values: Any) -> Any:
@@ -57,15 +76,34 @@ def knob_text(knobs: Mapping[str, float]) -> str:
 
 def check_sweep(sweep: Mapping[str, tuple[float, ...]], kwargs: AlgorithmKwargs, num_seeds: int) -> None:
     """Raise a ValueError for the first fault: a value that is not legal or does nothing, or too many members."""
-    knobs, fitted = part_of(type(kwargs), LearnerKnobs), kwargs.fitted(lambda: EVEN_VARIANCE)
     for name, values in sweep.items():
         if len(set(values)) != len(values):
             raise ValueError(f"`{name}` has the same value twice: {', '.join(map(str, values))}")
-    count = math.prod(len(values) for values in sweep.values())
+    _check_count(math.prod(len(values) for values in sweep.values()), num_seeds)
+    _check_effect(combinations(sweep), kwargs)
+
+
+def check_trials(trials: Sequence[Mapping[str, float]], kwargs: AlgorithmKwargs, num_seeds: int) -> None:
+    """Raise a ValueError for the first fault, as for a sweep: members with the same knobs and seed would be one."""
+    seen: dict[tuple[float, ...], int] = {}
+    for number, own in enumerate(trials):
+        first = seen.setdefault(tuple(own.values()), number)
+        if first != number:
+            raise ValueError(f"number {number} is the same as number {first}: {knob_text(own)}")
+    _check_count(len(trials), num_seeds)
+    _check_effect(trials, kwargs)
+
+
+def _check_count(count: int, num_seeds: int) -> None:
     if count * num_seeds > MAX_MEMBERS:
         raise ValueError(f"{count:,} combinations x {num_seeds:,} seeds are too many members: at most {MAX_MEMBERS:,}")
+
+
+def _check_effect(combined: Sequence[Mapping[str, float]], kwargs: AlgorithmKwargs) -> None:
+    """Refuse a combination that is not legal, and a knob that does nothing."""
+    knobs, fitted = part_of(type(kwargs), LearnerKnobs), kwargs.fitted(lambda: EVEN_VARIANCE)
     plain = {name: getattr(fitted, name) for name in knobs.model_fields}
-    checked = [knobs.checked({**plain, **own}) for own in combinations(sweep)]
-    for name in sweep:
+    checked = [knobs.checked({**plain, **own}) for own in combined]
+    for name in combined[0]:
         if name in checked[0].idle:
             raise ValueError(f"`{name}` would do nothing: {checked[0].idle[name]}")

@@ -42,8 +42,11 @@ def render_page(
     members: bool | None = None,
     pictures: Sequence[Picture] = (),
     live: bool = False,
+    first: str = "",
 ) -> str:
     """Return the page of some runs, finished or under way; all texts in it are escaped, and it can load nothing.
+
+    `first` are sections, as HTML, that come before those of the runs.
 
     `members` says whether curves of single members are drawn at first; by default those of few. A live page loads itself
     again every few seconds, and keeps what the reader has chosen.
@@ -61,6 +64,7 @@ def render_page(
     figures = sections.Figures(labels)
     judged, damaged = evaluations(runs, names)
     body = [
+        first,
         overview.overview(runs, names, timings),
         cautions.section(runs, names, damaged),
         sections.curves(groups, len(every), runs, figures, returns, data),

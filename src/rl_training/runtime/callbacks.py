@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from rl_training.config.run import EarlyStoppingConfig
 from rl_training.envs.evaluation import Evaluation
 from rl_training.errors import ConfigError
 
@@ -145,12 +144,6 @@ class EarlyStopping(Callback):
         """Restore best scores and waiting times."""
         self._best = {int(member): float(value) for member, value in state["best"].items()}
         self._waited = {int(member): int(value) for member, value in state["waited"].items()}
-
-
-def all_callbacks(rule: EarlyStoppingConfig | None, given: Sequence[CallbackLike]) -> list[Callback]:
-    """Return the callback that a config's rule requests, if any, and those given."""
-    own: list[Callback] = [] if rule is None else [EarlyStopping(rule.patience, rule.min_delta, rule.threshold)]
-    return own + as_callbacks(given)
 
 
 def callback_states(callbacks: Sequence[Callback]) -> list[dict[str, Any]]:

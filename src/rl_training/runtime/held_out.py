@@ -39,8 +39,11 @@ class HeldOutReport:
         self._report(shared, own, labels, last=last)
         members = range(len(self.figures))
         rows = [{**{name: column[member] for name, column in losses.items()}, **self.figures[member]} for member in members]
-        self.improved = self._selector is not None and self._selector.take(learner, rows, list(labels))
-        return rows
+        if self._selector is None:
+            return rows
+        scores = self._selector.scores(learner, rows)
+        self.improved = self._selector.take(scores, list(labels))
+        return [{**row, "score": score} for row, score in zip(rows, scores, strict=True)]
 
     def _report(
         self, shared: Sequence[Concern], own: Mapping[int, Sequence[Concern]], labels: Mapping[int, str], *, last: bool

@@ -17,7 +17,7 @@ from rl_training.config.environment import EnvSource
 from rl_training.envs.evaluation import FINAL_EPISODES, Evaluation
 from rl_training.errors import CheckpointError, ConfigError, DatasetError, DivergedError, EnvironmentFailedError, StorageError
 from rl_training.faults import fault_point
-from rl_training.runtime.callbacks import all_callbacks, call_hook, callback_states, restore_callbacks
+from rl_training.runtime.callbacks import as_callbacks, call_hook, callback_states, restore_callbacks
 from rl_training.runtime.checkpoints.checkpoint import Checkpoint, CheckpointStore
 from rl_training.runtime.evaluating.beside import BesideEvaluator
 from rl_training.runtime.evaluating.evaluator import Evaluated, Evaluator, Snapshot
@@ -28,6 +28,7 @@ from rl_training.runtime.phases.base import Phase, position_of
 from rl_training.runtime.phases.place import Place
 from rl_training.runtime.population import Population, restored_records, with_returns
 from rl_training.runtime.progress import mean_and_range, nothing_left
+from rl_training.runtime.pruning import stopping_rules
 from rl_training.runtime.result import TrainingResult
 
 
@@ -37,7 +38,7 @@ class TrainingLoop:
     def __init__(self, parts: LoopParts) -> None:
         self.parts, self.config, self.learner = parts, parts.config, parts.learner
         self.place = Place(parts.phases)
-        self.callbacks = all_callbacks(self.config.early_stopping, parts.callbacks)
+        self.callbacks = [*stopping_rules(self.config), *as_callbacks(parts.callbacks)]
         self.stopping: set[int] = set()  # members that a callback stops at this boundary
         self.best_mean: float | None = None
         self.evaluation: Evaluation | None = None

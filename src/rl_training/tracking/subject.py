@@ -90,7 +90,7 @@ def _hyperparameters(config: RunConfig[Any], member: int) -> Hyperparameters:
     record = config.record()
     record["seed"] = config.member_seeds[member]
     record["algo_kwargs"] |= config.member_knobs[member]
-    for name in ("seeds", "sweep", "log", "run_name", "env_imports"):
+    for name in ("seeds", "sweep", "trials", "log", "run_name", "env_imports"):
         record.pop(name)
     settings = {name: value for name, value in flat(record).items() if value not in (None, {})}
     return {name: value if isinstance(value, str | int | float) else json.dumps(value) for name, value in settings.items()}

@@ -62,12 +62,12 @@ def test_the_pointer_moves_only_when_the_score_improves(log, tmp_path, monkeypat
 def test_a_score_that_is_not_finite_is_never_the_best():
     given = iter([[math.nan], [1.0], [math.inf], [2.0], [1.5]])
     selector = Selector(lambda _learner, _rows: next(given))
-    assert [selector.take(None, [], [0]) for _ in range(5)] == [False, True, False, True, False]
+    assert [selector.take(selector.scores(None, []), [0]) for _ in range(5)] == [False, True, False, True, False]
 
 
 def test_only_members_that_still_train_count():
-    selector = Selector(lambda _learner, _rows: [100.0, 1.0, 3.0])
-    selector.take(None, [], [1, 2])
+    selector = Selector(lambda _learner, _rows: [])
+    selector.take([100.0, 1.0, 3.0], [1, 2])
     assert selector.best == 2.0
 
 

@@ -76,7 +76,7 @@ def _worker_main(
             signal.signal(number, lambda *_: None)  # not SIG_IGN, which programs that an environment starts would inherit
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         os.setpgid(0, 0)  # with what an environment starts, so that all can be ended
-        _end_with(parent)
+        end_with(parent)
         os.nice(niceness)
         gc.freeze()  # objects of the parent are not to close files whose numbers are used again here
         _close_all_but(command, reply)
@@ -90,7 +90,7 @@ def _worker_main(
         os._exit(0)
 
 
-def _end_with(parent: int) -> None:
+def end_with(parent: int) -> None:
     """Have the system end this process when its parent ends, where it can; elsewhere it notices within a second."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)

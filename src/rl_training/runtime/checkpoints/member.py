@@ -6,8 +6,11 @@ from typing import Any
 from rl_training.errors import ConfigError
 from rl_training.runtime.callbacks import EarlyStopping
 from rl_training.runtime.checkpoints.checkpoint import Checkpoint
+from rl_training.runtime.pruning import Pruning
 
 BEST_SCORE = "best_score"  # in the state of held-out data: of all members together, so it says nothing of one
+_ALONE = {"seeds": None, "sweep": None, "trials": None, "pruning": None}  # of a config with one member
+_PRUNING = Pruning.__name__  # the rule compares members
 
 
 def member_of(checkpoint: Checkpoint, member: int) -> Checkpoint:
@@ -20,12 +23,12 @@ def member_of(checkpoint: Checkpoint, member: int) -> Checkpoint:
     seed, record = state["seeds"][member], state["members"][member]
     kwargs = {**(state["config"].get("algo_kwargs") or {}), **record.get("knobs", {})}
     alone = {
-        "config": {**state["config"], "seed": seed, "seeds": None, "sweep": None, "algo_kwargs": kwargs},
+        "config": {**state["config"], "seed": seed, **_ALONE, "algo_kwargs": kwargs},
         "seeds": [seed],
         "members": [{**record, "knobs": {}}],
         "best_mean": record["best_return"],
         "recent_metrics": {name: [values[member]] for name, values in state.get("recent_metrics", {}).items()},
-        "callbacks": [EarlyStopping.of_member(entry, member) for entry in state["callbacks"]],
+        "callbacks": [EarlyStopping.of_member(entry, member) for entry in state["callbacks"] if entry["name"] != _PRUNING],
         "stopping": [0] if member in state.get("stopping", ()) else [],
         "metrics_bytes": 0,
         "held_out": {name: value for name, value in state.get("held_out", {}).items() if name != BEST_SCORE},

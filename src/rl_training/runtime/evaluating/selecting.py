@@ -40,12 +40,11 @@ class Selector:
     """Says at each evaluation whether the mean score of the members is the best so far; one that is not finite never is."""
 
     def __init__(self, score: Score) -> None:
-        self._score = score
+        self.scores = score
         self.best: float | None = None
 
-    def take(self, learner: Learner[Any, Any], rows: Rows, members: Sequence[int]) -> bool:
+    def take(self, scores: Sequence[float], members: Sequence[int]) -> bool:
         """Return whether these members, which are still training, are better on average than at any evaluation before."""
-        scores = self._score(learner, rows)
         mean = sum(scores[member] for member in members) / len(members)
         improved = isfinite(mean) and (self.best is None or mean > self.best)
         self.best = mean if improved else self.best

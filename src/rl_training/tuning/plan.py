@@ -1,0 +1,96 @@
+"""Trials as populations: those that differ in numbers alone are members of one, those that change a shape have their own."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rl_training.config.loading import make_config
+from rl_training.config.parts import learner_knobs
+from rl_training.errors import ConfigError
+from rl_training.tuning.job import PopulationJob
+from rl_training.tuning.space import changed, path_of
+
+Settings = Mapping[str, Any]
+"""Values by the names that a space file has for knobs."""
+
+
+@dataclass(frozen=True)
+class Population:
+    """A job, and which of its members belong to each trial."""
+
+    job: PopulationJob
+    members: Mapping[int, Sequence[int]]  # by the number of the trial
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The populations of some trials, and why others cannot be trained."""
+
+    populations: list[Population]
+    refused: Mapping[int, str]
+
+
+def plan(name: str, trials: Mapping[int, Settings], record: Settings, folder: Path, pruning: Settings | None) -> Plan:
+    """Return how trials are trained: a function of its arguments alone, so that a resumed study finds its populations again.
+
+    Trials with the same settings are the same members. A combination that the config refuses is left out. `pruning` is the
+    block of that name for populations of several combinations.
+    """
+    groups: dict[str, dict[int, tuple[Settings, dict[str, float]]]] = {}
+    refused: dict[int, str] = {}
+    for number, settings in trials.items():
+        try:
+            shared, own = _parts(record, settings)
+        except ConfigError as error:
+            refused[number] = str(error)
+            continue
+        key = json.dumps([shared, sorted(own)], sort_keys=True)
+        groups.setdefault(key, {})[number] = (shared, own)
+    several = len(groups) > 1
+    populations = [
+        _population(f"{name}-{place}" if several else name, group, record, folder, pruning)
+        for place, group in enumerate(groups.values())
+    ]
+    return Plan(populations, refused)
+
+
+def _parts(record: Mapping[str, Any], settings: Settings) -> tuple[dict[str, Any], dict[str, float]]:
+    """The settings that all members of a population share, and those that are a member's own."""
+    config = make_config(changed(record, settings), "trial")
+    can_differ = learner_knobs(config.algo_kwargs).sweepable()
+    own = {
+        path_of(name)[1]: float(value)
+        for name, value in settings.items()
+        if len(path_of(name)) == 2 and path_of(name)[1] in can_differ and type(value) in (int, float)
+    }
+    shared = {name: value for name, value in settings.items() if path_of(name)[1:] not in {(knob,) for knob in own}}
+    if own:
+        make_config({**changed(record, shared), "trials": [own]}, "trial")  # a knob that would do nothing is refused here
+    return shared, own
+
+
+def _population(
+    name: str,
+    group: Mapping[int, tuple[Settings, dict[str, float]]],
+    record: Mapping[str, Any],
+    folder: Path,
+    pruning: Settings | None,
+) -> Population:
+    """The job of trials with the same shared settings."""
+    shared, own = next(iter(group.values()))
+    combined: list[dict[str, float]] = []
+    place: dict[int, int] = {}
+    for number, (_, knobs) in group.items():
+        if knobs not in combined:
+            combined.append(knobs)
+        place[number] = combined.index(knobs)
+    values = {**changed(record, shared), "trials": combined if own else None}
+    if len(combined) > 1:  # otherwise there is nothing to compare with
+        values["pruning"] = pruning
+    config = make_config(values, name)
+    seeds = len(config.seeds or (0,))
+    members = {number: range(at * seeds, (at + 1) * seeds) for number, at in place.items()}
+    gpus = 1.0 if config.device.startswith("cuda") else 0.0
+    return Population(PopulationJob(name, str(folder / name), config.record(), gpus=gpus), members)

@@ -1,0 +1,206 @@
+"""What a study has found: the best trials, which knobs matter, how sure that is, and how to train the winner."""
+
+import json
+import shlex
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rl_training.tuning.folder import StudyFolder, Task
+from rl_training.tuning.space import path_of
+from rl_training.tuning.study import Study, optuna
+from rl_training.tuning.tuner import Confirmed, confirmed, ranked
+
+_LEAST_FOR_IMPORTANCE = 8  # trials
+_STATES = {"COMPLETE": "complete", "PRUNED": "pruned", "FAIL": "failed", "RUNNING": "running", "WAITING": "waiting"}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One trial."""
+
+    number: int
+    status: str
+    knobs: Mapping[str, Any]
+    values: Sequence[float] | None  # of a pruned trial that of its last evaluation
+    seeds: Sequence[float | None]
+    why: str | None
+    population: str | None
+    members: Sequence[int]
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A study by now."""
+
+    path: str
+    task: Task
+    rows: list[Row]  # in the order of their numbers
+    order: list[int]  # the complete trials, the best first
+    front: list[int]  # of two numbers: the trials that no other is better than in both
+    importance: dict[str, float]
+    has_own: bool  # whether trial 0 has the config's own values
+    confirmed: list[Confirmed]
+
+    @property
+    def best(self) -> Row | None:
+        """The best trial: with the new seeds if some were confirmed, else of all."""
+        if self.confirmed and self.confirmed[0].result.values:
+            return self.rows[self.confirmed[0].number]
+        return self.rows[self.order[0]] if self.order else None
+
+
+def summary(folder: StudyFolder, task: Task) -> Summary:
+    """Return a study as its files tell of it, while it goes on or afterwards."""
+    study = folder.open(task)
+    trials = study.trials
+    rows = [_row(study, trial) for trial in trials]
+    order = [trial.number for trial in ranked(trials)]
+    front = [trial.number for trial in study.optuna_study.best_trials] if task.rule.also and order else []
+    has_own = not task.space.own_values(task.config)[1]
+    return Summary(str(folder.path), task, rows, order, front, _importance(study), has_own, confirmed(folder, task.rule))
+
+
+def _row(study: Study, trial: Any) -> Row:
+    notes = trial.user_attrs
+    pruned = trial.state.name == "PRUNED" and trial.intermediate_values
+    values = [trial.intermediate_values[max(trial.intermediate_values)]] if pruned else trial.values
+    where = notes.get("population"), notes.get("members", [])
+    seeds, why = notes.get("seeds", []), notes.get("failed")
+    return Row(trial.number, _STATES[trial.state.name], study.settings(trial), values, seeds, why, *where)
+
+
+def _importance(study: Study) -> dict[str, float]:
+    """The share of each knob in what makes good trials differ from all (PED-ANOVA), most important first."""
+    complete = [trial for trial in study.trials if trial.state.name == "COMPLETE"]
+    if len(complete) < _LEAST_FOR_IMPORTANCE or len({trial.values[0] for trial in complete}) < 2:
+        return {}
+    library = optuna()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = library.importance.get_param_importances(
+            study.optuna_study,
+            evaluator=library.importance.PedAnovaImportanceEvaluator(),
+            target=lambda trial: trial.values[0],
+        )
+    return {name: float(share) for name, share in found.items()}
+
+
+def study_json(found: Summary) -> str:
+    """Return a study as one JSON object."""
+    task, best = found.task, found.best
+    return json.dumps(
+        {
+            "study": found.path,
+            "config": task.name,
+            "score": task.rule.text,
+            "trials": [asdict(row) for row in found.rows],
+            "order": found.order,
+            "front": found.front,
+            "importance": found.importance,
+            "own": 0 if found.has_own else None,
+            "confirmed": [{"number": one.number, **asdict(one.result)} for one in found.confirmed],
+            "best": None if best is None else best.number,
+            "train": None if best is None else train_command(found, best),
+        }
+    )
+
+
+def study_lines(found: Summary, most: int) -> list[str]:
+    """Return a study as lines of text."""
+    counts = {state: sum(row.status == state for row in found.rows) for state in _STATES.values()}
+    told = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
+    lines = [f"{found.path}: {found.task.name}, {len(found.rows)} trials ({told})", f"score: {found.task.rule.text}"]
+    lines += _table(found, most)
+    if found.importance:
+        shares = ", ".join(f"{name} {share:.0%}" for name, share in found.importance.items())
+        lines.append(f"what matters among the best (PED-ANOVA): {shares}")
+    lines += [*_confirmation(found), *sureness(found)]
+    if found.best is not None:
+        lines.append(f"to train it: {train_command(found, found.best)}")
+    return lines
+
+
+def _table(found: Summary, most: int) -> list[str]:
+    names, rule = list(found.task.space.knobs), found.task.rule
+    head = ["trial", *names, rule.name, *([rule.also] if rule.also else []), "seeds", "status"]
+    pruned = sorted((row for row in found.rows if row.status == "pruned"), key=lambda row: -(row.values or [0.0])[0])
+    shown = [found.rows[number] for number in dict.fromkeys([*found.front, *found.order])]
+    shown = [*shown, *pruned, *(row for row in found.rows if row.status == "failed")][:most]
+    own = found.rows[0] if found.has_own and found.rows else None
+    if own is not None and own not in shown:
+        shown.append(own)
+    cells = [[*_cells(row, names, len(rule.directions)), _status(row, found)] for row in shown]
+    rows = [head, *cells]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def _cells(row: Row, names: Sequence[str], numbers: int) -> list[str]:
+    values = [f"{value:.4g}" for value in row.values] if row.values else []
+    seeds = " ".join("-" if score is None else f"{score:.4g}" for score in row.seeds)
+    return [str(row.number), *(knob_value(row.knobs[name]) for name in names), *(values + ["-"] * numbers)[:numbers], seeds]
+
+
+def _status(row: Row, found: Summary) -> str:
+    own = ", the config's own values" if found.has_own and row.number == 0 else ""
+    front = ", not beaten in both" if row.number in found.front else ""
+    return f"{row.status}{own}{front}{f': {row.why}' if row.why else ''}"
+
+
+def knob_value(value: Any) -> str:
+    """Return the value of a knob as short text."""
+    return f"{value:.4g}" if isinstance(value, float) else json.dumps(value) if not isinstance(value, str) else value
+
+
+def _confirmation(found: Summary) -> list[str]:
+    """What the confirmed trials reached with new seeds."""
+    lines = []
+    for one in found.confirmed:
+        value = "failed" if one.result.values is None else f"{found.task.rule.name} {one.result.values[0]:.4g}"
+        each = " ".join("-" if score is None else f"{score:.4g}" for score in one.result.seeds)
+        lines.append(f"trial {one.number} with new seeds: {value} ({each})")
+    return lines
+
+
+def sureness(found: Summary) -> list[str]:
+    """Return how far the best may be trusted, and how it stands to the config's own values."""
+    if found.best is None:
+        return ["no trial is complete, so nothing has been found"]
+    return [_against_own(found, found.best), _how_sure(found)]
+
+
+def _against_own(found: Summary, best: Row) -> str:
+    if not found.has_own:
+        return "the config's own values are outside the space, so nothing says whether the best is better than they are"
+    own = found.rows[0]
+    scores: dict[int, Sequence[float] | None] = {row.number: row.values for row in found.rows}
+    scores = {one.number: one.result.values for one in found.confirmed} or scores
+    if best.number == 0:
+        return "the config's own values are the best: no trial was better"
+    if own.status != "complete" or not scores.get(0):
+        return f"the config's own values (trial 0) were {own.status}: {own.why or 'worse than others at an evaluation'}"
+    mine, other = (scores[number] or [0.0] for number in (best.number, 0))
+    seeds = "with new seeds " if found.confirmed else ""
+    word = "better" if mine[0] > other[0] else "no better"
+    return f"trial {best.number} is {seeds}{word} than the config's own values: {mine[0]:.4g} against {other[0]:.4g}"
+
+
+def _how_sure(found: Summary) -> str:
+    count = len(found.task.config.seeds or (0,))
+    if found.confirmed:
+        fresh = len(found.confirmed[0].result.seeds)
+        return f"the figures with new seeds ({fresh} each) are fair: nothing was chosen by them before"
+    each = "one seed" if count == 1 else f"{count} seeds"
+    return (
+        f"the best of {len(found.order)} by {each} each is partly lucky: its score is optimistic; "
+        "train the best again with new seeds: --confirm 3"
+    )
+
+
+def train_command(found: Summary, row: Row) -> str:
+    """Return the command that trains a trial alone, with the settings of the study."""
+    knobs = {".".join(path_of(name)): value for name, value in row.knobs.items()}
+    words = [part for path, value in knobs.items() for part in ("--set", f"{path}={json.dumps(value)}")]
+    return shlex.join(["rl-training", "train", found.task.name, *found.task.options, *words])

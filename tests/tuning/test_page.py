@@ -1,0 +1,59 @@
+"""A study on the report page."""
+
+from html.parser import HTMLParser
+
+from rl_training.api.reporting import write_report
+from rl_training.runtime.checkpoints.lock import RunLock
+from rl_training.tuning.folder import StudyFolder
+from rl_training.tuning.page import section
+from rl_training.tuning.showing import summary
+from tests.tuning.fake import KNOBS, run_study, task
+
+
+class Drawn(HTMLParser):
+    """The trials of a page, as a reader of the screen is told of them."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.told, self.paths, self.headings, self._heading = [], [], [], False
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        found = dict(attributes)
+        if tag == "g" and "trial" in (found.get("class") or ""):
+            assert found["tabindex"] == "0"
+            self.told.append(found["aria-label"])
+        if tag == "path" and found.get("class") == "line":
+            self.paths.append(found["d"])
+        self._heading = tag in ("h1", "h2", "h3")
+
+    def handle_data(self, data):
+        self.headings += [data] if self._heading else []
+        self._heading = False
+
+
+def test_every_trial_is_a_line_that_keyboard_and_screen_reader_reach(tmp_path):
+    given = task({**KNOBS, "hidden_sizes": {"choices": [[8], [16, 16]]}}, batch=6, pruning={"kind": "median"})
+    run_study(tmp_path / "study", given, trials=12)
+    with RunLock(tmp_path / "study"):  # as while it goes on
+        path = write_report([tmp_path / "study"], tmp_path / "page.html")
+    drawn = Drawn(path.read_text())
+    assert drawn.headings[:2] == ["study", "Study of iql/small"]
+    assert len(drawn.told) == len(drawn.paths) == 12
+    assert len(set(drawn.told)) == 12
+    assert "trial 0 (complete): expectile 0.7, beta 3, hidden_sizes [16, 16], return iqm" in " ".join(drawn.told)
+    heights = [float(point.split()[1]) for line in drawn.paths for point in line[1:].split("L")]
+    assert min(heights) >= 56.0
+    assert max(heights) <= 292.0
+    assert "http" not in section(summary(StudyFolder(tmp_path / "study"), given))
+
+
+def test_names_are_escaped_and_few_trials_have_no_lines(tmp_path):
+    given = task()
+    run_study(tmp_path / "study", given, trials=1)
+    found = summary(StudyFolder(tmp_path / "study"), given)
+    object.__setattr__(found.task, "name", "<b>x")
+    text = section(found)
+    assert "<b>x" not in text
+    assert "&lt;b&gt;x" in text
+    assert not Drawn(text).told
