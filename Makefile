@@ -56,7 +56,7 @@ test-backends: $(BACKENDS)/.installed
 $(CLUSTERS)/.installed: pyproject.toml constraints.txt
 	test -x $(CLUSTERS)/bin/python || $(PYTHON) -m venv $(CLUSTERS)
 	$(CLUSTERS)/bin/python -m pip install --quiet --constraint constraints.txt torch
-	$(CLUSTERS)/bin/python -m pip install --quiet --constraint constraints.txt --editable ".[ray,slurm]" pytest pytest-timeout
+	$(CLUSTERS)/bin/python -m pip install --quiet --constraint constraints.txt --editable ".[ray,slurm,sweep]" pytest pytest-timeout
 	touch $@
 
 test-clusters: $(CLUSTERS)/.installed

@@ -36,9 +36,9 @@ class Scenario:
     step: float = 157e-6  # one step of evaluation on one core
     start: float = 15.0  # from the start of a process to its first gradient step
     spread: float = 0.05  # of the time of a population, as a share of it
-    ask: float = 0.07  # of the one process, for each trial
-    ask_more: float = 6.5e-5  # and for each trial that there is already: the search reads them all
-    tell: float = 0.01
+    ask: float = 0.08  # of the one process, for each trial
+    ask_more: float = 3.5e-5  # and for each trial that there is already: the search reads them all
+    tell: float = 0.008
     node: int = 8  # GPUs of a node
     failures: float = 1 / (1000 * HOUR)  # of a node, per second
     noticed: float = 30.0  # until a lost node is known to be lost

@@ -1,5 +1,6 @@
 """Jobs on a real cluster of three Ray nodes on the loopback address, of which one is lost."""
 
+import json
 import os
 import re
 import signal
@@ -20,8 +21,8 @@ from rl_training.experiment.manager import run_status
 from rl_training.tuning.backends.attempts import LIMIT, Interruptions
 from rl_training.tuning.backends.ray import RayBackend
 from rl_training.tuning.job import PopulationJob
-from tests.helpers import ROOT, checkpoints, environment
-from tests.tuning.jobs import assert_as_local, holder, resumed_from, tiny_jobs
+from tests.helpers import ROOT, assert_same_run, checkpoints, environment, run_cli
+from tests.tuning.jobs import DATA, TINY, assert_as_local, holder, resumed_from, tiny_jobs
 
 installed = pytest.mark.skipif(find_spec("ray") is None, reason="ray is not installed")
 HEALTH = {"health_check_initial_delay_ms": 1000, "health_check_period_ms": 1000, "health_check_timeout_ms": 5000}
@@ -150,6 +151,25 @@ def own_ray(folder):
     for _, result in RayBackend().run(jobs):
         assert result == "finished"
         assert {address for process in descendants(os.getpid()) for address in listening(process)} == {"127.0.0.1"}
+
+
+@installed
+@pytest.mark.skipif(find_spec("optuna") is None, reason="optuna is not installed")
+@pytest.mark.timeout(900)
+def test_a_study_with_ray_is_the_study_of_this_machine(tmp_path):
+    (tmp_path / "space.yaml").write_text("expectile: {low: 0.6, high: 0.9}\nbeta: {low: 1, high: 20, log: true}\n")
+    data = ["--set", f"algo_kwargs.dataset={json.dumps(DATA)}", *(word for one in TINY for word in ("--set", one))]
+    search = ["--space", "space.yaml", "--trials", 6, "--batch", 4, "--population", 2, "--seeds", "0,1", "--json"]
+    found = {}
+    for backend in ("local", "ray"):
+        where = ["--run-dir", f"study-{backend}", "--backend", backend]
+        done = run_cli("tune", "iql/pendulum-mixture", *data, *search, *where, cwd=tmp_path, seconds=400, RAY_AUTH_TOKEN="of-this-test")
+        found[backend] = json.loads(done.stdout.replace(f"study-{backend}", "study"))
+    assert found["ray"] == found["local"]
+    names = sorted(path.name for path in (tmp_path / "study-ray" / "populations").iterdir())
+    assert len(names) == 3
+    for name in names:
+        assert_same_run(*(tmp_path / f"study-{backend}" / "populations" / name for backend in found))
 
 
 def listening(process):

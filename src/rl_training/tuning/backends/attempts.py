@@ -1,8 +1,10 @@
 """Jobs on machines that may die: an attempt waits for one that is still at work, and a job that gets on is tried again."""
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
+from rl_training.envs.imports import import_requested
 from rl_training.errors import RunBusyError
 from rl_training.tuning.job import PopulationJob, run_job
 
@@ -11,8 +13,10 @@ PAUSE = 2.0
 LIMIT = 5  # interruptions of a job without a new checkpoint, after which it is given up
 
 
-def attempt(job: PopulationJob) -> str:
+def attempt(job: PopulationJob, imports: Sequence[str]) -> str:
     """Run a job where an earlier attempt may still be at work, on a node that was cut off: it holds the run directory."""
+    for module in imports:
+        import_requested(module)
     deadline = time.monotonic() + PATIENCE
     while True:
         try:

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from rl_training.envs.imports import imported
 from rl_training.errors import ConfigError, StoppedBySignal, StorageError
 from rl_training.experiment.manager import run_status
 from rl_training.tuning.backends.attempts import Interruptions, attempt
@@ -55,7 +56,7 @@ class _Tasks:
 
     def _submit(self, job: PopulationJob) -> None:
         task = self._task.options(name=job.name, num_cpus=job.cpus, num_gpus=job.gpus)
-        self._running[task.remote(job, os.getcwd())] = job
+        self._running[task.remote(job, os.getcwd(), imported())] = job
 
     def _result(self, reference: Any, job: PopulationJob) -> str | None:
         """Return what a job returned, or None if it is to be run again."""
@@ -83,7 +84,7 @@ class _Tasks:
             self._ray.wait(list(self._running), num_returns=len(self._running), timeout=STOP_TIME)
 
 
-def _attempt(job: PopulationJob, folder: str) -> str | None:
+def _attempt(job: PopulationJob, folder: str, imports: Sequence[str]) -> str | None:
     """Run a job in a worker of Ray; None if it was asked to stop and has saved."""
     try:
         os.chdir(folder)
@@ -92,7 +93,7 @@ def _attempt(job: PopulationJob, folder: str) -> str | None:
             f"{folder}: is not seen by every node ({error.strerror}); start from storage that all see"
         ) from None
     try:
-        return attempt(job)
+        return attempt(job, imports)
     except StoppedBySignal:
         return None
 

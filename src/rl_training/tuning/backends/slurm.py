@@ -9,6 +9,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from rl_training.envs.imports import imported
 from rl_training.errors import ConfigError, StoppedBySignal
 from rl_training.experiment.manager import run_status
 from rl_training.storage import canonical_json, parse_json, read_regular_file, replace_file
@@ -79,7 +80,7 @@ class SlurmBackend:
 
     def _submit_array(self, jobs: Sequence[PopulationJob]) -> None:
         with self._executor.batch():
-            tasks = [self._executor.submit(_Attempt(job)) for job in jobs]
+            tasks = [self._executor.submit(_Attempt(job, imported())) for job in jobs]
         self._queued |= {job.name: (task, job) for task, job in zip(tasks, jobs, strict=True)}
         numbers = {job.name: task.job_id for task, job in zip(tasks, jobs, strict=True)}
         replace_file(self.folder / SUBMITTED, canonical_json({**self._numbers(), **numbers}))
@@ -99,8 +100,8 @@ class SlurmBackend:
 class _Attempt:
     """A job as submitit calls it; before the time is up it sends SIGUSR2, and queues what `checkpoint` returns."""
 
-    def __init__(self, job: PopulationJob) -> None:
-        self.job = job
+    def __init__(self, job: PopulationJob, imports: Sequence[str]) -> None:
+        self.job, self.imports = job, imports
 
     def __call__(self) -> str:
         """Run the job. At SIGUSR2 it saves and is queued again; at SIGTERM it saves and waits for its end.
@@ -121,7 +122,7 @@ class _Attempt:
 
         signal.signal(signal.SIGUSR2, stop)
         try:
-            return attempt(self.job)
+            return attempt(self.job, self.imports)
         except StoppedBySignal as error:
             if time_is_up and callable(queue_again):
                 queue_again(signal.SIGUSR2, None)
