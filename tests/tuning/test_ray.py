@@ -156,14 +156,15 @@ def own_ray(folder):
 @installed
 @pytest.mark.skipif(find_spec("optuna") is None, reason="optuna is not installed")
 @pytest.mark.timeout(900)
-def test_a_study_with_ray_is_the_study_of_this_machine(tmp_path):
+def test_a_study_with_ray_is_the_study_of_this_machine(tmp_path, monkeypatch):
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "of-this-test")
     (tmp_path / "space.yaml").write_text("expectile: {low: 0.6, high: 0.9}\nbeta: {low: 1, high: 20, log: true}\n")
     data = ["--set", f"algo_kwargs.dataset={json.dumps(DATA)}", *(word for one in TINY for word in ("--set", one))]
     search = ["--space", "space.yaml", "--trials", 6, "--batch", 4, "--population", 2, "--seeds", "0,1", "--json"]
     found = {}
     for backend in ("local", "ray"):
         where = ["--run-dir", f"study-{backend}", "--backend", backend]
-        done = run_cli("tune", "iql/pendulum-mixture", *data, *search, *where, cwd=tmp_path, seconds=400, RAY_AUTH_TOKEN="of-this-test")
+        done = run_cli("tune", "iql/pendulum-mixture", *data, *search, *where, cwd=tmp_path, seconds=400)
         found[backend] = json.loads(done.stdout.replace(f"study-{backend}", "study"))
     assert found["ray"] == found["local"]
     names = sorted(path.name for path in (tmp_path / "study-ray" / "populations").iterdir())
