@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -19,7 +20,7 @@ import pytest
 from rl_training.errors import ConfigError
 from rl_training.experiment.manager import run_status
 from rl_training.tuning.backends.attempts import LIMIT, Interruptions
-from rl_training.tuning.backends.ray import RayBackend
+from rl_training.tuning.backends.ray import RayBackend, _require_answer
 from rl_training.tuning.job import PopulationJob
 from tests.helpers import ROOT, assert_same_run, checkpoints, environment, run_cli
 from tests.tuning.jobs import DATA, TINY, assert_as_local, holder, resumed_from, tiny_jobs
@@ -193,6 +194,14 @@ def test_a_job_that_no_node_can_hold_is_refused(cluster, tmp_path):
     (job,) = tiny_jobs(tmp_path, 1)
     with pytest.raises(ConfigError, match=r"no node has the 1 CPUs and 2 GPUs of a job"):
         list(RayBackend(cluster.address).run([replace(job, gpus=2.0)]))
+
+
+def test_an_address_where_nobody_listens_is_named():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        _require_answer(address)
+    with pytest.raises(ConfigError, match=rf"--address {address}: no Ray answers there \(Connection refused\)"):
+        _require_answer(address)
 
 
 def test_without_the_library_the_extra_is_named(monkeypatch):

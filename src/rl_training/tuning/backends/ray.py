@@ -1,6 +1,7 @@
 """Jobs as tasks of a Ray cluster: one that dies with its node or its process goes on elsewhere, from its last checkpoint."""
 
 import os
+import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +14,7 @@ from rl_training.tuning.backends.attempts import Interruptions, attempt
 from rl_training.tuning.job import FINISHED, PopulationJob
 
 LOOPBACK = "127.0.0.1"
+ANSWER_TIME = 10.0  # seconds for the first answer of a cluster
 STOP_TIME = 120.0  # seconds that running jobs have to save when everything stops; one that compiles does that first
 STORE = 80 << 20  # bytes of shared memory for a Ray of our own: jobs and results are a few lines
 
@@ -123,6 +125,8 @@ def _connected(address: str | None) -> Iterator[Any]:
         return
     if address is None and ray.util.get_node_ip_address() != LOOPBACK:  # imported before this module could set it up
         raise ConfigError("--backend ray: would listen on every network interface; start Ray yourself and pass its --address")
+    if address is not None:
+        _require_answer(address)
     own = {"include_dashboard": False, "object_store_memory": STORE} if address is None else {}
     try:
         ray.init(address or "local", **own, log_to_driver=False, logging_level="error")
@@ -132,6 +136,17 @@ def _connected(address: str | None) -> Iterator[Any]:
         yield ray
     finally:
         ray.shutdown()
+
+
+def _require_answer(address: str) -> None:
+    """Refuse an address where nobody listens: Ray would try for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not port.isdigit():  # `auto`, which Ray looks up
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWER_TIME).close()
+    except OSError as error:
+        raise ConfigError(f"--address {address}: no Ray answers there ({error.strerror or error}); is it started?") from None
 
 
 def _require_room(nodes: Sequence[dict[str, Any]], jobs: Sequence[PopulationJob]) -> None:
