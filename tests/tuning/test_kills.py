@@ -48,7 +48,7 @@ def test_five_kills_change_nothing(tmp_path, jobs):
             stderr=subprocess.PIPE,
         )
         try:
-            process.wait(timeout=draw.uniform(0.15, 0.6) * took)
+            process.wait(timeout=draw.uniform(0.1, 0.3) * took)
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGKILL)
             process.wait()
@@ -58,7 +58,7 @@ def test_five_kills_change_nothing(tmp_path, jobs):
             break
         finally:
             process.stderr.close()
-    assert kills >= 2  # on a busy machine it may end before the fifth
+    assert kills == KILLS
     finish(*words, "--run-dir", path, "--jobs", jobs)
     assert trials_of(path) == trials_of(tmp_path / "whole")
     assert {entry[1] for entry in trials_of(path)} <= {"COMPLETE", "PRUNED"}

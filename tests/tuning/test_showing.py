@@ -148,3 +148,19 @@ def test_without_an_environment_the_score_is_an_estimate(tmp_path, capsys):
     by_default = call_cli(capsys, *words, "--run-dir", tmp_path / "f", "--seeds", "0").stdout
     assert "fqe on held-out data" in by_default
     assert "--set select_by=fqe" in by_default
+
+
+def test_a_stop_signal_says_how_to_go_on(tmp_path, capsys, monkeypatch):
+    import signal
+
+    from rl_training.errors import StoppedBySignal
+
+    def stopped(*_):
+        raise StoppedBySignal(signal.SIGTERM, "SIGTERM: the run is saved; go on with `rl-training resume`")
+
+    monkeypatch.setattr("rl_training.tuning.backends.local.run_job", stopped)
+    (tmp_path / "space.yaml").write_text("beta: {low: 1, high: 19}\n")
+    words = ["tune", "iql/pendulum-mixture", "--space", tmp_path / "space.yaml", "--trials", 3, "--run-dir", tmp_path / "s"]
+    done = call_cli(capsys, *words, code=143)
+    assert done.stderr.splitlines()[-1] == f"SIGTERM: {tmp_path / 's'} is saved; the same command goes on"
+    assert "3 running" in call_cli(capsys, "tune", "show", tmp_path / "s").stdout

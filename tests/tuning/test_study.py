@@ -122,8 +122,12 @@ def test_grid_random_and_two_numbers(tmp_path):
     few = {"beta": {"choices": [1.0, 2.0, 3.0]}, "hidden_sizes": {"choices": [[8], [16, 16]]}}
     said = run_study(tmp_path / "grid", task(few, sampler="grid"), trials=50)
     found = trials_of(tmp_path / "grid", task(few, sampler="grid"))
-    assert "the grid has 6 points, and all are told" in said
+    assert "all 6 points of the grid are told" in said
     assert len({str(entry[2]) for entry in found}) == len(found) == 6
+    assert found[0][2] == {"beta": 3.0, "hidden_sizes": "[16, 16]"}
+    outside = task({"beta": {"low": 1.0, "high": 9.0}}, sampler="grid")
+    run_study(tmp_path / "points", outside, trials=50)
+    assert [entry[2]["beta"] for entry in trials_of(tmp_path / "points", outside)] == [3.0, 1.0, 5.0, 7.0, 9.0]
     run_study(tmp_path / "random", task(sampler="random"))
     two = task(rule=Rule(also="spread"), sampler="nsga2")
     with pytest.raises(Cut):

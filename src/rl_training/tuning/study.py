@@ -6,7 +6,7 @@ is killed leaves either a whole trial or none, and the next one asks for the sam
 """
 
 import fcntl
-import math
+import itertools
 import os
 import warnings
 from collections.abc import Mapping, Sequence
@@ -98,10 +98,13 @@ class Study:
         under_way, known = self.open_trials, len(self.trials)
         begin = min((trial.user_attrs["begin"] for trial in under_way), default=known)
         size = next((trial.user_attrs["size"] for trial in under_way), size)
-        end = begin + size if self._kind != "grid" else min(begin + size, math.prod(map(len, self._grid().values())))
+        given = [] if first is None else [dict(first)]
+        if self._kind == "grid":
+            given += [point for point in self._grid() if point != first]
+        end = min(begin + size, len(given)) if self._kind == "grid" else begin + size
         copy = self._copy()
         for number in range(known, end):
-            self._add(copy, number, {"begin": begin, "size": size}, first if number == 0 else None)
+            self._add(copy, number, {"begin": begin, "size": size}, given[number] if number < len(given) else None)
         return self.open_trials
 
     def _copy(self) -> Any:
@@ -109,11 +112,11 @@ class Study:
         copy.add_trials(self.trials)
         return copy
 
-    def _add(self, copy: Any, number: int, notes: Mapping[str, Any], given: Mapping[str, Any] | None) -> None:
+    def _add(self, copy: Any, number: int, notes: Mapping[str, Any], given: dict[str, Any] | None) -> None:
         """Sample a trial in the copy, and write it in one piece."""
         copy.sampler = self._sampler(number)
         if given is not None:
-            copy.enqueue_trial(dict(given))
+            copy.enqueue_trial(given)
         asked = copy.ask(self._distributions)
         found = copy.get_trials(deepcopy=False)[asked.number]
         self.optuna_study.add_trial(
@@ -133,15 +136,15 @@ class Study:
             return samplers.TPESampler(seed=seed, multivariate=True, constant_liar=True)
         if self._kind == "nsga2":
             return samplers.NSGAIISampler(seed=seed)
-        if self._kind == "grid":
-            return samplers.GridSampler(self._grid(), seed=self._seed)  # one order for all trials
         return self._random(seed)
 
     def _random(self, seed: int) -> Any:
         return self._optuna.samplers.RandomSampler(seed=seed)
 
-    def _grid(self) -> dict[str, list[Any]]:
-        return {name: _points(knob) for name, knob in self.space.knobs.items()}
+    def _grid(self) -> list[dict[str, Any]]:
+        """Every combination of the points of all knobs, the first knob slowest."""
+        points = {name: _points(knob) for name, knob in self.space.knobs.items()}
+        return [dict(zip(points, values, strict=True)) for values in itertools.product(*points.values())]
 
     def settings(self, trial: Any) -> dict[str, Any]:
         """Return the values of a trial's knobs."""

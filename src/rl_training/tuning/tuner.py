@@ -44,7 +44,7 @@ def tune(folder: StudyFolder, task: Task, trials: int, backend: Backend, say: Te
         while study.open_trials or len(study.trials) < trials:
             batch = study.ask_batch(min(task.batch, max(1, trials - len(study.trials))), None if outside else own)
             if not batch:
-                say(f"the grid has {len(study.trials)} points, and all are told")
+                say(f"all {len(study.trials)} points of the grid are told")
                 break
             _train(folder, task, study, batch[0].user_attrs["begin"], backend, say)
         if confirm:
