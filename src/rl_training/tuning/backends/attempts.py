@@ -8,7 +8,7 @@ from rl_training.envs.imports import import_requested
 from rl_training.errors import RunBusyError
 from rl_training.tuning.job import PopulationJob, run_job
 
-PATIENCE = 600.0  # seconds to wait for another process in the run directory; a node that Ray has cut off ends after 60
+PATIENCE = 600.0  # seconds to wait for another process in the run directory, on a node that was cut off and not ended yet
 PAUSE = 2.0
 LIMIT = 5  # interruptions of a job without a new checkpoint, after which it is given up
 
