@@ -7,7 +7,7 @@ import subprocess
 import time
 from contextlib import contextmanager
 
-PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "scontrol")
+PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "scontrol", "sinfo", "squeue")
 CONFIG = """
 ClusterName=test
 SlurmctldHost={host}(127.0.0.1)
@@ -64,17 +64,18 @@ def running(folder):
         for daemon in daemons:
             started.append(subprocess.Popen(daemon, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
             time.sleep(1)
-        until(lambda: b"idle" in sinfo(config))
+        until(lambda: b"idle" in answer(config, "sinfo"))
         yield config
+        until(lambda: not answer(config, "squeue"))  # else what runs the last step would wait for the controller for ever
     finally:
         for process in reversed(started):
             process.terminate()
             process.wait(60)
 
 
-def sinfo(config):
+def answer(config, program):
     own = {**os.environ, "SLURM_CONF": str(config)}
-    return subprocess.run(["sinfo", "-h"], env=own, capture_output=True, check=False).stdout
+    return subprocess.run([program, "-h"], env=own, capture_output=True, check=False).stdout
 
 
 def until(condition, seconds=300):
