@@ -4,8 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 BACKENDS := .venv-backends
+CLUSTERS := .venv-clusters
 
-.PHONY: setup demo test lint format test-learning test-faults test-backends stubs golden-record golden-check bench clean
+.PHONY: setup demo test lint format test-learning test-faults test-backends test-clusters stubs golden-record golden-check bench clean
 
 setup: $(STAMP)
 
@@ -51,6 +52,16 @@ $(BACKENDS)/.installed: pyproject.toml constraints.txt
 test-backends: $(BACKENDS)/.installed
 	OMP_NUM_THREADS=1 $(BACKENDS)/bin/python -m pytest -n 2 tests/tracking -rs
 
+# Ray and submitit, in an environment of their own; a real Slurm is tested where its programs are installed and the user is root.
+$(CLUSTERS)/.installed: pyproject.toml constraints.txt
+	test -x $(CLUSTERS)/bin/python || $(PYTHON) -m venv $(CLUSTERS)
+	$(CLUSTERS)/bin/python -m pip install --quiet --constraint constraints.txt torch
+	$(CLUSTERS)/bin/python -m pip install --quiet --constraint constraints.txt --editable ".[ray,slurm,sweep]" pytest pytest-timeout
+	touch $@
+
+test-clusters: $(CLUSTERS)/.installed
+	OMP_NUM_THREADS=1 $(CLUSTERS)/bin/python -m pytest tests/tuning/test_ray.py tests/tuning/test_slurm.py -rs
+
 stubs: setup
 	$(BIN)/python -m tools.stubs
 	$(BIN)/python -m tools.options
@@ -66,4 +77,4 @@ bench: setup
 	$(BIN)/python -m benchmarks.data
 
 clean:
-	rm -rf $(VENV) $(BACKENDS) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(BACKENDS) $(CLUSTERS) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -289,9 +289,9 @@ def command(*arguments):
     return [sys.executable, "-m", "rl_training", *map(str, arguments)]
 
 
-def run_cli(*arguments, code=0, cwd=None, **extra):
+def run_cli(*arguments, code=0, cwd=None, seconds=120, **extra):
     done = subprocess.run(
-        command(*arguments), capture_output=True, text=True, env=environment(**extra), cwd=cwd, timeout=120, check=False
+        command(*arguments), capture_output=True, text=True, env=environment(**extra), cwd=cwd, timeout=seconds, check=False
     )
     assert done.returncode == code, f"exit {done.returncode}, not {code}\n{done.stdout}\n{done.stderr}"
     assert "Traceback" not in done.stderr

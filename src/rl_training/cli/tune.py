@@ -54,6 +54,12 @@ def tune(
     confirm: Annotated[int, typer.Option(min=0, help="Train the best so many trials again with new seeds, at the end.")] = 0,
     storage: Annotated[str | None, typer.Option(help="URL of a database; by default a journal in the directory.")] = None,
     jobs: Annotated[int, typer.Option(min=1, help="Populations that train side by side, each in a process.")] = 1,
+    population: Annotated[int | None, typer.Option(min=1, help="Trials of one population at most; all of a batch.")] = None,
+    backend: Annotated[str, typer.Option(help="Where populations train: local, ray or slurm.")] = "local",
+    address: Annotated[str | None, typer.Option(help="Of a Ray cluster; without one, a Ray on this machine alone.")] = None,
+    slurm: Annotated[list[str] | None, typer.Option(help="key=value of sbatch: time=240, partition=gpu; repeated.")] = None,
+    gpus: Annotated[float | None, typer.Option(min=0, help="GPUs of a population, with Ray also 0.5.")] = None,
+    cpus: Annotated[int, typer.Option(min=1, help="CPUs of a population, with Ray or Slurm.")] = 1,
     imports: ImportOption = None,
     device: DeviceOption = None,
     as_json: JsonOption = False,
@@ -62,9 +68,9 @@ def tune(
     """Search for better knobs of a config. Without an environment, the score is an estimate from held-out data."""
     del debug
     from rl_training.cli.training import parse_seeds
-    from rl_training.config.loading import load_config
+    from rl_training.config.loading import apply_override, load_config
     from rl_training.runtime.signals import interrupted_by_stop_signals
-    from rl_training.tuning.backends.local import LocalBackend
+    from rl_training.tuning.backends.choice import Place
     from rl_training.tuning.folder import StudyFolder, Task
     from rl_training.tuning.scores import Rule
     from rl_training.tuning.space import read_space
@@ -88,10 +94,14 @@ def tune(
     pruning = None if prune is None else {"kind": _one_of("prune", prune, "median", "halving")}
     kind = _one_of("sampler", sampler, "tpe", "random", "grid", "nsga2")
     words = _words({"set": settings, "dataset": dataset, "env": [env] if env else []})
-    task = Task(config, chosen, read_space(space, chosen), rule, kind, seed, batch, pruning, storage, words)
+    task = Task(config, chosen, read_space(space, chosen), rule, kind, seed, batch, pruning, storage, words, population)
     folder = StudyFolder(run_dir or f"runs/tune/{config.replace('/', '-').removesuffix('.yaml')}")
+    sbatch: dict[str, Any] = {}
+    for one in slurm or ():
+        apply_override(sbatch, one)
+    where = Place(backend, jobs, address, sbatch, gpus, cpus).backend(folder.path)
     with interrupted_by_stop_signals(f"{folder.path} is saved; the same command goes on"):
-        run_study(folder, task, trials, LocalBackend(jobs), lambda text: print(text, file=sys.stderr, flush=True), confirm)
+        run_study(folder, task, trials, where, lambda text: print(text, file=sys.stderr, flush=True), confirm)
     _print(folder.path, task, as_json=as_json, best=10)
 
 

@@ -35,6 +35,7 @@ class Task:
     pruning: Mapping[str, Any] | None = None
     storage: str | None = None  # the URL of a database; None is a journal in the directory
     options: tuple[str, ...] = ()  # of `rl-training train` that make the config of `name`
+    population: int | None = None  # trials of one population at most; None: all of a batch
 
     def check(self) -> None:
         """Raise a ConfigError for what cannot work together."""
@@ -58,7 +59,10 @@ class Task:
             "config": self.config.record(),
             "space": [{name: knob} for name, knob in self.space.plain().items()],  # in order, which a JSON object has not
             "score": asdict(self.rule),
-            "search": {"sampler": self.sampler, "seed": self.seed, "batch": self.batch, "storage": self.storage},
+            "search": {
+                **{"sampler": self.sampler, "seed": self.seed, "storage": self.storage},
+                **{"batch": self.batch, "population": self.population},
+            },
             "pruning": None if self.pruning is None else dict(self.pruning),
             "options": list(self.options),
         }

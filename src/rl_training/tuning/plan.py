@@ -14,6 +14,7 @@ from rl_training.tuning.space import changed, path_of
 
 Settings = Mapping[str, Any]
 """Values by the names that a space file has for knobs."""
+_Trial = tuple[Settings, dict[str, float]]  # what a population shares, and what is the trial's own
 
 
 @dataclass(frozen=True)
@@ -32,13 +33,20 @@ class Plan:
     refused: Mapping[int, str]
 
 
-def plan(name: str, trials: Mapping[int, Settings], record: Settings, folder: Path, pruning: Settings | None) -> Plan:
+def plan(
+    name: str,
+    trials: Mapping[int, Settings],
+    record: Settings,
+    folder: Path,
+    pruning: Settings | None,
+    most: int | None = None,
+) -> Plan:
     """Return how trials are trained: a function of its arguments alone, so that a resumed study finds its populations again.
 
     Trials with the same settings are the same members. A combination that the config refuses is left out. `pruning` is the
-    block of that name for populations of several combinations.
+    block of that name for populations of several combinations, `most` the number of trials that a population may have.
     """
-    groups: dict[str, dict[int, tuple[Settings, dict[str, float]]]] = {}
+    groups: dict[str, dict[int, _Trial]] = {}
     refused: dict[int, str] = {}
     for number, settings in trials.items():
         try:
@@ -48,12 +56,18 @@ def plan(name: str, trials: Mapping[int, Settings], record: Settings, folder: Pa
             continue
         key = json.dumps([shared, sorted(own)], sort_keys=True)
         groups.setdefault(key, {})[number] = (shared, own)
-    several = len(groups) > 1
+    parts = [part for group in groups.values() for part in _parts_of(group, most or len(group))]
+    several = len(parts) > 1
     populations = [
-        _population(f"{name}-{place}" if several else name, group, record, folder, pruning)
-        for place, group in enumerate(groups.values())
+        _population(f"{name}-{place}" if several else name, part, record, folder, pruning) for place, part in enumerate(parts)
     ]
     return Plan(populations, refused)
+
+
+def _parts_of(group: Mapping[int, _Trial], most: int) -> list[dict[int, _Trial]]:
+    """A group in parts of `most` trials, in order."""
+    trials = list(group.items())
+    return [dict(trials[first : first + most]) for first in range(0, len(trials), most)]
 
 
 def _parts(record: Mapping[str, Any], settings: Settings) -> tuple[dict[str, Any], dict[str, float]]:
@@ -73,7 +87,7 @@ def _parts(record: Mapping[str, Any], settings: Settings) -> tuple[dict[str, Any
 
 def _population(
     name: str,
-    group: Mapping[int, tuple[Settings, dict[str, float]]],
+    group: Mapping[int, _Trial],
     record: Mapping[str, Any],
     folder: Path,
     pruning: Settings | None,

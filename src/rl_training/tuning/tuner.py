@@ -55,7 +55,7 @@ def _train(folder: StudyFolder, task: Task, study: Study, begin: int, backend: B
     """Train the trials of a batch that are not told yet, and tell them as their populations end."""
     batch = [trial for trial in study.trials if trial.user_attrs["begin"] == begin]
     settings = {trial.number: study.settings(trial) for trial in batch}
-    planned = plan(f"trials-{begin:05d}", settings, task.config.record(), folder.populations, task.pruning)
+    planned = plan(f"trials-{begin:05d}", settings, task.config.record(), folder.populations, task.pruning, task.population)
     for number, why in planned.refused.items():
         study.tell(number, None, notes={"failed": why})
     left = {trial.number for trial in batch if not trial.state.is_finished()}
@@ -114,7 +114,7 @@ def _confirm(folder: StudyFolder, task: Task, study: Study, count: int, backend:
     say(f"confirming trials {', '.join(map(str, chosen))} with seeds {seeds[0]}..{seeds[-1]}")
     settings = {number: study.settings(study.trials[number]) for number in chosen}
     name = "confirm-" + "-".join(map(str, chosen))
-    planned = plan(name, settings, {**task.config.record(), "seeds": seeds}, folder.populations, None)
+    planned = plan(name, settings, {**task.config.record(), "seeds": seeds}, folder.populations, None, task.population)
     for job, status in backend.run([one.job for one in planned.populations]):
         if status != FINISHED:
             raise ConfigError(f"{job.run_dir}: {status}")
