@@ -33,7 +33,7 @@ class HeldOutReport:
         A concern is reported when it holds at two evaluations in a row, or at the last one: early on, every policy is poor.
         """
         losses = self._ranks.columns(self._validation.losses(learner))
-        self.figures = self._ranks.gather(self._validation.policy.figures(learner))
+        self.figures = self._ranks.of_members(self._validation.policy.figures(learner))
         trained = self._ranks.columns(self._validation.training_losses(learner))
         shared = self._rising.observe(_means(losses, labels), _means(trained, labels))  # one member's losses are too noisy
         own = {member: concerns(self.figures[member], learner.knobs) for member in labels}

@@ -155,7 +155,7 @@ class Population:
     def diverged(self, metrics: Metrics) -> list[int]:
         """Return the active members whose metrics or parameters are NaN or inf; `metrics` are of this rank's members."""
         sums = [values.double().flatten(1).sum(1) for values in self.learner.buffers()]
-        finite = self._ranks.gather(torch.isfinite(torch.stack([*metrics.values(), *sums])).all(0).tolist())
+        finite = self._ranks.of_members(torch.isfinite(torch.stack([*metrics.values(), *sums])).all(0).tolist())
         return [member for member in self.active if not finite[member]]
 
     def fault(self, members: Sequence[int], metrics: Metrics) -> str:

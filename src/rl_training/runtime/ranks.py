@@ -3,6 +3,9 @@
 Every rank runs the same loop over the whole population. What the loop decides by (metrics, evaluations, signals, callbacks)
 is gathered first, so all ranks decide alike; only a member's parameters are on one rank alone. Messages are JSON, and the
 last one of a rank says that it ends and why: then the others end too, instead of waiting for it.
+
+A member has the same bits on any number of ranks (`python -m benchmarks.member_bits`), except one that is computed alone:
+for one matrix the CPU has other products than for a stack of them. So a rank with one member computes a neighbour beside it.
 """
 
 import json
@@ -31,7 +34,8 @@ class Ranks:
 
     def __init__(self, members: int, rank: int = 0, count: int = 1) -> None:
         self.members, self.rank, self.count = members, rank, count
-        self.own = self._share(rank)
+        self._share = share = _shared_out(members, count, rank)
+        self.own = share if len(share) > 1 or members == 1 else _two_beside(share.start, members)  # as the learner has them
 
     @property
     def writes(self) -> bool:
@@ -39,7 +43,7 @@ class Ranks:
         return self.rank == 0
 
     def gather(self, values: Sequence[ValueT]) -> list[ValueT]:
-        """Return the values of all ranks one after another: given one for each own member, those of all members."""
+        """Return the values of all ranks, however many each has, one after another."""
         if self.count == 1:
             return list(values)
         return [value for message in self._exchange({"values": list(values)}) for value in message["values"]]
@@ -48,9 +52,14 @@ class Ranks:
         """Return the value of the first rank."""
         return self.gather([value])[0]
 
+    def of_members(self, values: Sequence[ValueT]) -> list[ValueT]:
+        """Return the values of all members, given those of the own ones."""
+        first = self._share.start - self.own.start
+        return self.gather(values[first : first + len(self._share)])
+
     def columns(self, columns: Mapping[str, Sequence[float]]) -> dict[str, list[float]]:
         """Return columns of all members, given those of the own ones under the same names."""
-        rows = self.gather([list(row) for row in zip(*columns.values(), strict=True)])
+        rows = self.of_members([list(row) for row in zip(*columns.values(), strict=True)])
         return {name: [row[number] for row in rows] for number, name in enumerate(columns)}
 
     def own_rows(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -63,7 +72,7 @@ class Ranks:
             return dict(tensors)
         self.gather([])  # from here on nobody ends, unless the process does
         with _ended_if_it_fails():
-            return {name: self._all_rows(value.cpu().contiguous()) for name, value in tensors.items()}
+            return {name: self._all_rows(value) for name, value in tensors.items()}
 
     def use_device(self, name: str) -> str:
         """Return the device of this process for that of a config, and make it the current one: a GPU for each rank."""
@@ -84,18 +93,15 @@ class Ranks:
         with suppress(RankEndedError):
             self._exchange({"ended": text, "code": code})
 
-    def _share(self, rank: int) -> range:
-        each, more = divmod(self.members, self.count)
-        first = rank * each + min(rank, more)
-        return range(first, first + each + (rank < more))
-
     def _all_rows(self, own: Tensor) -> Tensor:
+        first = self._share.start - self.own.start
+        part = own[first : first + len(self._share)].cpu().contiguous()
         if self.rank:
-            dist.send(own, 0)
+            dist.send(part, 0)
             return own
-        parts = [own]
+        parts = [part]
         for rank in range(1, self.count):
-            part = torch.empty(len(self._share(rank)), *own.shape[1:], dtype=own.dtype)
+            part = torch.empty(len(_shared_out(self.members, self.count, rank)), *own.shape[1:], dtype=own.dtype)
             dist.recv(part, rank)
             parts.append(part)
         return torch.cat(parts)
@@ -108,6 +114,19 @@ class Ranks:
             if "ended" in one:
                 raise RankEndedError(f"rank {rank} ended: {one['ended']}", one["code"], told=not self.writes)
         return found
+
+
+def _shared_out(members: int, count: int, rank: int) -> range:
+    """The members of a rank: as many as others have, or one more for the first ranks."""
+    each, more = divmod(members, count)
+    first = rank * each + min(rank, more)
+    return range(first, first + each + (rank < more))
+
+
+def _two_beside(member: int, members: int) -> range:
+    """A member and a neighbour of it."""
+    first = min(member, members - 2)
+    return range(first, first + 2)
 
 
 def _all_gathered(data: bytes, count: int) -> list[bytes]:

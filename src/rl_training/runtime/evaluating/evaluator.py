@@ -121,11 +121,11 @@ class Evaluator:
         """The evaluation of all members, by ranks that each wait for their own; a stop of one is one of all."""
         if self._ranks.count == 1:
             return own(check)
-        rows: list[Any] = [None]
+        rows: list[Any] = [None] * len(self._ranks.own)
         with suppress(StoppedBySignal):
             found = own(self._signals.raise_if_stopped)
             rows = list(zip(found.returns.tolist(), found.lengths.tolist(), strict=True))
-        rows = self._ranks.gather(rows)
+        rows = self._ranks.of_members(rows)
         if None in rows:
             check()  # where the ranks agree to stop
         returns, lengths = zip(*rows, strict=True)
