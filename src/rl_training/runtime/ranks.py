@@ -164,9 +164,10 @@ def joined(config: RunConfig[Any]) -> Iterator[Ranks]:
         yield Ranks(members)
         return
     check_split(config, count)
-    if dist.is_initialized():
-        raise ConfigError("torch.distributed is in use by this program; training on several ranks sets it up itself")
-    dist.init_process_group("gloo", timeout=_LONGEST_WAIT)
+    if not dist.is_initialized():  # it stays for the next run of this process
+        dist.init_process_group("gloo", timeout=_LONGEST_WAIT)
+    elif dist.get_backend() != "gloo":
+        raise ConfigError(f"this program has set up torch.distributed with {dist.get_backend()}; several ranks need gloo")
     ranks = Ranks(members, dist.get_rank(), count)
     try:
         yield ranks
@@ -178,8 +179,6 @@ def joined(config: RunConfig[Any]) -> Iterator[Ranks]:
         if isinstance(error, RLTrainingError):
             error.told = not ranks.writes
         raise
-    finally:
-        dist.destroy_process_group()
 
 
 def check_split(config: RunConfig[Any], count: int) -> None:
