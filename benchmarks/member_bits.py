@@ -1,6 +1,6 @@
 """`python -m benchmarks.member_bits`: whether a member's bits depend on how many members are trained beside it.
 
-Every algorithm trains 12 members in one process, and the same members in groups of 6, 4, 5 and 1. The weights, targets and
+Every algorithm trains 12 members in one process, and the same members in groups of 6, 4, 5 and 1 (`--groups`). The weights, targets and
 moments of each member are compared bit for bit, and its metric rows with them. Offline algorithms learn from a recipe of
 Pendulum, online ones in Pendulum. `--device cuda` measures a GPU, with `--engines graph`.
 """
@@ -60,12 +60,11 @@ def difference(whole: torch.Tensor, part: torch.Tensor) -> float:
     return max(float(apart), 1e-30)
 
 
-def compare(algo: str, engine: str, device: str, steps: int, shape: dict[str, Any], folder: Path) -> dict[int, str]:
+def compare(settings: dict[str, Any], groups: Sequence[int], folder: Path) -> dict[int, str]:
     """Return what differs for each size of a group: `same bits`, or the largest relative difference and where it is."""
-    settings = values(algo, engine, device, steps, shape)
     whole, rows = trained(settings, range(MEMBERS), folder)
     found = {}
-    for size in GROUPS:
+    for size in groups:
         worst, where, same_rows = 0.0, "", True
         for first in range(0, MEMBERS, size):
             seeds = range(first, min(first + size, MEMBERS))
@@ -85,6 +84,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--algos", nargs="+", default=names())
     parser.add_argument("--engines", nargs="+", default=["eager", "compile"])
+    parser.add_argument("--groups", nargs="+", type=int, default=GROUPS)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--hidden", type=int, default=64)
@@ -93,8 +93,9 @@ def main() -> None:
     shape = {"hidden_sizes": [options.hidden, options.hidden], "batch_size": options.batch}
     for engine in options.engines:
         for algo in options.algos:
+            settings = values(algo, engine, options.device, options.steps, shape)
             with tempfile.TemporaryDirectory() as folder:
-                found = compare(algo, engine, options.device, options.steps, shape, Path(folder))
+                found = compare(settings, options.groups, Path(folder))
             print(algo, engine, "; ".join(f"groups of {size}: {text}" for size, text in found.items()), flush=True)
 
 

@@ -29,7 +29,7 @@ from rl_training.runtime.phases.place import Place
 from rl_training.runtime.population import Population, new_records, restored_records, with_returns
 from rl_training.runtime.progress import mean_and_range, nothing_left
 from rl_training.runtime.result import TrainingResult
-from rl_training.runtime.run_files import NoFiles, RunFiles
+from rl_training.runtime.run_files import files_of
 
 
 class TrainingLoop:
@@ -45,8 +45,7 @@ class TrainingLoop:
         self.hooks_pending = False
         self.recent: dict[str, list[float]] = {}  # metrics of the last gradient step since the last log row
         self.ranks = parts.ranks
-        files = RunFiles if self.ranks.writes else NoFiles
-        self.files = files(parts.run_dir, self.config.keep_checkpoints, parts.reporter.warn)
+        self.files = files_of(parts)
         self.watch = Stopwatch()
         for phase in parts.phases:
             phase.watch = self.watch
@@ -76,9 +75,8 @@ class TrainingLoop:
             if self.hooks_pending or self.stopping:
                 self._evaluate_and_save()
             if self._finished():
-                self.parts.reporter.warn(
-                    nothing_left(self.place.label, self.config, budget=self.place.position >= self.place.total)
-                )
+                spent = self.place.position >= self.place.total
+                self.parts.reporter.warn(nothing_left(self.place.label, self.config, budget=spent))
             shown: Phase | None = None
             intervals = self.config.log_interval, self.config.eval_interval, self.config.checkpoint_interval
             while not self._finished():

@@ -7,6 +7,7 @@ from typing import Any
 from rl_training.errors import StorageError
 from rl_training.runtime.checkpoints.checkpoint import Checkpoint, CheckpointStore
 from rl_training.runtime.evaluating.evaluator import Snapshot
+from rl_training.runtime.loop_parts import LoopParts
 from rl_training.runtime.metrics import JsonLines
 
 
@@ -101,3 +102,9 @@ class NoFiles(RunFiles):
     def load(self, counters: Mapping[str, int]) -> Snapshot:
         """Return a snapshot without contents, which is not written either."""
         return Snapshot(counters, {}, {})
+
+
+def files_of(parts: LoopParts) -> RunFiles:
+    """Return the files of a run; of several ranks one writes them."""
+    kind = RunFiles if parts.ranks.writes else NoFiles
+    return kind(parts.run_dir, parts.config.keep_checkpoints, parts.reporter.warn)
