@@ -1,7 +1,7 @@
 """`python -m benchmarks.member_bits`: whether a member's bits depend on how many members are trained beside it.
 
-Every algorithm trains 12 members in one process, and the same members in groups of 6, 4, 5 and 1 (`--groups`). The weights, targets and
-moments of each member are compared bit for bit, and its metric rows with them. Offline algorithms learn from a recipe of
+Every algorithm trains 12 members in one process, and the same members in groups of 6, 4, 5 and 1 (`--groups`). Weights,
+targets and moments of each member are compared bit for bit, and its metric rows. Offline algorithms learn from a recipe of
 Pendulum, online ones in Pendulum. `--device cuda` measures a GPU, with `--engines graph`.
 """
 
