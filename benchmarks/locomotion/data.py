@@ -2,8 +2,9 @@
 
 python -m benchmarks.locomotion.data hopper-medium --out data
 
-`medium` and `expert` are samples of the policies in `data/policies`, which `benchmarks.locomotion.behaviour` trains if they
-are not there; `medium-replay` is what it wrote; `medium-expert` is both sets; `random` are uniform actions.
+`medium` and `expert` are samples of the policies in `data/policies`: those stored here (`stored.py`), unless others are there
+already, of `benchmarks.locomotion.behaviour`. `medium-replay` is what its training wrote, so that trains SAC; `medium-expert`
+is both sets; `random` are uniform actions.
 """
 
 import argparse
@@ -13,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.locomotion import behaviour
+from benchmarks.locomotion import behaviour, stored
 from rl_training.api.collecting import collect_dataset
 from rl_training.data.dataset_loaders import load_dataset
 from rl_training.data.offline_dataset import TransitionDataset
@@ -46,7 +47,7 @@ def make(name: str, out: Path, rows: int = ROWS, workers: int | str = "auto", se
         save_dataset(mix_datasets(halves), target)
     else:
         policy = out / "policies" / f"{task}-{kind}"
-        if not policy.exists() or kind == "medium-replay":
+        if kind == "medium-replay" or not (policy.exists() or stored.restore(policy.name, policy)):
             behaviour.write(task, behaviour.train(task, out, settings), out)
         if kind != "medium-replay":
             collect_dataset(policy, target, rows, stochastic=True, **env)

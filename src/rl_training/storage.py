@@ -9,7 +9,7 @@ import shutil
 import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from rl_training.errors import CheckpointError, RLTrainingError, StorageError
 from rl_training.faults import fault_point
@@ -18,6 +18,7 @@ MAX_JSON_BYTES = 16 * 2**20
 MANIFEST = "manifest.json"
 CHECKPOINT = "rl_training checkpoint"
 CHECKPOINT_FORMAT = 1
+_UNFINISHED = ".unfinished"  # marks a directory that is being written
 
 
 def sync_directory(path: Path) -> None:
@@ -27,6 +28,24 @@ def sync_directory(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+class NotPlainError(OSError):
+    """A link, a pipe or a device is where a plain file was expected."""
+
+
+def open_plain(path: Path, flags: int) -> int:
+    """Return a descriptor of a plain file; a link, a pipe or a device of that name is refused, and never waited for."""
+    try:
+        handle = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO):  # a link; a pipe that nobody reads
+            raise NotPlainError(errno.EINVAL, "not a plain file") from None
+        raise
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise NotPlainError(errno.EINVAL, "not a plain file")
+    return handle
 
 
 def write_file(path: Path, data: bytes) -> None:
@@ -47,7 +66,8 @@ def replace_file(path: Path, data: bytes) -> None:
     """Replace a small file atomically: readers see the old content or the new, never a mix."""
     stage = path.with_name(f".{path.name}.tmp-{os.getpid()}")
     try:
-        with stage.open("wb") as stream:
+        stage.unlink(missing_ok=True)  # a link of that name must not be followed
+        with stage.open("xb") as stream:
             stream.write(data)
             stream.flush()
             os.fsync(stream.fileno())
@@ -87,14 +107,15 @@ def parse_json(data: bytes, where: str, error_type: type[RLTrainingError] = Chec
 def read_regular_file(path: Path, limit: int | None = None, error_type: type[RLTrainingError] = CheckpointError) -> bytes:
     """Return the bytes of a plain file; links, pipes, devices and files over the limit are refused unread."""
     try:
-        status = path.lstat()
-        if not stat.S_ISREG(status.st_mode):
-            raise error_type(f"{path}: is not a plain file")
-        if limit is not None and status.st_size > limit:
-            raise error_type(f"{path}: has {status.st_size:,} bytes, at most {limit:,} are allowed")
-        return path.read_bytes()
+        with os.fdopen(open_plain(path, os.O_RDONLY), "rb") as stream:
+            size = os.fstat(stream.fileno()).st_size
+            if limit is not None and size > limit:
+                raise error_type(f"{path}: has {size:,} bytes, at most {limit:,} are allowed")
+            return stream.read() if limit is None else stream.read(limit)
     except FileNotFoundError:
         raise error_type(f"{path}: is missing") from None
+    except NotPlainError:
+        raise error_type(f"{path}: is not a plain file") from None
     except OSError as error:
         raise error_type(f"{path}: cannot be read: {error.strerror}") from error
 
@@ -108,8 +129,10 @@ def staged_directory(path: Path) -> Iterator[Path]:
     stage, aside = path.with_name(f"{path.name}.tmp-{os.getpid()}"), path.with_name(f"{path.name}.old-{os.getpid()}")
     try:
         stage.mkdir()
+        (stage / _UNFINISHED).touch()
         fault_point("save:after-mkdir")
         yield stage
+        (stage / _UNFINISHED).unlink()
         sync_directory(stage)
         fault_point("save:before-rename")
         if path.exists():  # an earlier save of the same step: keep it until the new one is in place
@@ -126,6 +149,34 @@ def staged_directory(path: Path) -> Iterator[Path]:
     except BaseException:
         _put_back(stage, aside, path)
         raise
+
+
+@contextlib.contextmanager
+def staged_file(path: Path) -> Iterator[BinaryIO]:
+    """Yield a file to fill; it appears at `path` when the block ends, synced, and nothing does when the block fails."""
+    stage = path.with_name(f"{path.name}.tmp-{os.getpid()}")
+    try:
+        stage.mkdir()
+        (stage / _UNFINISHED).touch()
+        with (stage / path.name).open("xb") as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        (stage / path.name).replace(path)
+        sync_directory(path.absolute().parent)
+    except OSError as error:
+        raise storage_error(path, 0, error) from error
+    finally:
+        shutil.rmtree(stage, ignore_errors=True)
+
+
+def remove_unfinished(path: Path) -> None:
+    """Remove what killed processes left of `path` while they wrote it; anything that is not provably ours stays."""
+    for entry in path.absolute().parent.iterdir():
+        name, _, process = entry.name.rpartition(".tmp-")
+        ours = name == path.name and entry.is_dir() and not entry.is_symlink() and (entry / _UNFINISHED).is_file()
+        if ours and process.isdecimal() and not Path(f"/proc/{process}").exists():
+            shutil.rmtree(entry)
 
 
 def _put_back(stage: Path, aside: Path, path: Path) -> None:

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from rl_training.analysis.history import History
 from rl_training.config.run import RunConfig
 from rl_training.errors import CheckpointError, ConfigError, StorageError, did_you_mean
-from rl_training.experiment.manager import ExperimentManager, locate, run_status
+from rl_training.experiment.manager import ExperimentManager, locate
+from rl_training.experiment.run_record import run_record, run_status
 
 RETURN = "eval/return_mean"
 _AWAY = "validation/action_distance"
@@ -64,8 +65,7 @@ class LoggedRun:
     @classmethod
     def with_rows(cls, path: Path, history: History, timings: list[dict[str, Any]]) -> "LoggedRun":
         """Return a run whose rows have been read; config and record are those in its directory."""
-        record = json.loads((path / "run.json").read_bytes())
-        return cls(path, ExperimentManager.open(path).config, record, history, timings)
+        return cls(path, ExperimentManager.open(path).config, run_record(path), history, timings)
 
     @property
     def name(self) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rl_training.analysis.logged_run import LoggedRun
 from rl_training.errors import CheckpointError, ConfigError
-from rl_training.experiment.manager import run_status
+from rl_training.experiment.run_record import run_status
 from rl_training.report.bands import distinct_names
 from rl_training.report.live.follow import check_distinct
 from rl_training.report.live.watching import Watched, present_run

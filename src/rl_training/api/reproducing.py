@@ -28,7 +28,8 @@ from rl_training.config.expectation import (
 from rl_training.config.loading import load_config, packaged_configs
 from rl_training.config.run import RunConfig
 from rl_training.errors import ConfigError, DivergedError
-from rl_training.experiment.manager import ExperimentManager, run_status
+from rl_training.experiment.manager import ExperimentManager
+from rl_training.experiment.run_record import run_status
 from rl_training.registry import REGISTRY, get_spec
 from rl_training.report.timing import timing_of
 from rl_training.runtime.progress import Reporter

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from rl_training.config.loading import make_config
 from rl_training.errors import ConfigError
-from rl_training.experiment.manager import ExperimentManager, find_checkpoint, locate, resumable, run_status, solo_member
+from rl_training.experiment.manager import ExperimentManager, find_checkpoint, locate, resumable, solo_member
+from rl_training.experiment.run_record import run_record, run_status
 
 if TYPE_CHECKING:
     from rl_training.runtime.checkpoints.checkpoint import Checkpoint
@@ -91,7 +92,7 @@ def _record(manager: ExperimentManager, whole: "Checkpoint", member: int, home: 
 
     record = {**manager.record(None), "dataset": None, "status": "exported", "message": None}
     if home is not None and run_status(home) is not None:
-        known = json.loads((home / "run.json").read_bytes())
+        known = run_record(home)
         record |= {name: known[name] for name in ("dataset", "phases", "warnings") if name in known}
         at_its_end = CheckpointStore(home / "checkpoints", 2).names()[-1] == whole.path.name
         record["status"] = "finished" if at_its_end and known["status"] == "finished" else "exported"

@@ -1,11 +1,12 @@
 """Keeps the warnings of a run with it, so that they are there when its terminal is gone."""
 
-import json
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from rl_training.errors import CheckpointError
+from rl_training.experiment.run_record import run_record
 from rl_training.runtime.progress import NOTHING_LEFT, Reporter
 
 Kept = list[dict[str, str | None]]
@@ -66,8 +67,8 @@ def _identity(text: str) -> str:
 def kept_in(run_dir: Path) -> Kept:
     """Return the warnings in the run.json of a directory; none if it cannot be read."""
     try:
-        return warnings_of(json.loads((run_dir / "run.json").read_bytes()))
-    except (OSError, ValueError, RecursionError, AttributeError):
+        return warnings_of(run_record(run_dir))
+    except CheckpointError:
         return []
 
 

@@ -1,6 +1,5 @@
 """The manager owns a run directory: resolved config, metrics, checkpoints, versions, dataset fingerprint."""
 
-import json
 import os
 import platform
 import shutil
@@ -15,8 +14,10 @@ from rl_training.config.loading import make_config
 from rl_training.config.run import RunConfig
 from rl_training.config.yaml_loader import parse_yaml
 from rl_training.errors import CheckpointError, ConfigError, RLTrainingError, StorageError
+from rl_training.experiment.run_record import remove_litter, run_status
 from rl_training.experiment.same_config import RHYTHM, changed_settings, check_same_config
 from rl_training.registry import get_spec
+from rl_training.storage import MAX_JSON_BYTES, read_regular_file
 
 if TYPE_CHECKING:
     from rl_training.data.offline_dataset import TransitionDataset
@@ -48,9 +49,9 @@ class ExperimentManager:
         run_dir, _ = locate(run)
         path = (run_dir or Path(run)) / "config.yaml"
         try:
-            text = path.read_text()
-        except (OSError, UnicodeDecodeError) as error:
-            raise CheckpointError(f"{path}: cannot be read, so {path.parent} is not a run directory: {error}") from None
+            text = read_regular_file(path, MAX_JSON_BYTES).decode()
+        except (CheckpointError, UnicodeDecodeError) as error:
+            raise CheckpointError(f"{path.parent}: is not a run directory: {error}") from None
         values, lines = parse_yaml(text, str(path))
         return cls(make_config(values, str(path), lines), path.parent)
 
@@ -121,6 +122,7 @@ class ExperimentManager:
             with self._locked(), tracking(self.config, self.run_dir, reporter) as trackers:
                 store = CheckpointStore(self.run_dir / "checkpoints", 2, reporter.warn if reporter else None)
                 store.restore_aside()
+                remove_litter(self.run_dir, RUN_FILES)
                 start = checkpoint
                 if start is None and resume and store.names():
                     start = store.load(check=resumable, fall_back=True)
@@ -306,15 +308,6 @@ def check_replaceable(path: Path) -> None:
     if named is None or run_dir is not None:
         what = "is not a checkpoint" if named is None else f"belongs to the run {run_dir}"
         raise ConfigError(f"{path}: {what}, so it is not replaced; choose another path")
-
-
-def run_status(path: Path) -> str | None:
-    """Return the status of a run from its run.json; None if the directory is not a run of this package."""
-    try:
-        record = json.loads((path / "run.json").read_bytes())
-        return str(record["status"]) if "rl_training" in record["versions"] else None
-    except (OSError, ValueError, RecursionError, KeyError, TypeError):
-        return None
 
 
 def find_checkpoint(

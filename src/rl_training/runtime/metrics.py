@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, Literal, get_args
 
 from rl_training.errors import CheckpointError, StorageError
 from rl_training.faults import fault_point
-from rl_training.storage import storage_error
+from rl_training.storage import open_plain, storage_error
 
 
 class JsonLines:
@@ -24,7 +24,7 @@ class JsonLines:
     def open(self) -> None:
         """Open the file for appending."""
         try:
-            self._opened = self.path.open("ab")
+            self._opened = os.fdopen(open_plain(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab")
         except OSError as error:
             raise storage_error(self.path, 0, error) from error
 
@@ -82,7 +82,7 @@ def finite(row: Mapping[str, Any]) -> dict[str, Any]:
 def read_rows(path: Path, length: int, member: int | None = None) -> list[dict[str, Any]]:
     """Return the rows in the first `length` bytes of a metrics file; those of one member as a solo run writes them."""
     try:
-        with path.open("rb") as stream:
+        with os.fdopen(open_plain(path, os.O_RDONLY), "rb") as stream:
             text = stream.read(length)
         rows = [json.loads(line) for line in text.splitlines()]
         if any(type(row["member"]) is not int for row in rows):

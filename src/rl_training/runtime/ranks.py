@@ -170,6 +170,8 @@ def joined(config: RunConfig[Any]) -> Iterator[Ranks]:
         raise ConfigError(f"this program has set up torch.distributed with {dist.get_backend()}; several ranks need gloo")
     ranks = Ranks(members, dist.get_rank(), count)
     try:
+        if len(set(ranks.gather([config.to_yaml()]))) > 1:
+            raise ConfigError("the ranks were started with different configs; give all of them the same command")
         yield ranks
         ranks.leave(None)
     except RankEndedError:

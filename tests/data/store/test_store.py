@@ -338,11 +338,25 @@ def test_bounds_given_for_a_mapped_dataset_leave_it_mapped(data, tmp_path):
         load_dataset(tmp_path / "d", ends="timeouts", max_bytes=1000)
 
 
-def test_what_a_killed_writer_left_is_removed(data, tmp_path):
-    (tmp_path / "d.tmp-999999999").mkdir()
-    (tmp_path / "d.tmp-999999999" / "rows.npy").write_bytes(b"half")
-    save_dataset(data, tmp_path / "d")
-    assert [path.name for path in tmp_path.iterdir()] == ["d"]
+@pytest.mark.parametrize("name", ["d", "d.npz", "*"])
+def test_what_a_killed_writer_left_is_removed_and_nothing_else(data, tmp_path, monkeypatch, name):
+    def dies(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("rl_training.storage.shutil.rmtree", lambda *_, **__: None)  # a killed process removes nothing
+        patched.setattr("rl_training.storage.os.getpid", lambda: 999999999)
+        patched.setattr("rl_training.data.store.directory.write_manifest", dies)
+        patched.setattr("numpy.savez", dies)
+        with pytest.raises(KeyboardInterrupt):
+            save_dataset(data, tmp_path / name)
+    assert [path.name for path in tmp_path.iterdir() if ".tmp-" in path.name] == [f"{name}.tmp-999999999"]
+    others = ("d.tmp-20240131", "*.tmp-20240131", "e.tmp-999999998")
+    for other in others:
+        (tmp_path / other).mkdir()
+        (tmp_path / other / "rows.npy").write_bytes(b"of the user")
+    save_dataset(data, tmp_path / name)
+    assert {path.name for path in tmp_path.iterdir()} == {name, *others}
 
 
 @pytest.mark.parametrize("name", ["d.h5", "d.csv", "d.parquet"])

@@ -7,7 +7,6 @@ action bounds, the fingerprint and the hash of the rows. Such a dataset is mappe
 import hashlib
 import io
 import os
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -23,7 +22,16 @@ from rl_training.data.spaces import Names, common_names
 from rl_training.data.store.fingerprints import Fingerprints
 from rl_training.data.store.records import RecordFile
 from rl_training.errors import ConfigError, DatasetError
-from rl_training.storage import MANIFEST, read_manifest, staged_directory, storage_error, sync_directory, write_manifest
+from rl_training.storage import (
+    MANIFEST,
+    read_manifest,
+    remove_unfinished,
+    staged_directory,
+    staged_file,
+    storage_error,
+    sync_directory,
+    write_manifest,
+)
 
 KIND = "rl_training dataset"
 FORMAT_VERSION = 1
@@ -155,10 +163,7 @@ def _prepare_parent(path: Path) -> None:
     """Create the parent directory of a dataset, and remove what a killed process left there."""
     try:
         path.absolute().parent.mkdir(parents=True, exist_ok=True)
-        for left in (*path.parent.glob(f"{path.name}.tmp-*"), *path.parent.glob(f".{path.name}.tmp-*")):
-            process = left.name.rpartition("-")[2]
-            if process.isdigit() and not Path(f"/proc/{process}").exists():
-                shutil.rmtree(left) if left.is_dir() else left.unlink()
+        remove_unfinished(path)
     except OSError as error:
         raise storage_error(path, 0, error) from error
 
@@ -187,18 +192,11 @@ def save_dataset(
 def _save_npz(dataset: TransitionDataset, path: Path, *, overwrite: bool) -> Path:
     free_target(path, overwrite=overwrite)
     _prepare_parent(path)
-    stage = path.with_name(f".{path.name}.tmp-{os.getpid()}")
-    try:
-        with stage.open("wb") as stream:
-            bounds = {"action_low": dataset.action_low, "action_high": dataset.action_high}
-            known = {name: bound for name, bound in bounds.items() if bound is not None}
-            named = {field: np.array(names) for field in NAMES if (names := getattr(dataset, field)) is not None}
-            np.savez(stream, **dataset.fields(), **known, **named)  # type: ignore[arg-type]
-        stage.replace(path)
-    except OSError as error:
-        raise storage_error(path, 0, error) from error
-    finally:
-        stage.unlink(missing_ok=True)
+    bounds = {"action_low": dataset.action_low, "action_high": dataset.action_high}
+    known = {name: bound for name, bound in bounds.items() if bound is not None}
+    named = {field: np.array(names) for field in NAMES if (names := getattr(dataset, field)) is not None}
+    with staged_file(path) as stream:
+        np.savez(stream, **dataset.fields(), **known, **named)  # type: ignore[arg-type]
     return path
 
 

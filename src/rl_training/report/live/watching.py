@@ -12,7 +12,8 @@ from rich.text import Text
 
 from rl_training.analysis.logged_run import LoggedRun
 from rl_training.errors import CheckpointError, ConfigError
-from rl_training.experiment.manager import locate, run_status
+from rl_training.experiment.manager import locate
+from rl_training.experiment.run_record import run_status
 from rl_training.report.live.follow import RunFollower, check_distinct, last_written
 from rl_training.report.live.plot import Glyphs
 from rl_training.report.live.progress import State, as_ended, state_of

@@ -5,6 +5,8 @@ learner tensor with a leading members axis), `state.json` (config, spaces, step,
 A checkpoint of an online run is named by both counters, holds the current episodes, and refers to hashed replay segments.
 """
 
+import errno
+import os
 import re
 import shutil
 import sys
@@ -28,6 +30,7 @@ from rl_training.storage import (
     read_files,
     read_regular_file,
     replace_file,
+    sha256,
     staged_directory,
     write_files,
 )
@@ -138,6 +141,7 @@ class CheckpointStore:
         self.directory = directory
         self.keep = max(keep, 2)  # one may be lost while the next is written
         self.warn = warn or (lambda text: print(f"warning: {text}", file=sys.stderr))
+        self._stuck: set[str] = set()  # checkpoints that could not be removed, each told once
         self._start: Path | None = None  # where the run resumed; the next save removes what came after it
 
     def restore_aside(self) -> None:
@@ -269,7 +273,8 @@ class CheckpointStore:
         return found[0]
 
     def _point(self, name: str, path: Path) -> None:
-        replace_file(self.directory / f"{name}.json", canonical_json({"checkpoint": path.name}))
+        pointer = {"checkpoint": path.name, "sha256": sha256(path.name.encode())}
+        replace_file(self.directory / f"{name}.json", canonical_json(pointer))
 
     def _pointed(self, name: str) -> str | None:
         """The checkpoint a pointer names; None when the pointer is missing or damaged."""
@@ -277,8 +282,10 @@ class CheckpointStore:
             pointer = parse_json(read_regular_file(self.directory / f"{name}.json", 4096), name)
         except CheckpointError:
             return None
-        value = pointer.get("checkpoint")
-        return value if isinstance(value, str) and _NAME.fullmatch(value) else None
+        value, claimed = pointer.get("checkpoint"), pointer.get("sha256")
+        if not isinstance(value, str) or not _NAME.fullmatch(value):
+            return None
+        return value if claimed in (None, sha256(value.encode())) else None  # the first versions wrote no hash
 
     def _discard_old_branch(self, path: Path) -> None:
         """Remove what came after the checkpoint from which the run resumed, once `path` is known to be good.
@@ -294,9 +301,23 @@ class CheckpointStore:
         if self._pointed("best") in later:  # also if `path` has taken its place
             self._point("best", self._start)
         for name in discarded:
-            shutil.rmtree(self.directory / name)
+            self._remove(name)
             fault_point("save:discard")
         self._start = None
+
+    def _remove(self, name: str) -> None:
+        """Remove a checkpoint, under another name first, so that a kill leaves no half one; what cannot go stays."""
+        path, going = self.directory / name, self.directory / f"{name}.tmp-{os.getpid()}"
+        try:
+            if path.is_symlink() or not path.is_dir():
+                raise NotADirectoryError(errno.ENOTDIR, "is not a directory")
+            path.rename(going)
+            fault_point("save:remove")
+            shutil.rmtree(going)
+        except OSError as error:
+            if name not in self._stuck:
+                self.warn(f"{path}: cannot be removed ({error.strerror}); remove it by hand, the run goes on")
+            self._stuck.add(name)
 
     def _evaluated(self, name: str) -> str | None:
         """The checkpoint whose evaluation was under way when another was written, which needs it to repeat that."""
@@ -307,10 +328,14 @@ class CheckpointStore:
             return None
 
     def _prune(self) -> None:
+        for pointer in ("best", "latest"):
+            if os.path.lexists(self.directory / f"{pointer}.json") and self._pointed(pointer) not in self.names():
+                self.warn(f"{self.directory / pointer}.json: is damaged, so old checkpoints are kept")
+                return
         offline = [name for name in self.names() if not name.startswith("env-")]  # an online phase started from the last one
         kept = {*self.names()[-self.keep :], *offline[-1:], self._pointed("best"), self._pointed("latest")}
         kept |= {self._evaluated(name) for name in self.names() if name in kept}
         for name in self.names():
             if name not in kept:
-                shutil.rmtree(self.directory / name)
+                self._remove(name)
                 fault_point("save:prune")

@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 
-from rl_training.errors import RunBusyError
-from rl_training.storage import storage_error
+from rl_training.errors import CheckpointError, RunBusyError
+from rl_training.storage import open_plain, parse_json, read_regular_file, storage_error
 
 
 class RunLock:
@@ -43,7 +43,7 @@ class RunLock:
         try:
             self._made = [path for path in (directory, *directory.parents) if not path.exists()]
             directory.mkdir(parents=True, exist_ok=True)
-            handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            handle = open_plain(self.path, os.O_RDWR | os.O_CREAT)
         except OSError as error:
             raise storage_error(self.path, 0, error) from error
         try:
@@ -57,7 +57,7 @@ class RunLock:
     def _is_in_place(self, handle: int) -> bool:
         """Whether the locked file is still the one that others would open."""
         try:
-            return os.path.samestat(os.fstat(handle), self.path.stat())
+            return os.path.samestat(os.fstat(handle), self.path.lstat())
         except FileNotFoundError:
             return False
 
@@ -80,11 +80,12 @@ def is_in_use(directory: Path) -> bool | None:
     """Whether a process holds the lock of a directory, which is not touched; None where that cannot be known from here."""
     path = directory / "run.lock"
     try:
-        record, inode = json.loads(path.read_bytes()), path.stat().st_ino
+        inode = path.lstat().st_ino
+        record = parse_json(read_regular_file(path, 4096), str(path))
         host, process = record["host"], int(record["pid"])
     except FileNotFoundError:
         return False
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, CheckpointError, ValueError, KeyError, TypeError):
         return None
     if host != socket.gethostname():
         return None
