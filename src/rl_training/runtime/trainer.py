@@ -88,6 +88,8 @@ def _train(config: RunConfig[Any], run_dir: Path, options: TrainOptions) -> Trai
         kwargs = config.algo_kwargs if data is None else config.algo_kwargs.fitted(partial(action_variance, data))
         own = slice(ranks.own.start, ranks.own.stop)
         learner = build_learner(config.algo, spaces, config.member_seeds[own], device, kwargs, config.member_knobs[own])
+        if ranks.count > 1:
+            reporter.note(f"{ranks.count} ranks share {ranks.members} members")
         _note_fitted(config.algo_kwargs, kwargs, reporter)
         for name, reason in without_effect(config.algo_kwargs).items():
             reporter.warn(f"`algo_kwargs.{name}` does nothing: {reason}")
