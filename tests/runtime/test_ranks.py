@@ -182,11 +182,17 @@ def test_an_error_of_one_rank_ends_the_others_and_is_told_once(whole, tmp_path):
     assert on_ranks(2, tmp_path, partial(train, tmp_path / "run")) == [2, 2]
     assert "already holds a run" in (tmp_path / "error-0").read_text()
 
-    def use_up(rank):
+    def take_other_data(rank):
         train(tmp_path / "other", dataset=small_dataset() if rank else None)
 
-    assert on_ranks(2, tmp_path, use_up) == [3, 3]
+    assert on_ranks(2, tmp_path, take_other_data) == [3, 3]
     assert re.match("rank 1 ended: the data has", (tmp_path / "error-0").read_text())
+
+    def take_other_seeds(rank):
+        train(tmp_path / "other", seeds=[rank, 7])
+
+    assert on_ranks(2, tmp_path, take_other_seeds) == [2, 2]
+    assert "different configs" in (tmp_path / "error-0").read_text()
 
 
 @pytest.mark.parametrize(
@@ -199,11 +205,13 @@ def test_an_error_of_one_rank_ends_the_others_and_is_told_once(whole, tmp_path):
         ({"seeds": TWELVE, "env_id": None, "select_by": "fqe"}, "cannot choose by fqe"),
     ],
 )
-def test_what_ranks_cannot_share_is_refused(changes, reason, tmp_path, monkeypatch):
-    monkeypatch.setenv("RANK", "0")
+def test_what_ranks_cannot_share_is_refused_once(changes, reason, tmp_path, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "3")
-    with pytest.raises(ConfigError, match=reason):
-        tiny_run(tmp_path / "run", **changes)
+    for rank in (0, 1):
+        monkeypatch.setenv("RANK", str(rank))
+        with pytest.raises(ConfigError, match=reason) as caught:
+            tiny_run(tmp_path / "run", **changes)
+        assert caught.value.told == (rank > 0)
     assert not (tmp_path / "run").exists()
 
 

@@ -163,7 +163,7 @@ def joined(config: RunConfig[Any]) -> Iterator[Ranks]:
     if count == 1:
         yield Ranks(members)
         return
-    check_split(config, count)
+    _check_split(config, count)
     if not dist.is_initialized():  # it stays for the next run of this process
         dist.init_process_group("gloo", timeout=_LONGEST_WAIT)
     elif dist.get_backend() != "gloo":
@@ -183,16 +183,22 @@ def joined(config: RunConfig[Any]) -> Iterator[Ranks]:
         raise
 
 
-def check_split(config: RunConfig[Any], count: int) -> None:
-    """Refuse a run that cannot be shared by `count` ranks."""
+def _check_split(config: RunConfig[Any], count: int) -> None:
+    """Refuse a run that cannot be shared by `count` ranks; each finds so by itself, and the first tells it."""
+    if (reason := _not_shared(config, count)) is not None:
+        error = ConfigError(f"WORLD_SIZE is {count}: several ranks {reason}")
+        error.told = int(os.environ["RANK"]) > 0
+        raise error
+
+
+def _not_shared(config: RunConfig[Any], count: int) -> str | None:
+    """Why a run cannot be shared by `count` ranks; None if it can."""
     members = len(config.member_seeds)
-    where = f"WORLD_SIZE is {count}: several ranks"
     if get_spec(config.algo).online or config.finetune is not None:
-        raise ConfigError(f"{where} share the members of an offline run; train online and finetune in one process")
+        return "share the members of an offline run; train online and finetune in one process"
     if members < count:
-        raise ConfigError(
-            f"{where} share the members of a population, and this run has {members}; "
-            "start no more ranks than that, or give more --seeds"
-        )
+        few = f"this run has {members}; start no more ranks than that, or give more --seeds"
+        return f"share the members of a population, and {few}"
     if config.select_by == "fqe":
-        raise ConfigError(f"{where} cannot choose by fqe, which fits one network to all policies; use another `select_by`")
+        return "cannot choose by fqe, which fits one network to all policies; use another `select_by`"
+    return None
