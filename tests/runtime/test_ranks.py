@@ -14,7 +14,7 @@ import yaml
 
 from rl_training import faults
 from rl_training.errors import ConfigError, RLTrainingError
-from rl_training.runtime.ranks import Ranks
+from rl_training.runtime.sharing.ranks import Ranks
 from tests.helpers import Cut, CutAt, assert_same_run, call_cli, contents, environment, run_values, small_dataset, tiny_run
 from tests.runtime.test_population import Poison
 from tests.runtime.test_resume import SignalAt, wait_for_line
@@ -226,7 +226,7 @@ def test_one_rank_is_a_run_like_any_other(tmp_path, monkeypatch, capsys):
 @pytest.mark.faults
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_torchrun_passes_a_stop_on_and_the_run_goes_on(number, tmp_path):
-    long = {"seeds": TWELVE, "total_timesteps": 100_000, "eval_interval": 100_000, **FREELY}
+    long = {"seeds": TWELVE, "engine": "eager", "total_timesteps": 100_000, "eval_interval": 100_000, **FREELY}
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(run_values(**long)))
     arguments = torchrun(2, "train", tmp_path / "config.yaml", "--run-dir", tmp_path / "run")
     process = subprocess.Popen(arguments, env=environment(**LOOPBACK), stderr=subprocess.PIPE, text=True)
@@ -235,7 +235,7 @@ def test_torchrun_passes_a_stop_on_and_the_run_goes_on(number, tmp_path):
     step = int(wait_for_line(process, "stopped at step ").replace(",", ""))
     process.communicate(timeout=100)
     assert process.returncode
-    ends = {"total_timesteps": step + 25, **FREELY, "eval_interval": 100_000}
+    ends = {**long, "total_timesteps": step + 25}
     assert on_ranks(3, tmp_path, partial(train, tmp_path / "run", resume=True, **ends)) == [0, 0, 0]
     train(tmp_path / "whole", **ends)
     assert_same_run(tmp_path / "whole", tmp_path / "run")

@@ -9,8 +9,8 @@ from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.registry import get_spec
 from rl_training.runtime.checkpoints.checkpoint import Checkpoint, load_checkpoint
 from rl_training.runtime.progress import SilentReporter
-from rl_training.runtime.ranks import Ranks
 from rl_training.runtime.result import TrainingResult
+from rl_training.runtime.sharing.ranks import Ranks
 from rl_training.runtime.trainer import TrainOptions
 
 

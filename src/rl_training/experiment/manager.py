@@ -110,7 +110,7 @@ class ExperimentManager:
         from rl_training.experiment.kept_warnings import KeepingReporter, kept_in
         from rl_training.runtime.checkpoints.checkpoint import CheckpointStore
         from rl_training.runtime.progress import QuietReporter
-        from rl_training.runtime.ranks import joined
+        from rl_training.runtime.sharing.ranks import joined
         from rl_training.runtime.trainer import TrainOptions
         from rl_training.tracking.tracker import tracking
 

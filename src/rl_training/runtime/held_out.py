@@ -9,7 +9,7 @@ from rl_training.runtime.checkpoints.member import BEST_SCORE
 from rl_training.runtime.concerns import Concern, RisingLosses, concerns
 from rl_training.runtime.evaluating.selecting import Selector
 from rl_training.runtime.policy_check import Figures
-from rl_training.runtime.ranks import Ranks
+from rl_training.runtime.sharing.ranks import Ranks
 from rl_training.runtime.validation import Validation
 
 

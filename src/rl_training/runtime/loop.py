@@ -29,7 +29,7 @@ from rl_training.runtime.phases.place import Place
 from rl_training.runtime.population import Population, new_records, restored_records, with_returns
 from rl_training.runtime.progress import mean_and_range, nothing_left
 from rl_training.runtime.result import TrainingResult
-from rl_training.runtime.run_files import files_of
+from rl_training.runtime.sharing.run_files import files_of
 
 
 class TrainingLoop:

@@ -15,7 +15,7 @@ from rl_training.runtime.evaluating.selecting import Selector
 from rl_training.runtime.execution.steps import Executor
 from rl_training.runtime.phases.base import Phase
 from rl_training.runtime.progress import Reporter
-from rl_training.runtime.ranks import Ranks
+from rl_training.runtime.sharing.ranks import Ranks
 from rl_training.runtime.signals import SignalWatch
 from rl_training.runtime.validation import Validation
 

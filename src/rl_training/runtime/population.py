@@ -10,7 +10,7 @@ from torch import Tensor
 
 from rl_training.algorithms.learner import Learner, Metrics
 from rl_training.config.sweep import knob_text
-from rl_training.runtime.ranks import Ranks
+from rl_training.runtime.sharing.ranks import Ranks
 
 
 @dataclass

@@ -31,8 +31,8 @@ from rl_training.runtime.offline_data import OfflineData, offline_data
 from rl_training.runtime.phases.base import position_of
 from rl_training.runtime.phases.build import PhaseBuilder, offline_phases, online_phases
 from rl_training.runtime.progress import QuietReporter, Reporter
-from rl_training.runtime.ranks import Ranks
 from rl_training.runtime.result import TrainingResult
+from rl_training.runtime.sharing.ranks import Ranks
 from rl_training.runtime.signals import SignalWatch
 
 

@@ -19,7 +19,7 @@ from rl_training.envs.evaluation import TRAINING_EPISODES, Evaluation, evaluate_
 from rl_training.envs.workers.count import open_batch
 from rl_training.errors import StoppedBySignal
 from rl_training.runtime.checkpoints.checkpoint import Checkpoint, load_checkpoint
-from rl_training.runtime.ranks import Ranks
+from rl_training.runtime.sharing.ranks import Ranks
 from rl_training.runtime.signals import SignalWatch
 
 Check = Callable[[], None]

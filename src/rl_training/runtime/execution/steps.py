@@ -13,7 +13,7 @@ from rl_training.runtime.batches.base import Batches
 from rl_training.runtime.execution.compiled import CompilationFailedError, CompiledSteps, DeviceWork, block_length
 from rl_training.runtime.execution.compiler_cache import use_private_cache
 from rl_training.runtime.execution.mode import Execution, chunk_length
-from rl_training.runtime.ranks import Ranks
+from rl_training.runtime.sharing.ranks import Ranks
 
 Rates = Callable[[int], Mapping[str, float]]
 """The learning-rate factors of each group by a step's offset from the first."""
