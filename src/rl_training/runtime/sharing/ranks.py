@@ -4,8 +4,8 @@ Every rank runs the same loop over the whole population. What the loop decides b
 is gathered first, so all ranks decide alike; only a member's parameters are on one rank alone. Messages are JSON, and the
 last one of a rank says that it ends and why: then the others end too, instead of waiting for it.
 
-A member has the same bits on any number of ranks (`python -m benchmarks.member_bits`), except one that is computed alone:
-for one matrix the CPU has other products than for a stack of them. So a rank with one member computes a neighbour beside it.
+A member has the same bits beside any number of others (`python -m benchmarks.member_bits`), but not alone: for one matrix
+the CPU has other products than for a stack of them. So a rank with one member computes a neighbour beside it.
 """
 
 import json
