@@ -8,6 +8,7 @@ class RLTrainingError(Exception):
     """An error that the user can fix; its text is one line: what is wrong, where, and what to do."""
 
     exit_code = 1
+    told = False  # whether another process of the run tells it to the user
 
 
 class ConfigError(RLTrainingError, ValueError):
@@ -73,6 +74,14 @@ class StoppedBySignal(RLTrainingError):  # noqa: N818 - it reports a request, no
         super().__init__(message)
         self.signal_number = signal_number
         self.exit_code = 128 + signal_number
+
+
+class RankEndedError(RLTrainingError):
+    """Another process of a run on several ranks has ended, and so this one does."""
+
+    def __init__(self, message: str, exit_code: int = 1, *, told: bool = False) -> None:
+        super().__init__(message)
+        self.exit_code, self.told = exit_code, told
 
 
 def did_you_mean(word: str, candidates: Iterable[str]) -> str:

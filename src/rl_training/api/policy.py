@@ -72,7 +72,7 @@ class Policy:
             learner.load_state_dict(checkpoint.learner_tensors)
             learner.step = checkpoint.step
             transforms = Transforms.from_tensors(checkpoint.tensors)
-            members = restored_records(learner, state["members"])
+            members = restored_records(state["members"], learner.member_knobs)
         except (KeyError, TypeError, ValueError) as error:
             raise CheckpointError(f"{where}: does not describe a run of this package: {error}") from error
         return cls(config, learner, spaces, transforms, members, checkpoint)

@@ -71,7 +71,7 @@ def run(arguments: Sequence[str]) -> int:
     except RLTrainingError as error:
         if debug:
             traceback.print_exc()
-        for line in str(error).splitlines():
+        for line in [] if error.told else str(error).splitlines():
             print(f"error: {line}" if error.exit_code < 128 else line, file=sys.stderr)
         return error.exit_code
     except (MemoryError, RuntimeError) as error:

@@ -221,7 +221,8 @@ def _run(
 
     reporter = QuietReporter() if as_json else default_reporter()
     result = manager.train(resume=resume, overwrite=overwrite, checkpoint=checkpoint, reporter=reporter)
-    _print_result(manager, result, as_json)
+    if manager.speaks:
+        _print_result(manager, result, as_json)
 
 
 def _print_result(manager: "ExperimentManager", result: "TrainingResult", as_json: bool) -> None:

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from rl_training.config.loading import make_config
 from rl_training.config.run import RunConfig
-from rl_training.config.schedules import CONSTANT
 from rl_training.config.yaml_loader import parse_yaml
 from rl_training.errors import CheckpointError, ConfigError, RLTrainingError, StorageError
 from rl_training.experiment.run_record import remove_litter, run_status
+from rl_training.experiment.same_config import RHYTHM, changed_settings, check_same_config
 from rl_training.registry import get_spec
 from rl_training.storage import MAX_JSON_BYTES, read_regular_file
 
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from rl_training.runtime.progress import Reporter
     from rl_training.runtime.result import TrainingResult
 
-BUDGETS = {"total_timesteps", "max_epochs", "max_updates"}
-RHYTHM = ("eval_interval", "eval_episodes", "log_interval", "checkpoint_interval")  # of a run; a finetune may have its own
 TRACKING_FILES = ("tensorboard", "tracking.jsonl")
 _OPE = OPE_FILE, OPE_FOLDER = ("ope.json", "ope")  # what `rl-training ope` or `select` last said of a run, and all they found
 RUN_FILES = ("config.yaml", "run.json", "metrics.jsonl", "timings.jsonl", "checkpoints", "replay", *_OPE, *TRACKING_FILES)
@@ -42,6 +40,7 @@ class ExperimentManager:
             raise ConfigError("the run directory has an empty name; pass a path, or none for runs/<algo>/<env>/<name>")
         self.config = config
         self.started = False  # whether a run of this manager has begun writing
+        self.speaks = True  # whether this process talks to the user; of those that share a run, one does
         self.run_dir = Path(run_dir) if run_dir is not None else default_run_dir(config)
 
     @classmethod
@@ -105,61 +104,70 @@ class ExperimentManager:
 
         Nothing in the directory is touched before config, environment and data have been checked. A failed start leaves no
         directory that was not there before. If the run is interrupted, the message names the command `go_on`, by default
-        `rl-training resume`.
+        `rl-training resume`. Of several ranks (`torchrun`) one does so, and the others train their members.
         """
+        from rl_training.experiment.following import follow, tell_start
         from rl_training.experiment.kept_warnings import KeepingReporter, kept_in
         from rl_training.runtime.checkpoints.checkpoint import CheckpointStore
         from rl_training.runtime.progress import QuietReporter
+        from rl_training.runtime.sharing.ranks import joined
         from rl_training.runtime.trainer import TrainOptions
         from rl_training.tracking.tracker import tracking
 
-        with self._locked(), tracking(self.config, self.run_dir, reporter) as trackers:
-            store = CheckpointStore(self.run_dir / "checkpoints", 2, reporter.warn if reporter else None)
-            store.restore_aside()
-            remove_litter(self.run_dir, RUN_FILES)
-            start = checkpoint
-            if start is None and resume and store.names():
-                start = store.load(check=resumable, fall_back=True)
-            ours = start is not None and start.path.parent.resolve() == store.directory.resolve()
-            if start is not None:
-                self._check_same_config(start)
-            if ours and start is not None and (later := store.after(start.path)) and reporter is not None:
-                reporter.warn(f"going back from {later[-1]} to {start.path.name}; what came after is discarded")
-            if not ours:
-                self._refuse_used_directory(overwrite=overwrite)
-            record = {**self.record(start), "warnings": kept_in(self.run_dir) if ours else []}
-            empty = not store.names()
-
-            def on_ready(data: "OfflineData | None") -> None:
-                self.started = True  # from here on the directory belongs to this run
+        with joined(self.config) as ranks:
+            self.run_dir, self.speaks = Path(ranks.first(str(self.run_dir))), ranks.writes
+            if not ranks.writes:
+                self.started = True
+                return follow(self.config, self.run_dir, dataset, ranks)
+            with self._locked(), tracking(self.config, self.run_dir, reporter) as trackers:
+                store = CheckpointStore(self.run_dir / "checkpoints", 2, reporter.warn if reporter else None)
+                store.restore_aside()
+                remove_litter(self.run_dir, RUN_FILES)
+                start = checkpoint
+                if start is None and resume and store.names():
+                    start = store.load(check=resumable, fall_back=True)
+                ours = start is not None and start.path.parent.resolve() == store.directory.resolve()
+                if start is not None:
+                    check_same_config(self.config, start)
+                if ours and start is not None and (later := store.after(start.path)) and reporter is not None:
+                    reporter.warn(f"going back from {later[-1]} to {start.path.name}; what came after is discarded")
                 if not ours:
-                    self._clear(keep=TRACKING_FILES if resume else ())  # backends hold rows that are written again
-                record["dataset"] = data.record() if data else None
-                self._write_record(record, "running")  # first: it marks the directory as a run
-                self._write("config.yaml", self.config.to_yaml().encode())
+                    self._refuse_used_directory(overwrite=overwrite)
+                tell_start(ranks, start, ours=ours)
+                record = {**self.record(start), "warnings": kept_in(self.run_dir) if ours else []}
+                empty = not store.names()
 
-            def on_warning() -> None:
-                if self.started:  # earlier ones are written with the first record
-                    self._write_record(record, "running")
+                def on_ready(data: "OfflineData | None") -> None:
+                    self.started = True  # from here on the directory belongs to this run
+                    if not ours:
+                        self._clear(keep=TRACKING_FILES if resume else ())  # backends hold rows that are written again
+                    record["dataset"] = data.record() if data else None
+                    self._write_record(record, "running")  # first: it marks the directory as a run
+                    self._write("config.yaml", self.config.to_yaml().encode())
 
-            options = TrainOptions(
-                callbacks=[*callbacks, *trackers],
-                dataset=dataset,
-                resume_from=start,
-                continue_metrics=ours,
-                reporter=KeepingReporter(reporter or QuietReporter(), record["warnings"], on_warning),
-                go_on=go_on,
-                on_ready=on_ready,
-            )
-            try:
-                result: TrainingResult = get_spec(self.config.algo).train()(self.config, self.run_dir, options)
-            except BaseException as error:
-                if (empty or self.started) and self.run_dir.is_dir():
-                    self._write_record(record, type(error).__name__, str(error))
-                raise
-            record |= {"step": result.step, "env_step": result.env_step}
-            self._write_record(record, "finished")
-            return result
+                def on_warning() -> None:
+                    if self.started:  # earlier ones are written with the first record
+                        self._write_record(record, "running")
+
+                options = TrainOptions(
+                    callbacks=[*callbacks, *trackers],
+                    dataset=dataset,
+                    resume_from=start,
+                    continue_metrics=ours,
+                    reporter=KeepingReporter(reporter or QuietReporter(), record["warnings"], on_warning),
+                    go_on=go_on,
+                    on_ready=on_ready,
+                    ranks=ranks,
+                )
+                try:
+                    result: TrainingResult = get_spec(self.config.algo).train()(self.config, self.run_dir, options)
+                except BaseException as error:
+                    if (empty or self.started) and self.run_dir.is_dir():
+                        self._write_record(record, type(error).__name__, str(error))
+                    raise
+                record |= {"step": result.step, "env_step": result.env_step}
+                self._write_record(record, "finished")
+                return result
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -216,40 +224,10 @@ class ExperimentManager:
             other = ExperimentManager.open(self.run_dir).config
         except RLTrainingError:
             return ""
-        changes = [f"{key} {old!r} there, {new!r} here" for key, old, new in _changes(other.record(), self.config.record())]
+        changes = [
+            f"{key} {old!r} there, {new!r} here" for key, old, new in changed_settings(other.record(), self.config.record())
+        ]
         return f" (it differs in: {'; '.join(changes[:5])})" if changes else ""
-
-    def _check_same_config(self, checkpoint: "Checkpoint") -> None:
-        """Require the config of the checkpoint; only settings that do not affect past steps may differ."""
-        free = {"device", "keep_checkpoints", "run_name", "algo_kwargs.max_dataset_bytes"}
-        free |= {"env_imports", "env_timeout", "workers", "log"}  # they change no bit of a run
-        known = make_config(checkpoint.state["config"], str(checkpoint.path)).record()  # including settings added since
-        block, changes = self.config.finetune, _changes(known, self.config.record())
-        if set(self.config.schedules.values()) == {CONSTANT} and (block is None or checkpoint.env_step is None):
-            free |= BUDGETS  # other schedules span the whole run, and an online phase depends on the offline budget
-        if block is not None and checkpoint.env_step is None:  # nothing of the online phase has happened yet
-            free |= {"early_stopping", *(RHYTHM if block.from_step == checkpoint.step else ())}
-            changes = [change for change in changes if change[0].split(".")[0] != "finetune"]
-        elif block is not None and not block.spans_the_phase:
-            free.add("finetune.env_steps")
-        changes = [change for change in changes if change[0] not in free]
-        if changes:
-            shown = "; ".join(f"{key} was {old!r}, is {new!r}" for key, old, new in changes[:5])
-            advice = self._advice(checkpoint, {key for key, _, _ in changes})
-            raise ConfigError(f"{checkpoint.path}: was written with another config: {shown}; {advice}")
-
-    def _advice(self, checkpoint: "Checkpoint", changed: Collection[str]) -> str:
-        """What to do instead of continuing a checkpoint with changed settings."""
-        from rl_training.runtime.checkpoints.checkpoint import CheckpointStore
-        from rl_training.runtime.progress import FIXED_BUDGET, larger_budget
-
-        if BUDGETS.issuperset(changed):
-            return FIXED_BUDGET if checkpoint.env_step is None else larger_budget(self.config)
-        offline = [name for name in CheckpointStore(checkpoint.path.parent, 2).names() if not name.startswith("env-")]
-        if offline and all(key.startswith("finetune.") or key in RHYTHM for key in changed):
-            switch = checkpoint.path.parent / offline[-1]
-            return f"begin another online phase with `rl-training finetune {switch} --env-steps N --run-dir NEW`"
-        return "start a new run"
 
     def record(self, start: "Checkpoint | None") -> dict[str, Any]:
         """Return the record for run.json of a run that starts here or at a checkpoint: versions, hardware, phase."""
@@ -379,15 +357,3 @@ def default_run_dir(config: RunConfig[Any]) -> Path:
     stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     name = config.run_name or f"{stamp}-{uuid.uuid4().hex[:6]}"
     return Path("runs") / config.algo / (config.env_id or "data") / name
-
-
-def _changes(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> list[tuple[str, Any, Any]]:
-    """Every setting in which two plain configs differ: (key path, old, new)."""
-    result = []
-    for key in sorted({*old, *new}):
-        a, b = old.get(key), new.get(key)
-        if isinstance(a, dict) and isinstance(b, dict):
-            result += _changes(a, b, f"{prefix}{key}.")
-        elif a != b:
-            result.append((f"{prefix}{key}", a, b))
-    return result

@@ -9,6 +9,7 @@ from rl_training.runtime.checkpoints.member import BEST_SCORE
 from rl_training.runtime.concerns import Concern, RisingLosses, concerns
 from rl_training.runtime.evaluating.selecting import Selector
 from rl_training.runtime.policy_check import Figures
+from rl_training.runtime.sharing.ranks import Ranks
 from rl_training.runtime.validation import Validation
 
 
@@ -18,8 +19,8 @@ class HeldOutReport:
     With a `selector` it also says whether the policies are the best so far.
     """
 
-    def __init__(self, validation: Validation, warn: Callable[[str], None], selector: Selector | None = None) -> None:
-        self._validation, self._warn, self._selector = validation, warn, selector
+    def __init__(self, validation: Validation, warn: Callable[[str], None], selector: Selector | None, ranks: Ranks) -> None:
+        self._validation, self._warn, self._selector, self._ranks = validation, warn, selector, ranks
         self._rising = RisingLosses()
         self._suspected: set[str] = set()  # concerns at the evaluation before
         self._reported: set[str] = set()
@@ -31,9 +32,9 @@ class HeldOutReport:
 
         A concern is reported when it holds at two evaluations in a row, or at the last one: early on, every policy is poor.
         """
-        losses = self._validation.losses(learner)
-        self.figures = self._validation.policy.figures(learner)
-        trained = self._validation.training_losses(learner)
+        losses = self._ranks.columns(self._validation.losses(learner))
+        self.figures = self._ranks.of_members(self._validation.policy.figures(learner))
+        trained = self._ranks.columns(self._validation.training_losses(learner))
         shared = self._rising.observe(_means(losses, labels), _means(trained, labels))  # one member's losses are too noisy
         own = {member: concerns(self.figures[member], learner.knobs) for member in labels}
         self._report(shared, own, labels, last=last)

@@ -15,21 +15,22 @@ from typing import Any
 from rl_training.algorithms.learner import Metrics, summarize
 from rl_training.config.environment import EnvSource
 from rl_training.envs.evaluation import FINAL_EPISODES, Evaluation
-from rl_training.errors import CheckpointError, ConfigError, DatasetError, DivergedError, EnvironmentFailedError, StorageError
+from rl_training.errors import CheckpointError, ConfigError, DatasetError, DivergedError, EnvironmentFailedError
 from rl_training.faults import fault_point
 from rl_training.runtime.callbacks import as_callbacks, call_hook, callback_states, restore_callbacks
-from rl_training.runtime.checkpoints.checkpoint import Checkpoint, CheckpointStore
-from rl_training.runtime.evaluating.beside import BesideEvaluator
-from rl_training.runtime.evaluating.evaluator import Evaluated, Evaluator, Snapshot
+from rl_training.runtime.checkpoints.checkpoint import Checkpoint
+from rl_training.runtime.evaluating.beside import open_evaluator
+from rl_training.runtime.evaluating.evaluator import Evaluated, Snapshot
 from rl_training.runtime.held_out import HeldOutReport
 from rl_training.runtime.loop_parts import LoopParts
-from rl_training.runtime.metrics import JsonLines, Stopwatch, finite
+from rl_training.runtime.metrics import Stopwatch, finite
 from rl_training.runtime.phases.base import Phase, position_of
 from rl_training.runtime.phases.place import Place
-from rl_training.runtime.population import Population, restored_records, with_returns
+from rl_training.runtime.population import Population, new_records, restored_records, with_returns
 from rl_training.runtime.progress import mean_and_range, nothing_left
 from rl_training.runtime.pruning import stopping_rules
 from rl_training.runtime.result import TrainingResult
+from rl_training.runtime.sharing.run_files import files_of
 
 
 class TrainingLoop:
@@ -44,30 +45,25 @@ class TrainingLoop:
         self.evaluation: Evaluation | None = None
         self.hooks_pending = False
         self.recent: dict[str, list[float]] = {}  # metrics of the last gradient step since the last log row
-        self.store = CheckpointStore(parts.run_dir / "checkpoints", self.config.keep_checkpoints, parts.reporter.warn)
-        self.metrics = JsonLines(parts.run_dir / "metrics.jsonl")
-        self.timings = JsonLines(parts.run_dir / "timings.jsonl")
+        self.ranks = parts.ranks
+        self.files = files_of(parts)
         self.watch = Stopwatch()
         for phase in parts.phases:
             phase.watch = self.watch
-        self.population = Population(self.learner)
-        held_out = parts.validation
-        self.held_out = None if held_out is None else HeldOutReport(held_out, parts.reporter.warn, parts.selector)
-        evaluated = (self.config, self.learner, parts.spaces, parts.transforms)
-        busy = max(phase.busy_cores for phase in parts.phases)
-        beside = self.config.eval_mode == "beside"
-        self.evaluator = BesideEvaluator(*evaluated, busy=busy) if beside else Evaluator(*evaluated)
+        records = new_records(self.config.member_seeds, self.config.member_knobs)
+        self.population = Population(self.learner, records, self.ranks)
+        held_out, warn = parts.validation, parts.reporter.warn
+        self.held_out = None if held_out is None else HeldOutReport(held_out, warn, parts.selector, self.ranks)
+        self.evaluator = open_evaluator(parts)
         self.last_checkpoint: Path | None = parts.resume_from.path if parts.resume_from else None
 
     def _begin(self) -> None:
         """Open the files, and restore learner and files if the run resumes."""
-        self.store.prepare()
-        self.metrics.open()
-        self.timings.open()
+        self.files.open()
         if self.parts.resume_from is not None:
             self._restore(self.parts.resume_from)
         else:
-            self.metrics.cut(0)
+            self.files.start_at(None)
         self.watch.start(self.place.position)
 
     def run(self) -> TrainingResult:
@@ -80,9 +76,8 @@ class TrainingLoop:
             if self.hooks_pending or self.stopping:
                 self._evaluate_and_save()
             if self._finished():
-                self.parts.reporter.warn(
-                    nothing_left(self.place.label, self.config, budget=self.place.position >= self.place.total)
-                )
+                spent = self.place.position >= self.place.total
+                self.parts.reporter.warn(nothing_left(self.place.label, self.config, budget=spent))
             shown: Phase | None = None
             intervals = self.config.log_interval, self.config.eval_interval, self.config.checkpoint_interval
             while not self._finished():
@@ -103,8 +98,7 @@ class TrainingLoop:
             final = self._final_evaluation()
         finally:
             self.evaluator.close()
-            self.metrics.close()
-            self.timings.close()
+            self.files.close()
         if self.last_checkpoint is None:
             raise CheckpointError(f"{self.parts.run_dir}: the run ended without a checkpoint")
         held_out = self.held_out.figures if self.held_out else []
@@ -117,7 +111,8 @@ class TrainingLoop:
         try:
             phase.prepare(self.place.position - phase.first, count)
         except DatasetError:
-            self._save(best=False)
+            if self.ranks.count == 1:  # otherwise the others are elsewhere, and the last checkpoint is what is left
+                self._save(best=False)
             raise
 
     @contextmanager
@@ -129,7 +124,7 @@ class TrainingLoop:
             if isinstance(error, EnvironmentFailedError):
                 self.place.position += error.taken
                 self._guard_against_divergence({})
-            if not self.place.position:
+            if not self.place.position or self.ranks.count > 1:
                 raise ConfigError(f"{during}{error}") from error
             kept = f"the run is saved at {self.place.label}: {self._save(best=False)}"
             raise ConfigError(f"{during}{error}; {kept}; once the environment works, {self._how_to_go_on}") from error
@@ -150,9 +145,10 @@ class TrainingLoop:
 
     def _after_chunk(self, metrics: Metrics) -> None:
         self.parts.executor.wait()
+        self.parts.executor.agree(self.ranks)
         self._guard_against_divergence(metrics)
         self.watch.switch("rest")
-        self.recent = {name: value.tolist() for name, value in metrics.items()} or self.recent
+        self.recent = self.ranks.columns({name: value.tolist() for name, value in metrics.items()}) or self.recent
         values = self.recent
         logged = self._due(self.config.log_interval)
         if logged:
@@ -162,8 +158,8 @@ class TrainingLoop:
         self.hooks_pending = True
         self._stop_if_requested()
         self._evaluate_and_save()
-        if logged or (metrics and not self.timings.length):  # after the first steps too: so long did the start take
-            self.timings.write([self.watch.lap(self.place.position, self.place.counters)])
+        if logged or (metrics and not self.files.timed):  # after the first steps too: so long did the start take
+            self.files.write_timing(self.watch.lap(self.place.position, self.place.counters))
         self.parts.reporter.advance(self.place.count, self._summary(values))
 
     def _guard_against_divergence(self, metrics: Metrics) -> None:
@@ -197,13 +193,14 @@ class TrainingLoop:
             }
             for member in self.population.active
         ]
-        self.metrics.write(rows)
+        self.files.write(rows)
         self._call("on_log", self.place.count, rows)
         self._call("on_metrics", self.place.count, rows)
 
     def _call(self, hook: str, *arguments: Any) -> None:
         """Call a hook of every callback, and note the members it stops."""
-        self.stopping |= call_hook(self.callbacks, hook, self.population.active, *arguments)
+        stopped = call_hook(self.callbacks, hook, self.population.active, *arguments) if self.ranks.writes else set()
+        self.stopping |= set(self.ranks.first(sorted(stopped)))
 
     def _stop_members(self) -> None:
         """Freeze the members that callbacks stop."""
@@ -218,7 +215,7 @@ class TrainingLoop:
         return {**(counters or self.place.counters), "member": member, **self.population.records[member].columns}
 
     def _write_events(self, members: Sequence[int], event: str) -> None:
-        self.metrics.write([{**self._row(member), "event": event} for member in members])
+        self.files.write([{**self._row(member), "event": event} for member in members])
 
     def _summary(self, values: dict[str, list[float]]) -> dict[str, float]:
         """What the progress bar shows."""
@@ -270,11 +267,15 @@ class TrainingLoop:
 
     def _make_best(self, of: Evaluated, evaluation: Evaluation) -> None:
         """Make the checkpoint of an earlier boundary the best, with what its evaluation found."""
+        kept = of.unsaved
         with suppress(CheckpointError):  # it is not here if the run began in another directory
-            kept = of.unsaved or Snapshot.loaded(self.store.path(of.counters))
+            kept = kept or self.files.load(of.counters)
+        if not self.ranks.first(kept is not None) or kept is None:
+            return
+        if self.ranks.writes:
             found = evaluation.member_means, of.members, of.count, self.place.phase.unit
-            members = with_returns(kept.state["members"], *found)
-            self._write(replace(kept, state={**kept.state, "members": members}), best=True, latest=of.unsaved is not None)
+            kept = replace(kept, state={**kept.state, "members": with_returns(kept.state["members"], *found)})
+        self._write(kept, best=True, latest=of.unsaved is not None)
 
     def _take(self, of: Evaluated, evaluation: Evaluation) -> bool:
         """Write what an evaluation found, call the callbacks, and return whether the mean is the best so far."""
@@ -282,7 +283,7 @@ class TrainingLoop:
         self.evaluation, means = evaluation, evaluation.member_means
         count = of.count
         rows = [{**self._row(member, of.counters), **evaluation.metrics(member)} for member in of.members]
-        self.metrics.write(rows)
+        self.files.write(rows)
         self.population.record_evaluation(count, self.place.phase.unit, means, of.members)
         mean = self.population.mean_return()  # of those that have stopped too, by which the best is chosen
         self.parts.reporter.note(f"{of.label}: {mean_and_range(means, of.members)}")
@@ -309,7 +310,7 @@ class TrainingLoop:
             finite({**self._row(member), **{f"validation/{name}": value for name, value in found[member].items()}})
             for member in active
         ]
-        self.metrics.write(rows)
+        self.files.write(rows)
         self.parts.reporter.note(f"{self.place.label}: held out: {report.line(active)}")
         self._call("on_log", self.place.count, rows)
         self._call("on_metrics", self.place.count, rows)
@@ -317,10 +318,12 @@ class TrainingLoop:
     def _stop_if_requested(self) -> None:
         """Save and raise StoppedBySignal if a stop was requested; save and continue for SIGUSR1."""
         signals = self.parts.signals
-        if signals.save_requested:
+        asked = self.ranks.gather([(signals.stop_signal, signals.save_requested)])
+        if any(save for _, save in asked):
             signals.save_requested = False
             self._save(best=False)
-        if signals.stop_signal is not None:
+        if stops := [stop for stop, _ in asked if stop is not None]:
+            signals.stop_signal = stops[0]
             path = self._save(best=False)
             self.parts.reporter.note(f"stopped at {self.place.label}")
             signals.raise_if_stopped(f"saved {self.place.label} in {path}; {self._how_to_go_on}")
@@ -336,18 +339,17 @@ class TrainingLoop:
     def _snapshot(self) -> Snapshot:
         """What a checkpoint of this moment holds."""
         phase = self.place.phase
-        tensors = {**self.learner.state_dict(), **self.parts.transforms.tensors(), **phase.tensors()}
-        if not self.parts.run_dir.is_dir():
-            raise StorageError(f"{self.parts.run_dir}: the run directory has disappeared; nothing can be saved")
+        learned = self.ranks.all_rows(self.learner.state_dict())
+        tensors = {**learned, **self.parts.transforms.tensors(), **phase.tensors()}
+        self.files.check_directory()
         state = {**self._state(), **phase.state(), **phase.write_files()}
         return Snapshot(self.place.counters, tensors, deepcopy(state))  # which callbacks may go on to change
 
     def _write(self, snapshot: Snapshot, *, best: bool, latest: bool = True) -> Path:
-        self.metrics.sync()
-        path = self.store.save(snapshot.counters, snapshot.tensors, snapshot.state, best=best, latest=latest)
+        path = self.files.save(snapshot, best=best, latest=latest)
         self.last_checkpoint = path if latest else self.last_checkpoint
         for phase in self.parts.phases:
-            phase.prune_files(self.store.referenced_segments)
+            phase.prune_files(self.files.referenced_segments)
         count = next(iter(snapshot.counters.values()))
         self.parts.reporter.saved(f"{self.place.phase.unit} {count}")
         self._call("on_checkpoint", count, str(path))
@@ -358,7 +360,7 @@ class TrainingLoop:
             "algo": self.config.algo,
             "config": self.config.record(),
             "spaces": self.parts.spaces.to_json(),
-            "seeds": list(self.learner.model.seeds),
+            "seeds": list(self.config.member_seeds),
             **self.place.counters,
             "hooks_pending": self.hooks_pending,
             "stopping": sorted(self.stopping),
@@ -366,7 +368,7 @@ class TrainingLoop:
             "members": self.population.state(),
             "best_mean": self.best_mean,
             "callbacks": callback_states(self.callbacks),
-            "metrics_bytes": self.metrics.length,
+            "metrics_bytes": self.files.metrics_bytes,
             "dataset_fingerprint": self.parts.dataset_fingerprint,
             "held_out": self.held_out.state() if self.held_out else {},
             "execution": self.parts.executor.execution.record(),
@@ -375,9 +377,10 @@ class TrainingLoop:
 
     def _restore(self, checkpoint: Checkpoint) -> None:
         state = checkpoint.state
-        self.learner.load_state_dict(checkpoint.learner_tensors)
+        self.learner.load_state_dict(self.ranks.own_rows(checkpoint.learner_tensors))
         self.learner.step, self.place.position = checkpoint.step, position_of(self.parts.phases, checkpoint)
-        self.population = Population(self.learner, restored_records(self.learner, state["members"]))
+        records = restored_records(state["members"], self.config.member_knobs)
+        self.population = Population(self.learner, records, self.ranks)
         goes_online = self.config.finetune is not None and state["config"].get("finetune") is None
         if goes_online:
             self.population.revive()  # members stopped in a finished offline run train again in its online phase
@@ -390,9 +393,7 @@ class TrainingLoop:
         self.hooks_pending = bool(state["hooks_pending"])
         self.stopping = set(state.get("stopping", ()))
         restore_callbacks(self.callbacks, state["callbacks"], self.parts.reporter.warn)
-        if self.parts.continue_metrics:
-            self.store.rewind(checkpoint.path)  # before the metrics are cut, so that `latest` never points past their end
-        self.metrics.cut(int(state["metrics_bytes"]) if self.parts.continue_metrics else 0)
+        self.files.start_at(checkpoint if self.parts.continue_metrics else None)
         if (env := self.place.phase.environment) is not None and not goes_online:
             try:
                 self.evaluator.repeat(env, checkpoint, same_run=self.parts.continue_metrics)

@@ -15,6 +15,7 @@ from rl_training.runtime.evaluating.selecting import Selector
 from rl_training.runtime.execution.steps import Executor
 from rl_training.runtime.phases.base import Phase
 from rl_training.runtime.progress import Reporter
+from rl_training.runtime.sharing.ranks import Ranks
 from rl_training.runtime.signals import SignalWatch
 from rl_training.runtime.validation import Validation
 
@@ -34,6 +35,7 @@ class LoopParts:
     run_dir: Path
     signals: SignalWatch
     reporter: Reporter
+    ranks: Ranks
     go_on: str  # the command that continues the run once it has been interrupted
     callbacks: Sequence[CallbackLike] = field(default_factory=tuple)
     resume_from: Checkpoint | None = None

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from rl_training.algorithms.learner import Learner, Metrics
 from rl_training.config.sweep import knob_text
+from rl_training.runtime.sharing.ranks import Ranks
 
 
 @dataclass
@@ -42,9 +43,14 @@ class MemberRecord:
         return {"seed": self.seed, **{f"knob/{name}": value for name, value in self.knobs.items()}}
 
 
-def restored_records(learner: Learner[Any, Any], saved: Sequence[Mapping[str, Any]]) -> list[MemberRecord]:
-    """Return the records of a checkpoint, with the knobs in the learner's order, which the JSON file does not keep."""
-    return [MemberRecord(**{**record, "knobs": own}) for record, own in zip(saved, learner.member_knobs, strict=True)]
+def new_records(seeds: Sequence[int], knobs: Sequence[dict[str, float]]) -> list[MemberRecord]:
+    """Return the records of members that have not been trained, by their seeds and their own knobs."""
+    return [MemberRecord(seed, knobs=own) for seed, own in zip(seeds, knobs, strict=True)]
+
+
+def restored_records(saved: Sequence[Mapping[str, Any]], knobs: Sequence[dict[str, float]]) -> list[MemberRecord]:
+    """Return the records of a checkpoint, with the knobs in their order, which the JSON file does not keep."""
+    return [MemberRecord(**{**record, "knobs": own}) for record, own in zip(saved, knobs, strict=True)]
 
 
 def with_returns(
@@ -94,11 +100,11 @@ class Population:
     """Freezes members one by one: a frozen member keeps its last good state while the others continue.
 
     Members are independent, so a frozen one may keep computing within a chunk; its rows are restored when the chunk ends.
+    The records are those of all members, also where the learner of this rank has some of them.
     """
 
-    def __init__(self, learner: Learner[Any, Any], records: Sequence[MemberRecord] | None = None) -> None:
-        self.learner = learner
-        self.records = list(records) if records is not None else _new_records(learner)
+    def __init__(self, learner: Learner[Any, Any], records: Sequence[MemberRecord], ranks: Ranks) -> None:
+        self.learner, self.records, self._ranks = learner, list(records), ranks
         self._kept = self._snapshot() if len(self.records) > 1 else None  # last good state, then the frozen one
 
     @property
@@ -130,7 +136,7 @@ class Population:
 
     def restore_frozen(self) -> None:
         """Restore the rows of frozen members."""
-        frozen = self.frozen
+        frozen = self._own(self.frozen)
         if frozen and self._kept is not None:
             for buffer, kept in zip(self.learner.buffers(), self._kept, strict=True):
                 buffer[frozen] = kept[frozen]
@@ -139,7 +145,7 @@ class Population:
         """Keep the current state of active members as their last good one."""
         if self._kept is None:
             return
-        everyone, active = not self.frozen, self.active
+        everyone, active = not self.frozen, self._own(self.active)
         for buffer, kept in zip(self.learner.buffers(), self._kept, strict=True):
             if everyone:
                 kept.copy_(buffer)  # much faster on a GPU
@@ -147,15 +153,17 @@ class Population:
                 kept[active] = buffer[active]
 
     def diverged(self, metrics: Metrics) -> list[int]:
-        """Return the active members whose metrics or parameters are NaN or inf."""
+        """Return the active members whose metrics or parameters are NaN or inf; `metrics` are of this rank's members."""
         sums = [values.double().flatten(1).sum(1) for values in self.learner.buffers()]
-        finite = torch.isfinite(torch.stack([*metrics.values(), *sums])).all(0).tolist()
+        finite = self._ranks.of_members(torch.isfinite(torch.stack([*metrics.values(), *sums])).all(0).tolist())
         return [member for member in self.active if not finite[member]]
 
     def fault(self, members: Sequence[int], metrics: Metrics) -> str:
-        """Return what diverged members met NaN or inf in, with their seeds."""
+        """Return what diverged members met NaN or inf in, with their seeds; `metrics` are of this rank's members."""
         seeds = [self.records[member].label for member in members]
-        broken = [name for name, value in metrics.items() if not torch.isfinite(value[members]).all()] or ["parameters"]
+        own = self._own(members)
+        found = self._ranks.gather([name for name, value in metrics.items() if not torch.isfinite(value[own]).all()])
+        broken = [name for name in metrics if name in found] or ["parameters"]
         return f"seed {', '.join(seeds)} met NaN or inf in {', '.join(broken)}"
 
     def record_evaluation(self, step: int, unit: str, means: Sequence[float], members: Sequence[int]) -> None:
@@ -180,9 +188,9 @@ class Population:
         """Return the records as plain values."""
         return [asdict(record) for record in self.records]
 
+    def _own(self, members: Sequence[int]) -> list[int]:
+        """Those of some members that this rank's learner has, by their place in it."""
+        return [member - self._ranks.own.start for member in members if member in self._ranks.own]
+
     def _snapshot(self) -> list[Tensor]:
         return [buffer.clone() for buffer in self.learner.buffers()]
-
-
-def _new_records(learner: Learner[Any, Any]) -> list[MemberRecord]:
-    return [MemberRecord(seed, knobs=own) for seed, own in zip(learner.model.seeds, learner.member_knobs, strict=True)]

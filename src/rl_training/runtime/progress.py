@@ -56,6 +56,13 @@ class QuietReporter:
         """Do nothing."""
 
 
+class SilentReporter(QuietReporter):
+    """Prints nothing at all: for a process whose run another one reports."""
+
+    def warn(self, text: str) -> None:
+        """Print nothing."""
+
+
 class LineReporter(QuietReporter):
     """Prints notes as plain lines on standard error: for logs and pipes."""
 

@@ -21,7 +21,7 @@ class TrainingResult:
     members: list[MemberRecord]
     evaluation: Evaluation | None
     final_evaluation: Evaluation | None  # of a sweep, on other episodes than the evaluations during training
-    learner: Learner[Any, Any]
+    learner: Learner[Any, Any]  # on several ranks, with the members of this one
     spaces: Spaces
     transforms: Transforms
     held_out: list[dict[str, float]] = field(default_factory=list)  # of each member on held-out rows, if any

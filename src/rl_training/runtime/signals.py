@@ -49,9 +49,13 @@ def interrupted_by_stop_signals(message: str) -> Iterator[None]:
 
 
 class SignalWatch:
-    """While open, SIGTERM and SIGINT request a save and a stop, SIGUSR1 a save; a second stop signal exits at once."""
+    """While open, SIGTERM and SIGINT request a save and a stop, SIGUSR1 a save; a second stop signal exits at once.
 
-    def __init__(self) -> None:
+    With `patient` it does not: who started several ranks passes on the signal that the ranks may have got themselves.
+    """
+
+    def __init__(self, *, patient: bool = False) -> None:
+        self._patient = patient
         self.stop_signal: int | None = None
         self.save_requested = False
         self._previous: dict[int, object] = {}
@@ -76,7 +80,7 @@ class SignalWatch:
                 os.write(
                     2, b"\nstopping and saving once the current step is done; the same signal again ends the run at once\n"
                 )
-        else:
+        elif not self._patient:
             os._exit(128 + number)  # the second request: exit now, the last checkpoint is complete
 
     def raise_if_stopped(self, message: str = "stopped before anything had to be saved") -> None:

@@ -32,6 +32,7 @@ from rl_training.runtime.phases.base import position_of
 from rl_training.runtime.phases.build import PhaseBuilder, offline_phases, online_phases
 from rl_training.runtime.progress import QuietReporter, Reporter
 from rl_training.runtime.result import TrainingResult
+from rl_training.runtime.sharing.ranks import Ranks
 from rl_training.runtime.signals import SignalWatch
 
 
@@ -46,6 +47,7 @@ class TrainOptions:
     reporter: Reporter | None = None
     go_on: str | None = None  # the command that continues an interrupted run; `rl-training resume` by default
     on_ready: Callable[[OfflineData | None], None] | None = None  # called once all is checked, before the run writes
+    ranks: Ranks | None = None  # the processes that share the members; by default this one has them all
 
 
 class Trainer(Protocol):
@@ -71,8 +73,10 @@ def trainer(algo: str) -> Trainer:
 def _train(config: RunConfig[Any], run_dir: Path, options: TrainOptions) -> TrainingResult:
     """Train to the end of the budget, from the beginning or by an exact resume from a checkpoint."""
     reporter, checkpoint = options.reporter or QuietReporter(), options.resume_from
-    with SignalWatch() as signals, contextlib.closing(reporter), contextlib.ExitStack() as stack, _out_of_memory_reported():
-        device = resolve_device(config.device)
+    ranks = options.ranks or Ranks(len(config.member_seeds))
+    watch = SignalWatch(patient=ranks.count > 1)
+    with watch as signals, contextlib.closing(reporter), contextlib.ExitStack() as stack, _out_of_memory_reported():
+        device = resolve_device(ranks.use_device(config.device))
         check_execution(config, device)
         found = _data(config, options, signals, reporter)
         if found is not None:
@@ -82,7 +86,10 @@ def _train(config: RunConfig[Any], run_dir: Path, options: TrainOptions) -> Trai
             transforms = Transforms.unfitted(spaces.observation_dim, config.algo_kwargs.reward_transform)
         data = None if found is None else found.train
         kwargs = config.algo_kwargs if data is None else config.algo_kwargs.fitted(partial(action_variance, data))
-        learner = build_learner(config.algo, spaces, config.member_seeds, device, kwargs, config.member_knobs)
+        own = slice(ranks.own.start, ranks.own.stop)
+        learner = build_learner(config.algo, spaces, config.member_seeds[own], device, kwargs, config.member_knobs[own])
+        if ranks.count > 1:
+            reporter.note(f"{ranks.count} ranks share {ranks.members} members")
         _note_fitted(config.algo_kwargs, kwargs, reporter)
         for name, reason in without_effect(config.algo_kwargs).items():
             reporter.warn(f"`algo_kwargs.{name}` does nothing: {reason}")
@@ -118,6 +125,7 @@ def _train(config: RunConfig[Any], run_dir: Path, options: TrainOptions) -> Trai
             run_dir=run_dir,
             signals=signals,
             reporter=reporter,
+            ranks=ranks,
             go_on=options.go_on or f"rl-training resume {run_dir}{import_flags(config.env_imports)}",
             callbacks=options.callbacks,
             resume_from=checkpoint,

@@ -58,8 +58,8 @@ def available_cores() -> int:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     with contextlib.suppress(OSError, ValueError):
         quota, period = _CORE_LIMIT.read_text().split()
-        return max(1, min(cores, int(quota) // int(period)))  # "max" is no number, and no limit
-    return cores
+        cores = min(cores, int(quota) // int(period))  # "max" is no number, and no limit
+    return max(1, cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))  # which the ranks of a run share
 
 
 def _round_seconds(step: float, count: int, workers: int) -> float:

@@ -22,6 +22,7 @@ from rl_training.envs.workers.count import available_cores, check_workers
 from rl_training.runtime.build_learner import build_learner
 from rl_training.runtime.checkpoints.checkpoint import Checkpoint, checkpoint_name, load_checkpoint
 from rl_training.runtime.evaluating.evaluator import Check, Evaluated, Evaluator, Snapshot
+from rl_training.runtime.loop_parts import LoopParts
 
 
 def evaluating_workers(workers: int | Literal["auto"], busy: int, cores: int | None = None) -> int:
@@ -63,7 +64,7 @@ class BesideEvaluator(Evaluator):
     def _result(self, of: Evaluated, check: Check) -> tuple[Evaluated, Evaluation]:
         if self._lanes is None:
             raise ValueError("no evaluation is under way")
-        found = self._lanes.result(check)
+        found = self._of_all(self._lanes.result, check)
         self.under_way = None
         return of, found
 
@@ -104,7 +105,7 @@ class BesideEvaluator(Evaluator):
             evaluated = load_checkpoint(checkpoint.path.parent / checkpoint_name(of.counters))
             if not same_run and "replay" not in evaluated.state:  # checkpoints of this run are to refer to one of its own
                 of.unsaved = Snapshot(of.counters, evaluated.tensors, evaluated.state)
-        self._start(env, of, evaluated.learner_tensors)
+        self._start(env, of, self._ranks.own_rows(evaluated.learner_tensors))
 
     def _close_lanes(self) -> None:
         if self._lanes is not None:
@@ -115,3 +116,11 @@ class BesideEvaluator(Evaluator):
         """End the processes that evaluate, and close the copies."""
         super().close()
         self._close_lanes()
+
+
+def open_evaluator(parts: LoopParts) -> Evaluator:
+    """Return what evaluates a run, as its config says."""
+    given = (parts.config, parts.learner, parts.spaces, parts.transforms, parts.ranks, parts.signals)
+    if parts.config.eval_mode == "wait":
+        return Evaluator(*given)
+    return BesideEvaluator(*given, busy=max(phase.busy_cores for phase in parts.phases))

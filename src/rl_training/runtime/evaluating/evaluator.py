@@ -1,10 +1,12 @@
 """Evaluations during training: the loop waits for each, in copies of the environment that are kept from one to the next."""
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from torch import Tensor
 
 from rl_training.algorithms.learner import Learner
@@ -15,7 +17,10 @@ from rl_training.data.transforms import Transforms
 from rl_training.envs.environments import EnvBatch
 from rl_training.envs.evaluation import TRAINING_EPISODES, Evaluation, evaluate_policy
 from rl_training.envs.workers.count import open_batch
+from rl_training.errors import StoppedBySignal
 from rl_training.runtime.checkpoints.checkpoint import Checkpoint, load_checkpoint
+from rl_training.runtime.sharing.ranks import Ranks
+from rl_training.runtime.signals import SignalWatch
 
 Check = Callable[[], None]
 """Called often while an evaluation is waited for; may raise to stop that."""
@@ -63,8 +68,17 @@ class Evaluator:
 
     under_way: Evaluated | None = None  # an evaluation that has begun, and whose result is taken later
 
-    def __init__(self, config: RunConfig[Any], learner: Learner[Any, Any], spaces: Spaces, transforms: Transforms) -> None:
+    def __init__(
+        self,
+        config: RunConfig[Any],
+        learner: Learner[Any, Any],
+        spaces: Spaces,
+        transforms: Transforms,
+        ranks: Ranks,
+        signals: SignalWatch,
+    ) -> None:
         self._config, self._learner, self._spaces, self._transforms = config, learner, spaces, transforms
+        self._ranks, self._signals = ranks, signals
         self._copies: EnvBatch | None = None
 
     def results(
@@ -86,17 +100,36 @@ class Evaluator:
             self.close_copies()
             count = self._learner.model.members * config.eval_episodes
             self._copies = open_batch(env, count, config.workers, config.env_timeout)
-        return evaluate_policy(
-            self._learner,
-            env,
-            episodes=config.eval_episodes,
-            seeds=self._learner.model.seeds,
-            transforms=self._transforms,
-            spaces=self._spaces,
-            stream=stream,
-            check=check,
-            kept=self._copies,
-        )
+        copies = self._copies
+
+        def own(check: Check) -> Evaluation:
+            return evaluate_policy(
+                self._learner,
+                env,
+                episodes=config.eval_episodes,
+                seeds=self._learner.model.seeds,
+                transforms=self._transforms,
+                spaces=self._spaces,
+                stream=stream,
+                check=check,
+                kept=copies,
+            )
+
+        return self._of_all(own, check)
+
+    def _of_all(self, own: Callable[[Check], Evaluation], check: Check) -> Evaluation:
+        """The evaluation of all members, by ranks that each wait for their own; a stop of one is one of all."""
+        if self._ranks.count == 1:
+            return own(check)
+        rows: list[Any] = [None] * len(self._ranks.own)
+        with suppress(StoppedBySignal):
+            found = own(self._signals.raise_if_stopped)
+            rows = list(zip(found.returns.tolist(), found.lengths.tolist(), strict=True))
+        rows = self._ranks.of_members(rows)
+        if None in rows:
+            check()  # where the ranks agree to stop
+        returns, lengths = zip(*rows, strict=True)
+        return Evaluation(np.array(returns), np.array(lengths))
 
     def repeat(self, env: EnvSource, checkpoint: Checkpoint, *, same_run: bool) -> None:
         """Begin again what was under way when a checkpoint was written: nothing, where evaluations are waited for."""

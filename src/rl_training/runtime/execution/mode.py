@@ -72,7 +72,7 @@ def resolve_execution(
     """Return how a run of `planned_steps` gradient steps is executed; a checkpoint's record decides on mode and threads."""
     device = learner.model.device
     check_execution(config, device)
-    small = step_operations(learner, config.algo_kwargs.batch_size) < SMALL_WORK
+    small = step_operations(learner, config.algo_kwargs.batch_size, len(config.member_seeds)) < SMALL_WORK
     wanted = 1 if small else torch.get_num_threads()
     threads = wanted if stored is None else max(1, min(int(stored["threads"]), torch.get_num_threads()))
     mode: str = config.engine
@@ -122,16 +122,19 @@ def applied(execution: Execution) -> Iterator[None]:
             torch.use_deterministic_algorithms(deterministic)
 
 
-def step_operations(learner: Learner[Any, Any], batch_size: int) -> float:
-    """Return an upper estimate of the floating-point operations of one gradient step."""
-    per_row = 8 * learner.model.members * weights(learner.model)
+def step_operations(learner: Learner[Any, Any], batch_size: int, members: int) -> float:
+    """Return an upper estimate of the floating-point operations of one gradient step of so many members."""
+    per_row = 8 * members * weights(learner.model)
     return float(per_row * batch_size * learner.knobs.rows_per_transition)
 
 
-def chunk_length(learner: Learner[Any, Any], batch_size: int, *, compiled: bool = False) -> int:
-    """Return the steps of a chunk: a function of shapes and mode alone, so that every run has the same boundaries."""
+def chunk_length(learner: Learner[Any, Any], batch_size: int, members: int, *, compiled: bool = False) -> int:
+    """Return the steps of a chunk: a function of shapes and mode alone, so that every run has the same boundaries.
+
+    `members` are those of the whole run, so that they are the same on any number of ranks.
+    """
     limit, operations = (1000, _GPU_CHUNK_OPERATIONS) if compiled else (CHUNK_LIMIT, _CHUNK_OPERATIONS)
-    return max(1, min(limit, int(operations / step_operations(learner, batch_size))))
+    return max(1, min(limit, int(operations / step_operations(learner, batch_size, members))))
 
 
 def keep_freed_memory() -> None:

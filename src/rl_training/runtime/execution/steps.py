@@ -13,6 +13,7 @@ from rl_training.runtime.batches.base import Batches
 from rl_training.runtime.execution.compiled import CompilationFailedError, CompiledSteps, DeviceWork, block_length
 from rl_training.runtime.execution.compiler_cache import use_private_cache
 from rl_training.runtime.execution.mode import Execution, chunk_length
+from rl_training.runtime.sharing.ranks import Ranks
 
 Rates = Callable[[int], Mapping[str, float]]
 """The learning-rate factors of each group by a step's offset from the first."""
@@ -51,6 +52,11 @@ class Executor:
             event.record()
             event.synchronize()
 
+    def agree(self, ranks: Ranks) -> None:
+        """Go on eagerly if another rank had to: its chunks end elsewhere, and a run has one mode."""
+        if "eager" in ranks.gather([self.execution.mode]) and self.compiles:
+            self.fall_back_to_eager(CompilationFailedError("on another rank"))
+
     def announce(self, learner: Learner[Any, Any]) -> None:
         """Report, once, that compiling begins and, on a GPU, which networks have no kernel."""
         if self._announced:
@@ -74,11 +80,17 @@ class Executor:
 
 
 class GradientSteps:
-    """Takes the gradient steps of a learner on batches; the result of a step does not depend on the chunk it is part of."""
+    """Takes the gradient steps of a learner on batches; the result of a step does not depend on the chunk it is part of.
 
-    def __init__(self, learner: Learner[Any, Any], batches: Batches, rounds: Rounds | None = None) -> None:
+    `members` are those of the whole run, by default those of the learner.
+    """
+
+    def __init__(
+        self, learner: Learner[Any, Any], batches: Batches, rounds: Rounds | None = None, members: int | None = None
+    ) -> None:
         self.learner, self.batches, self.rounds = learner, batches, rounds or Rounds()
-        self.eager_chunk = chunk_length(learner, batches.batch_size)
+        self._members = members or learner.model.members
+        self.eager_chunk = chunk_length(learner, batches.batch_size, self._members)
         self.compiled: CompiledSteps | None = None
         self._executor: Executor | None = None
         self._drawn: tuple[int, int, Draws] | None = None  # first step, number of steps, their random numbers
@@ -94,9 +106,10 @@ class GradientSteps:
         """Steps to take at once: a function of shapes and mode alone; on a GPU a multiple of the block of compiled steps."""
         if self.compiled is None or self._executor is None or not self._executor.on_gpu:
             return self.eager_chunk
-        block = block_length(self.learner.model.members)
+        block = block_length(self._members)
         resident = self.batches.resident  # otherwise a chunk's rows take additional memory
-        chunk = chunk_length(self.learner, self.batches.batch_size, compiled=True) if resident else self.eager_chunk
+        shape = self.learner, self.batches.batch_size, self._members
+        chunk = chunk_length(*shape, compiled=True) if resident else self.eager_chunk
         return max(block, chunk - chunk % block)
 
     def run(

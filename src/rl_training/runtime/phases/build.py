@@ -55,7 +55,8 @@ class PhaseBuilder:
         if isinstance(batches, PrefetchedBatches):
             self.reporter.note(f"data: {batches.location}")
         steps_per_epoch = -(-len(self.data) // batch_size)
-        phase = OfflinePhase(GradientSteps(self.learner, batches), schedules, length(steps_per_epoch))
+        steps = GradientSteps(self.learner, batches, members=len(self.config.member_seeds))
+        phase = OfflinePhase(steps, schedules, length(steps_per_epoch))
         phase.environment = self.config.environment
         return self.stack.enter_context(closing(phase))
 

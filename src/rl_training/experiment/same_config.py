@@ -1,0 +1,61 @@
+"""Which settings may differ between a checkpoint and the run that continues it."""
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any
+
+from rl_training.config.loading import make_config
+from rl_training.config.run import RunConfig
+from rl_training.config.schedules import CONSTANT
+from rl_training.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rl_training.runtime.checkpoints.checkpoint import Checkpoint
+
+BUDGETS = {"total_timesteps", "max_epochs", "max_updates"}
+RHYTHM = ("eval_interval", "eval_episodes", "log_interval", "checkpoint_interval")  # of a run; a finetune may have its own
+
+
+def check_same_config(config: RunConfig[Any], checkpoint: "Checkpoint") -> None:
+    """Require the config of the checkpoint; only settings that do not affect past steps may differ."""
+    free = {"device", "keep_checkpoints", "run_name", "algo_kwargs.max_dataset_bytes"}
+    free |= {"env_imports", "env_timeout", "workers", "log"}  # they change no bit of a run
+    known = make_config(checkpoint.state["config"], str(checkpoint.path)).record()  # including settings added since
+    block, changes = config.finetune, changed_settings(known, config.record())
+    if set(config.schedules.values()) == {CONSTANT} and (block is None or checkpoint.env_step is None):
+        free |= BUDGETS  # other schedules span the whole run, and an online phase depends on the offline budget
+    if block is not None and checkpoint.env_step is None:  # nothing of the online phase has happened yet
+        free |= {"early_stopping", *(RHYTHM if block.from_step == checkpoint.step else ())}
+        changes = [change for change in changes if change[0].split(".")[0] != "finetune"]
+    elif block is not None and not block.spans_the_phase:
+        free.add("finetune.env_steps")
+    changes = [change for change in changes if change[0] not in free]
+    if changes:
+        shown = "; ".join(f"{key} was {old!r}, is {new!r}" for key, old, new in changes[:5])
+        advice = _advice(config, checkpoint, {key for key, _, _ in changes})
+        raise ConfigError(f"{checkpoint.path}: was written with another config: {shown}; {advice}")
+
+
+def _advice(config: RunConfig[Any], checkpoint: "Checkpoint", changed: Collection[str]) -> str:
+    """What to do instead of continuing a checkpoint with changed settings."""
+    from rl_training.runtime.checkpoints.checkpoint import CheckpointStore
+    from rl_training.runtime.progress import FIXED_BUDGET, larger_budget
+
+    if BUDGETS.issuperset(changed):
+        return FIXED_BUDGET if checkpoint.env_step is None else larger_budget(config)
+    offline = [name for name in CheckpointStore(checkpoint.path.parent, 2).names() if not name.startswith("env-")]
+    if offline and all(key.startswith("finetune.") or key in RHYTHM for key in changed):
+        switch = checkpoint.path.parent / offline[-1]
+        return f"begin another online phase with `rl-training finetune {switch} --env-steps N --run-dir NEW`"
+    return "start a new run"
+
+
+def changed_settings(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> list[tuple[str, Any, Any]]:
+    """Return every setting in which two plain configs differ: (key path, old, new)."""
+    result = []
+    for key in sorted({*old, *new}):
+        a, b = old.get(key), new.get(key)
+        if isinstance(a, dict) and isinstance(b, dict):
+            result += changed_settings(a, b, f"{prefix}{key}.")
+        elif a != b:
+            result.append((f"{prefix}{key}", a, b))
+    return result
