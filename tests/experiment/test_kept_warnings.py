@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from rl_training.experiment.kept_warnings import KeepingReporter, kept_in, warnings_of
-from rl_training.runtime.concerns import Concern
 from rl_training.runtime.progress import NOTHING_LEFT
+from rl_training.runtime.validating.concerns import Concern
 from tests.helpers import Cut, CutAt, Notes, small_arrays, tiny_run
 
 
@@ -17,7 +17,7 @@ def settings(tmp_path, monkeypatch):
     arrays = small_arrays(rows=200, length=20)
     arrays["observations"][:, 1] = arrays["next_observations"][:, 1] = 7.0
     np.savez(tmp_path / "d.npz", **arrays)
-    doubt = "rl_training.runtime.held_out.concerns"
+    doubt = "rl_training.runtime.validating.held_out.concerns"
     monkeypatch.setattr(doubt, lambda figures, _knobs: [Concern("far-from-data", f"{figures['action_distance']!r} away")])
     return {"env_id": None, "algo_kwargs": {"dataset": {"path": str(tmp_path / "d.npz")}}}
 

@@ -8,9 +8,9 @@ from rl_training.data.dataset_loaders import load_dataset
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.data.row_view import RowView
 from rl_training.errors import ConfigError, DatasetError
-from rl_training.runtime.concerns import concerns
 from rl_training.runtime.offline_data import build_offline_dataset
-from rl_training.runtime.policy_check import LoggedRows, LoggedStarts, PolicyCheck, ReturnLimits
+from rl_training.runtime.validating.concerns import concerns
+from rl_training.runtime.validating.policy_check import LoggedRows, LoggedStarts, PolicyCheck, ReturnLimits
 
 _OWN = {"action_low", "action_high", "member"}  # bounds are those of the policy, and other data has other members
 _READ_ALIKE = [name for name in ReadConfig.model_fields if name not in _OWN]

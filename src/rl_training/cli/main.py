@@ -15,15 +15,15 @@ from rl_training.cli import policies, training
 from rl_training.cli.bench import bench
 from rl_training.cli.choosing import ope, select
 from rl_training.cli.collect import collect
-from rl_training.cli.compare import compare
 from rl_training.cli.environments import env
 from rl_training.cli.listing import list_names
 from rl_training.cli.options import DATA, data_app, with_read_options, without_read_options
 from rl_training.cli.render import render
-from rl_training.cli.report import report
-from rl_training.cli.reproduce import reproduce
+from rl_training.cli.results.compare import compare
+from rl_training.cli.results.report import report
+from rl_training.cli.results.reproduce import reproduce
+from rl_training.cli.results.watch import watch
 from rl_training.cli.tune import tune_app
-from rl_training.cli.watch import watch
 from rl_training.errors import RLTrainingError
 
 app = typer.Typer(

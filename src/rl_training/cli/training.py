@@ -226,7 +226,7 @@ def _run(
 
 
 def _print_result(manager: "ExperimentManager", result: "TrainingResult", as_json: bool) -> None:
-    from rl_training.runtime.held_out import figures_line
+    from rl_training.runtime.validating.held_out import figures_line
 
     members = [{"member": index, **vars(record)} for index, record in enumerate(result.members)]
     if as_json:

@@ -21,7 +21,6 @@ from rl_training.runtime.callbacks import as_callbacks, call_hook, callback_stat
 from rl_training.runtime.checkpoints.checkpoint import Checkpoint
 from rl_training.runtime.evaluating.beside import open_evaluator
 from rl_training.runtime.evaluating.evaluator import Evaluated, Snapshot
-from rl_training.runtime.held_out import HeldOutReport
 from rl_training.runtime.loop_parts import LoopParts
 from rl_training.runtime.metrics import Stopwatch, finite
 from rl_training.runtime.phases.base import Phase, position_of
@@ -31,6 +30,7 @@ from rl_training.runtime.progress import mean_and_range, nothing_left
 from rl_training.runtime.pruning import stopping_rules
 from rl_training.runtime.result import TrainingResult
 from rl_training.runtime.sharing.run_files import files_of
+from rl_training.runtime.validating.held_out import HeldOutReport
 
 
 class TrainingLoop:
@@ -76,8 +76,7 @@ class TrainingLoop:
             if self.hooks_pending or self.stopping:
                 self._evaluate_and_save()
             if self._finished():
-                spent = self.place.position >= self.place.total
-                self.parts.reporter.warn(nothing_left(self.place.label, self.config, budget=spent))
+                self.parts.reporter.warn(nothing_left(self.place.label, self.config, budget=self.place.spent))
             shown: Phase | None = None
             intervals = self.config.log_interval, self.config.eval_interval, self.config.checkpoint_interval
             while not self._finished():
@@ -134,7 +133,7 @@ class TrainingLoop:
         return f"go on with `{self.parts.go_on}`"
 
     def _finished(self) -> bool:
-        return self.place.position >= self.place.total or self.stopping.issuperset(self.population.active)
+        return self.place.spent or self.stopping.issuperset(self.population.active)
 
     def _ends_here(self) -> bool:
         """Whether the run or a phase of it ends at this boundary."""

@@ -17,7 +17,7 @@ from rl_training.runtime.phases.base import Phase
 from rl_training.runtime.progress import Reporter
 from rl_training.runtime.sharing.ranks import Ranks
 from rl_training.runtime.signals import SignalWatch
-from rl_training.runtime.validation import Validation
+from rl_training.runtime.validating.validation import Validation
 
 
 @dataclass

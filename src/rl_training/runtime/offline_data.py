@@ -24,9 +24,16 @@ from rl_training.envs.recipes import make_dataset
 from rl_training.errors import CheckpointError, ConfigError, DatasetError
 from rl_training.registry import get_spec
 from rl_training.runtime.checkpoints.checkpoint import Checkpoint
-from rl_training.runtime.policy_check import REFERENCE_ROWS, LoggedRows, LoggedStarts, PolicyCheck, ReturnLimits, predictable
 from rl_training.runtime.progress import Reporter
-from rl_training.runtime.validation import Validation
+from rl_training.runtime.validating.policy_check import (
+    REFERENCE_ROWS,
+    LoggedRows,
+    LoggedStarts,
+    PolicyCheck,
+    ReturnLimits,
+    predictable,
+)
+from rl_training.runtime.validating.validation import Validation
 
 DEFAULT_FRACTION = 0.1  # of the episodes are held out where a run has no environment to be evaluated in
 _FEW_EPISODES = 10  # below this, parts of episodes are held out instead of whole ones

@@ -43,6 +43,11 @@ class Place:
         return self.phase.label(self.inside)
 
     @property
+    def spent(self) -> bool:
+        """Whether the budget of the run ends here."""
+        return self.position >= self.total
+
+    @property
     def ends_phase(self) -> bool:
         """Whether the phase ends here."""
         return self.position == self.phase.last

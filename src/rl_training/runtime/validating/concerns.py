@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from rl_training.config.shared_knobs import LearnerKnobs
-from rl_training.runtime.policy_check import predictable
+from rl_training.runtime.validating.policy_check import predictable
 
 _MORE_AT_BOUND = 0.10  # the policy may be at a bound this much more often than the data
 _FLAT = 0.10  # a policy whose spread is below this share of the data's hardly reacts to the state

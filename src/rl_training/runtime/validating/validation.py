@@ -8,7 +8,7 @@ from rl_training.algorithms.learner import Learner, Step
 from rl_training.data.batch import Batch
 from rl_training.data.processing import RunData, spread_rows
 from rl_training.rng import Draws
-from rl_training.runtime.policy_check import PolicyCheck
+from rl_training.runtime.validating.policy_check import PolicyCheck
 
 _TRAINING_ROWS = 5_120  # most training rows that held-out losses are compared with
 

@@ -6,11 +6,11 @@ from typing import Any
 
 from rl_training.algorithms.learner import Learner
 from rl_training.runtime.checkpoints.member import BEST_SCORE
-from rl_training.runtime.concerns import Concern, RisingLosses, concerns
 from rl_training.runtime.evaluating.selecting import Selector
-from rl_training.runtime.policy_check import Figures
 from rl_training.runtime.sharing.ranks import Ranks
-from rl_training.runtime.validation import Validation
+from rl_training.runtime.validating.concerns import Concern, RisingLosses, concerns
+from rl_training.runtime.validating.policy_check import Figures
+from rl_training.runtime.validating.validation import Validation
 
 
 class HeldOutReport:
