@@ -211,12 +211,14 @@ TABLE: Sequence[tuple[str, Scenario]] = [
 def measure(counts: Sequence[int] = (100, 1_000, 3_000, 10_000), asked: int = 20) -> None:
     """Print what Optuna's TPE takes for a trial of four knobs in a journal file, by the number of trials in it."""
     import optuna  # noqa: PLC0415 - only this needs it
+    from optuna.storages.journal import JournalFileBackend  # noqa: PLC0415
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
+    knobs: dict[str, optuna.distributions.BaseDistribution]
     knobs = {name: optuna.distributions.FloatDistribution(0.0, 1.0) for name in "abcd"}
     draw = random.Random(0)  # noqa: S311 - not for secrets
     with tempfile.TemporaryDirectory() as folder:
-        journal = optuna.storages.journal.JournalFileBackend(f"{folder}/journal")
+        journal = JournalFileBackend(f"{folder}/journal")
         sampler = optuna.samplers.TPESampler(seed=0, constant_liar=True)
         study = optuna.create_study(storage=optuna.storages.JournalStorage(journal), sampler=sampler)
         for count in counts:

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from rl_training.errors import ConfigError
-from rl_training.experiment.manager import run_status
+from rl_training.experiment.run_record import run_status
 from rl_training.tuning.backends.attempts import LIMIT, Interruptions
 from rl_training.tuning.backends.ray import RayBackend, _require_answer
 from rl_training.tuning.job import PopulationJob

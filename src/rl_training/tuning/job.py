@@ -7,7 +7,8 @@ from typing import Any
 
 from rl_training.config.loading import make_config
 from rl_training.errors import RLTrainingError, RunBusyError, StoppedBySignal, StorageError
-from rl_training.experiment.manager import ExperimentManager, run_status
+from rl_training.experiment.manager import ExperimentManager
+from rl_training.experiment.run_record import run_status
 
 FINISHED = "finished"
 

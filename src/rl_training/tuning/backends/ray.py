@@ -9,7 +9,7 @@ from typing import Any
 
 from rl_training.envs.imports import imported
 from rl_training.errors import ConfigError, StoppedBySignal, StorageError
-from rl_training.experiment.manager import run_status
+from rl_training.experiment.run_record import run_status
 from rl_training.tuning.backends.attempts import Interruptions, attempt
 from rl_training.tuning.job import FINISHED, PopulationJob
 

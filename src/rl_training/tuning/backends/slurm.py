@@ -11,7 +11,7 @@ from typing import Any
 
 from rl_training.envs.imports import imported
 from rl_training.errors import ConfigError, StoppedBySignal
-from rl_training.experiment.manager import run_status
+from rl_training.experiment.run_record import run_status
 from rl_training.storage import canonical_json, parse_json, read_regular_file, replace_file
 from rl_training.tuning.backends.attempts import PAUSE, Interruptions, attempt
 from rl_training.tuning.job import FINISHED, PopulationJob
