@@ -30,6 +30,7 @@ def test_every_extra_is_used_by_the_package():
     source = "\n".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
     for name, libraries in extras.items():
         others = {"parquet": "import pyarrow", "render": "from PIL import", "robotics": "import gymnasium_robotics"}
-        others |= {"plot": "from matplotlib", "tensorboard": "from tensorboard.", "sweep": "import optuna", "slurm": "import submitit"}
+        others |= {"plot": "from matplotlib", "tensorboard": "from tensorboard.", "sweep": "import optuna"}
+        others |= {"slurm": "import submitit"}
         imported = others.get(name, f"import {name}")
         assert name == "dev" or imported in source, (name, libraries)
