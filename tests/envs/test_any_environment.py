@@ -1,6 +1,7 @@
 """Environments with arguments, time limits, wrappers and nested observations; functions, instances, imports."""
 
 import json
+import sys
 from dataclasses import replace
 from functools import partial
 from typing import get_args
@@ -286,6 +287,7 @@ def test_what_is_stored_is_what_is_used():
 def test_a_file_with_the_name_of_another_module_is_refused(capsys, tmp_path):
     (tmp_path / "json.py").write_text("")
     assert "rename the file" in call_cli(capsys, "env", "X", "--import", tmp_path / "json.py", code=2).stderr
+    assert str(tmp_path) not in sys.path  # where processes that are started later would find that json
 
 
 def test_an_observation_that_its_space_does_not_describe_is_refused():

@@ -22,6 +22,7 @@ def import_flags(modules: Iterable[str]) -> str:
 
 def import_requested(name: str) -> None:
     """Import a module by its name, as seen from the current directory, or a Python file by its path."""
+    before = list(sys.path)
     try:
         if name.endswith(".py"):
             _import_file(Path(name))
@@ -29,6 +30,7 @@ def import_requested(name: str) -> None:
             _find_first(Path.cwd())
             importlib.import_module(name)
     except Exception as error:  # the user's own code
+        sys.path[:] = before  # the folder of a refused file must not hide modules from what is imported later
         text = str(error).strip().splitlines()
         reason = f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
         raise ConfigError(f"--import {name}: {reason}") from error
