@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from rl_training.models.parameters import ParameterBank
+from rl_training.models.parameters import ALIGNMENT, ParameterBank
 
 if TYPE_CHECKING:
     from rl_training.models.base import StackedModel
@@ -143,12 +143,17 @@ class GroupedAdam:
 
     @torch.no_grad()
     def kernel_step(
-        self, gradients: Mapping[str, Tensor], factors: Tensor, followed: "StackedModel | None", tau: Tensor
+        self,
+        gradients: Mapping[str, Tensor],
+        factors: Tensor,
+        followed: "StackedModel | None",
+        tau: Tensor,
+        rounded: Sequence[Tensor] = (),
     ) -> None:
         """Apply one step to the segments that have gradients, and update their targets, in one pass over GPU memory.
 
         `factors` are those of `adam_factors` for one step; the caller updates the counts. `followed` is the model whose
-        targets are due, None when they are not.
+        targets are due, None when they are not. `rounded` are the buffers of `RoundedWeights`, which are updated too.
         """
         from rl_training.models.mlp.triton import launch  # needs Triton
 
@@ -159,14 +164,19 @@ class GroupedAdam:
         offsets = targets.offsets if targets is not None else {}
         groups = list(self.options)
         segments = [
-            (self.bank.offsets[segment.name], segment.size, groups.index(segment.group), offsets.get(segment.name, -1))
+            (
+                self.bank.offsets[segment.name],
+                segment.size,
+                groups.index(segment.group),
+                offsets.get(segment.name, -ALIGNMENT),
+            )
             for segment in self.bank.segments
             if segment.name in gradients
         ]
         flat = targets.flat if targets is not None else self.bank.flat
         parts = [gradients[segment.name] for segment in self.bank.segments if segment.name in gradients]
         buffers = (self.bank.flat, self.first, self.second, flat)
-        launch.adam(*buffers, parts, segments, factors, tau, self._decay_flags, defaults.betas)
+        launch.adam(*buffers, parts, segments, factors, tau, self._decay_flags, defaults.betas, rounded)
 
     def elementwise_step(self, name: str, gradient: Tensor, rate: float | Tensor) -> None:
         """Apply the formula p <- p - rate * m^ / (sqrt(v^) + eps), with bias-corrected m^ and v^."""

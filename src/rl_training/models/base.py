@@ -1,4 +1,4 @@
-"""The base of every model: trainable parameters, target copies, seeds, and named state."""
+"""The base of every model: trainable parameters, target rounded, seeds, and named state."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -38,11 +38,11 @@ class StackedModel(ABC):
     """Networks of all members on two flat buffers: one trained, one for targets, which change only by polyak averaging.
 
     `online` holds the parameters that carry gradients; `frozen` the same values without, for networks a loss must not train;
-    `target` the target copies. All three map a network's name to its segment and share the buffers' memory.
+    `target` the target rounded. All three map a network's name to its segment and share the buffers' memory.
     """
 
     knobs_type: ClassVar[type[NetworkKnobs]]
-    target_groups: ClassVar[tuple[str, ...]] = ()  # groups that have target copies
+    target_groups: ClassVar[tuple[str, ...]] = ()  # groups that have target rounded
 
     def __init__(
         self,
@@ -113,11 +113,11 @@ class StackedModel(ABC):
         return dict(zip(names, gradients, strict=True))
 
     @contextmanager
-    def on_buffers(self, trained: Tensor, targets: Tensor) -> Iterator[None]:
-        """Make the networks use other buffers of the same layout inside the block."""
+    def on_buffers(self, trained: Tensor, targets: Tensor, rounded: Sequence[Tensor | None] = (None, None)) -> Iterator[None]:
+        """Make the networks use other buffers of the same layout inside the block, with rounded parameters of both."""
         kept = self.online, self.frozen, self.target
-        self.online, self.frozen = self.trained.values(trained, trainable=True), self.trained.values(trained)
-        self.target = self.targets.values(targets)
+        self.online = self.trained.values(trained, rounded[0], trainable=True)
+        self.frozen, self.target = self.trained.values(trained, rounded[0]), self.targets.values(targets, rounded[1])
         try:
             yield
         finally:
@@ -146,7 +146,7 @@ class StackedModel(ABC):
                 self.targets.flat[:, target].lerp_(self.trained.flat[:, source], tau)
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return copies of all network values by logical name."""
+        """Return rounded of all network values by logical name."""
         return {
             **self.trained.export(self.trained.flat),
             **self.targets.export(self.targets.flat, "target/"),

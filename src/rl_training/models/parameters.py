@@ -81,6 +81,7 @@ class SegmentValues:
     """The values of a segment as a loss uses them."""
 
     columns: Tensor  # (members, size): a leaf that carries the gradient, or a tensor without one
+    rounded: Tensor | None = None  # (members, size): the columns in bfloat16, if kernels are to read them so
     stacks: list[Tensor] = field(default_factory=list)  # parameters as a network multiplies them, cached if they are views
     dropper: "Dropper | None" = None  # draws the masks of dropout, where a loss trains the segment
 
@@ -122,13 +123,17 @@ class ParameterBank:
         """Return a zero buffer of the same layout, for moments."""
         return torch.zeros_like(self.flat)
 
-    def values(self, flat: Tensor, *, trainable: bool = False) -> dict[str, SegmentValues]:
-        """Return the segments of a buffer of this layout, for use in a loss, sharing its memory."""
-        pieces = torch.split_with_sizes(flat.detach(), [segment.size for segment in self.segments], dim=1)
+    def values(self, flat: Tensor, rounded: Tensor | None = None, *, trainable: bool = False) -> dict[str, SegmentValues]:
+        """Return the segments of a buffer of this layout and, if given, of the same rounded, sharing their memory."""
+        pieces = self._pieces(flat.detach())
+        own = [None] * len(pieces) if rounded is None else self._pieces(rounded)
         return {
-            segment.name: SegmentValues(piece.detach().requires_grad_(trainable))
-            for segment, piece in zip(self.segments, pieces, strict=True)
+            segment.name: SegmentValues(piece.detach().requires_grad_(trainable), copy)
+            for segment, piece, copy in zip(self.segments, pieces, own, strict=True)
         }
+
+    def _pieces(self, flat: Tensor) -> tuple[Tensor, ...]:
+        return torch.split_with_sizes(flat, [segment.size for segment in self.segments], dim=1)
 
     def views(self, flat: Tensor) -> dict[str, Tensor]:
         """Return every parameter of a buffer of this layout as a view (members, *shape) by logical name."""

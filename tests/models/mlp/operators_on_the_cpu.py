@@ -13,7 +13,7 @@ def _parts(first, second, second_width):
 
 
 @mlp_forward.register_kernel("cpu")
-def forward(columns, firsts, seconds, second_widths, trained, layouts, precision):
+def forward(columns, rounded, firsts, seconds, second_widths, trained, layouts, precision):
     results = []
     for own, first, second, width, used, layout in zip(
         columns, firsts, seconds, second_widths, trained, MLPLayout.decode(layouts), strict=True
@@ -61,7 +61,7 @@ def _as_kept(layout, saved, stacks, layer):
 
 
 @mlp_hidden_gradients.register_kernel("cpu")
-def hidden_gradients(columns, gradients, saved, wanted, layouts, precision):
+def hidden_gradients(columns, rounded, gradients, saved, wanted, layouts, precision):
     results = []
     for index, layout in enumerate(MLPLayout.decode(layouts)):
         start, count = wanted[2 * index : 2 * index + 2]

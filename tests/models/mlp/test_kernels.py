@@ -24,8 +24,8 @@ ROWS = 40 if INTERPRETED else 100
 SMALL = [((32,), 2), ((16, 32), 1)]  # hidden layers and members
 SIZES = SMALL if INTERPRETED else [((256, 256), 1), ((256, 256), 40), ((32, 128, 64), 1), ((64,), 40)]
 TILES = {
-    "pairs": {"forward": {"ROWS": 16, "PAIR": 1}, "hidden": {"ROWS": 32}, "parameters": {"HIDDEN": False}},
-    "large": {"forward": {"ROWS": 64}, "hidden": {"ROWS": 64}, "parameters": {"HIDDEN": True, "PART": 64}},
+    "pairs": {"forward": {"ROWS": 16, "PAIR": 1}, "hidden": {"ROWS": 32}, "parameters": {"together": False}},
+    "large": {"forward": {"ROWS": 64}, "hidden": {"ROWS": 64}, "parameters": {"together": True, "PART": 64}},
 }
 KINDS = [
     *(("none", activation) for activation in ("relu", "gelu", "tanh", "silu")),
@@ -47,22 +47,22 @@ def networks(hidden, members, norm="none", activation="relu"):
 
 def expected_passes(layouts, columns, firsts, seconds, widths):
     encoded = [number for layout in layouts for number in layout.encode()]
-    forward = on_the_cpu.forward(columns, firsts, seconds, widths, [1, 1], encoded, "float32")
+    forward = on_the_cpu.forward(columns, [], firsts, seconds, widths, [1, 1], encoded, "float32")
     outputs, saved = forward[::2], forward[1::2]
     gradients = [output * 0.5 + 0.1 for output in outputs]
-    hidden = on_the_cpu.hidden_gradients(columns, gradients, saved, [5, 3, 0, 0], encoded, "float32")
+    hidden = on_the_cpu.hidden_gradients(columns, [], gradients, saved, [5, 3, 0, 0], encoded, "float32")
     rest = (gradients, saved, hidden[::2], encoded, "float32")
     return results(layouts, outputs, saved, hidden, on_the_cpu.parameter_gradients(firsts, seconds, widths, *rest))
 
 
-def kernel_passes(layouts, columns, firsts, seconds, widths, precision, tiles=None):
+def kernel_passes(layouts, columns, firsts, seconds, widths, precision, tiles=None, rounded=()):
     from rl_training.models.mlp.triton import launch
 
-    own = tiles or {}
-    forward = launch.forward(columns, firsts, seconds, widths, [1, 1], layouts, precision, **own.get("forward", {}))
+    own, weights = tiles or {}, (columns, rounded)
+    forward = launch.forward(*weights, firsts, seconds, widths, [1, 1], layouts, precision, **own.get("forward", {}))
     outputs, saved = forward[::2], forward[1::2]
     gradients = [output * 0.5 + 0.1 for output in outputs]
-    hidden = launch.hidden_gradients(columns, gradients, saved, [5, 3, 0, 0], layouts, precision, **own.get("hidden", {}))
+    hidden = launch.hidden_gradients(*weights, gradients, saved, [5, 3, 0, 0], layouts, precision, **own.get("hidden", {}))
     rest = (gradients, saved, hidden[::2], layouts, precision)
     found = launch.parameter_gradients(firsts, seconds, widths, *rest, **own.get("parameters", {}))
     return results(layouts, outputs, saved, hidden, found)
@@ -124,6 +124,31 @@ def test_results_do_not_depend_on_the_tiles(norm, tiles):
     there = moved((columns, firsts, seconds))
     got = kernel_passes(layouts, *there, widths, "float32", TILES[tiles])
     check(expected_passes(layouts, columns, firsts, seconds, widths), got, "float32")
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("norm", ["none", "before", "after"])
+def test_gradients_at_both_ends_are_sums_of_parts(norm, precision, monkeypatch):
+    from rl_training.models.mlp.triton import launch
+
+    layouts, columns, firsts, seconds, widths = networks((32, 16, 32), 2, norm)
+    there = moved((columns, firsts, seconds))
+    monkeypatch.setattr(launch, "_SHORT", 8)
+    tiles = {"parameters": {"together": False, "PART": 64}}
+    got = kernel_passes(layouts, *there, widths, precision, tiles)
+    check(expected_passes(layouts, columns, firsts, seconds, widths), got, precision)
+
+
+@pytest.mark.skipif(INTERPRETED, reason="the interpreter reads bfloat16 wrong")
+@pytest.mark.parametrize("rows", [16, 32, 64, 128])
+@pytest.mark.parametrize("norm", ["none", "before"])
+def test_rounded_weights_give_what_weights_rounded_on_the_way_give(norm, rows):
+    layouts, columns, firsts, seconds, widths = networks((64, 256, 128), 2, norm)
+    there = moved((columns, firsts, seconds))
+    tiles = {"forward": {"ROWS": rows, "PAIR": 0}, "hidden": {"ROWS": rows}}
+    got = kernel_passes(layouts, *there, widths, "bf16", tiles, [own.bfloat16() for own in there[0]])
+    expected = kernel_passes(layouts, *there, widths, "bf16", tiles)
+    assert all(torch.equal(value, expected[name]) for name, value in got.items())
 
 
 @pytest.mark.parametrize("decay", [0.0, 0.3])

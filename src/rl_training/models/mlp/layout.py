@@ -117,6 +117,17 @@ class MLPLayout:
             shapes += [(fan_in, fan_out), *[(1, fan_out)] * vectors]
         return shapes
 
+    def end_columns(self, *, with_biases: bool) -> list[tuple[int, int]]:
+        """Return the columns of the first and the last layer, padding included, as (first, end).
+
+        With biases these are all columns but the weights between hidden layers.
+        """
+        count, hidden = self.parameters_per_layer, range(1, len(self.hidden))
+        starts = [*(column for column, _ in self.locations), self.size]
+        skipped = [(starts[count * layer], starts[count * layer + (1 if with_biases else count)]) for layer in hidden]
+        begins, ends = [0, *(end for _, end in skipped)], [*(start for start, _ in skipped), self.size]
+        return [(begin, end) for begin, end in zip(begins, ends, strict=True) if begin < end]
+
     @property
     def statistics(self) -> int:
         """Numbers per row that the LayerNorm of a layer saves: 1 / std and, where the norm itself is not saved, the mean."""

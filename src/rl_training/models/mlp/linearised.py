@@ -25,7 +25,12 @@ Pair = tuple[Tensor, Tensor]
 
 
 def outputs_and_gradients(
-    layout: MLPLayout, columns: Tensor, first: Tensor, second: Tensor, masks: Sequence[Tensor] | None = None
+    layout: MLPLayout,
+    columns: Tensor,
+    rounded: Tensor | None,
+    first: Tensor,
+    second: Tensor,
+    masks: Sequence[Tensor] | None = None,
 ) -> Pair:
     """Return outputs and gradients of networks with one output; the parts of the inputs themselves get no gradient.
 
@@ -34,7 +39,7 @@ def outputs_and_gradients(
     parameters = mlp_math.parameters(layout, columns)
     if layout.activation != "relu" or layout.layer_norm or masks is not None:
         return _by_autograd(layout, parameters, first, second, masks)
-    outputs, gradients = _LinearisedFunction.apply(layout, columns.detach(), first, second, *parameters)  # type: ignore[no-untyped-call]
+    outputs, gradients = _LinearisedFunction.apply(layout, columns.detach(), rounded, first, second, *parameters)  # type: ignore[no-untyped-call]
     return outputs, gradients
 
 
@@ -60,7 +65,15 @@ class _LinearisedFunction(torch.autograd.Function):
     """The pair for ReLU layers without LayerNorm, given the parameters both as columns and one by one."""
 
     @staticmethod
-    def forward(ctx: Any, layout: MLPLayout, columns: Tensor, first: Tensor, second: Tensor, *parameters: Tensor) -> Pair:
+    def forward(
+        ctx: Any,
+        layout: MLPLayout,
+        columns: Tensor,
+        rounded: Tensor | None,
+        first: Tensor,
+        second: Tensor,
+        *parameters: Tensor,
+    ) -> Pair:
         inputs = mlp_math.joined_inputs((first, second), layout.ensemble)
         plainly = mlp_ops.recorded_plainly(columns.device)
         precision = None if plainly else mlp_ops.fused_precision(layout, columns.device)
@@ -71,11 +84,12 @@ class _LinearisedFunction(torch.autograd.Function):
             outputs, gradients = _unstacked(layout, outputs), _unstacked(layout, gradients)
         else:
             encoded, width = layout.encode(), second.shape[-1]
-            outputs, saved = mlp_ops.mlp_forward([columns], [first], [second], [width], [1], encoded, precision)
+            own = ([columns], [] if rounded is None else [rounded])
+            outputs, saved = mlp_ops.mlp_forward(*own, [first], [second], [width], [1], encoded, precision)
             ones, wanted = torch.ones_like(outputs), [first.shape[-1], width]
-            found, gradients = mlp_ops.mlp_hidden_gradients([columns], [ones], [saved], wanted, encoded, precision)
-            hidden = [own[0] for own in layout.saved_views(saved, *inputs.shape[:2])]
-            above = [own[0] for own in layout.gradient_views(found, *inputs.shape[:2])]
+            found, gradients = mlp_ops.mlp_hidden_gradients(*own, [ones], [saved], wanted, encoded, precision)
+            hidden = [views[0] for views in layout.saved_views(saved, *inputs.shape[:2])]
+            above = [views[0] for views in layout.gradient_views(found, *inputs.shape[:2])]
         ctx.save_for_backward(inputs, *parameters, *hidden, *above)
         ctx.layers, ctx.start = len(layout.hidden), first.shape[-1]
         return outputs, gradients
@@ -95,7 +109,7 @@ class _LinearisedFunction(torch.autograd.Function):
             found.append((scale * layer_above).sum(1, keepdim=True))  # one reduction for all layers, where a compiler fuses
             below = torch.where(layer_hidden > 0.0, mlp_math.product(below, weight) + scale * bias, 0.0)
         found += [below.sum(1).unsqueeze(-1), scale.sum(1, keepdim=True)]
-        return None, None, None, None, *found
+        return None, None, None, None, None, *found
 
 
 def _forward(parameters: Sequence[Tensor], inputs: Tensor) -> tuple[Tensor, list[Tensor]]:

@@ -109,7 +109,7 @@ class StackedMLP:
 
     def first(self, values: SegmentValues, *parts: Tensor) -> Tensor:
         """Return the outputs of the first critic only, (members, batch[, out]); its parameters get no gradient."""
-        outputs = self._outputs(self.first_layout, SegmentValues(values.columns.detach()), parts).squeeze(1)
+        outputs = self._outputs(self.first_layout, SegmentValues(values.columns.detach(), values.rounded), parts).squeeze(1)
         return outputs.squeeze(-1) if self.scalar else outputs
 
     def with_gradients(self, values: SegmentValues, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
@@ -118,7 +118,7 @@ class StackedMLP:
         They are (members, ensemble, batch) and (members, ensemble, batch, width of the part); the inputs get no gradient.
         """
         masks = self._masks(values, (first, second))
-        outputs, gradients = outputs_and_gradients(self.layout, values.columns, first, second, masks)
+        outputs, gradients = outputs_and_gradients(self.layout, values.columns, values.rounded, first, second, masks)
         return outputs.squeeze(-1), gradients
 
     def _masks(self, values: SegmentValues, parts: Sequence[Tensor]) -> list[Tensor] | None:
@@ -137,10 +137,10 @@ class StackedMLP:
         trained = torch.is_grad_enabled() and (values.columns.requires_grad or any(part.requires_grad for part in parts))
         precision = mlp_ops.fused_precision(layout, values.columns.device)
         if precision is not None:
-            second = parts[-1]
+            given = (values.columns, values.rounded, parts[0], parts[-1], len(parts), layout, precision)
             if trained:
-                return _FusedMLPFunction.apply(values.columns, parts[0], second, len(parts), layout, precision)  # type: ignore[no-any-return,no-untyped-call]
-            return _fused_forward(values.columns, parts[0], second, len(parts), layout, precision, trained=False)[0]
+                return _FusedMLPFunction.apply(*given)  # type: ignore[no-any-return,no-untyped-call]
+            return _fused_forward(*given, trained=False)[0]
         stacks = values.stacks or _stacks(layout, values)
         if trained:
             return _StackedMLPFunction.apply(values.columns, layout, stacks, *parts)  # type: ignore[no-any-return,no-untyped-call]
@@ -228,11 +228,20 @@ def _part_gradients(
 
 
 def _fused_forward(
-    columns: Tensor, first: Tensor, second: Tensor, parts: int, layout: MLPLayout, precision: str, *, trained: bool
+    columns: Tensor,
+    rounded: Tensor | None,
+    first: Tensor,
+    second: Tensor,
+    parts: int,
+    layout: MLPLayout,
+    precision: str,
+    *,
+    trained: bool,
 ) -> list[Tensor]:
     width = second.shape[-1] if parts == 2 else 0
+    weights = [] if rounded is None else [rounded]
     results: list[Tensor] = mlp_ops.mlp_forward(
-        [columns.detach()], [first], [second], [width], [int(trained)], layout.encode(), precision
+        [columns.detach()], weights, [first], [second], [width], [int(trained)], layout.encode(), precision
     )
     return results
 
@@ -242,18 +251,25 @@ class _FusedMLPFunction(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, columns: Tensor, first: Tensor, second: Tensor, parts: int, layout: MLPLayout, precision: str
+        ctx: Any,
+        columns: Tensor,
+        rounded: Tensor | None,
+        first: Tensor,
+        second: Tensor,
+        parts: int,
+        layout: MLPLayout,
+        precision: str,
     ) -> Tensor:
-        outputs, saved = _fused_forward(columns, first, second, parts, layout, precision, trained=True)
+        outputs, saved = _fused_forward(columns, rounded, first, second, parts, layout, precision, trained=True)
         ctx.parts, ctx.layout, ctx.precision = parts, layout, precision
-        ctx.save_for_backward(columns, first, second, saved)
+        ctx.save_for_backward(columns, rounded, first, second, saved)
         return outputs
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        columns, first, second, saved = ctx.saved_tensors
+        columns, rounded, first, second, saved = ctx.saved_tensors
         layout: MLPLayout = ctx.layout
-        train_columns, train_first, train_second = ctx.needs_input_grad[:3]
+        train_columns, _, train_first, train_second = ctx.needs_input_grad[:4]
         if ctx.parts == 1:
             train_first, train_second = False, train_first  # a single part is passed as both
         if train_first:
@@ -261,12 +277,13 @@ class _FusedMLPFunction(torch.autograd.Function):
         start = first.shape[-1] if ctx.parts == 2 else 0
         wanted = [start, second.shape[-1]] if train_second else [0, 0]
         encoded, precision = layout.encode(), ctx.precision
-        hidden, inputs = mlp_ops.mlp_hidden_gradients([columns], [gradient], [saved], wanted, encoded, precision)
+        weights = [] if rounded is None else [rounded]
+        hidden, inputs = mlp_ops.mlp_hidden_gradients([columns], weights, [gradient], [saved], wanted, encoded, precision)
         result = None
         if train_columns:
             widths = [second.shape[-1] if ctx.parts == 2 else 0]
             (result,) = mlp_ops.mlp_gradients([first], [second], widths, [gradient], [saved], [hidden], encoded, precision)
         to_inputs = inputs.sum(1) if train_second else None
         if ctx.parts == 1:
-            return result, to_inputs, None, None, None, None
-        return result, None, to_inputs, None, None, None
+            return result, None, to_inputs, None, None, None, None
+        return result, None, None, to_inputs, None, None, None

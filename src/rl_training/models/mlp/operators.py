@@ -114,12 +114,12 @@ def empty_hidden_gradients(
 
 
 def _empty_forward(*given: Any) -> list[Tensor]:
-    columns, firsts, seconds, second_widths, _trained, layouts, precision = given
+    columns, _rounded, firsts, seconds, second_widths, _trained, layouts, precision = given
     return empty_outputs(columns, firsts, seconds, second_widths, MLPLayout.decode(layouts), precision)
 
 
 def _empty_hidden_gradients(*given: Any) -> list[Tensor]:
-    _columns, gradients, saved, wanted, layouts, _precision = given
+    _columns, _rounded, gradients, saved, wanted, layouts, _precision = given
     return empty_hidden_gradients(gradients, saved, wanted, MLPLayout.decode(layouts))
 
 
@@ -131,17 +131,18 @@ def _empty_gradients(*given: Any) -> list[Tensor]:
 mlp_forward = _operator(
     "mlp_forward",
     "forward",
-    "Tensor[] columns, Tensor[] firsts, Tensor[] seconds, int[] second_widths, int[] trained",
+    "Tensor[] columns, Tensor[] rounded, Tensor[] firsts, Tensor[] seconds, int[] second_widths, int[] trained",
     _empty_forward,
 )
 """For each job its outputs (members, critics, rows, out) and what its backward pass needs, as in `MLPLayout.saved_views`.
 
-`trained` says which jobs will have a backward pass; the saved values of the others are undefined.
+`rounded` are the columns in bfloat16, of all jobs or of none; see `RoundedWeights`. `trained` says which jobs will have a
+backward pass; the saved values of the others are undefined.
 """
 mlp_hidden_gradients = _operator(
     "mlp_hidden_gradients",
     "hidden_gradients",
-    "Tensor[] columns, Tensor[] gradients, Tensor[] saved, int[] wanted",
+    "Tensor[] columns, Tensor[] rounded, Tensor[] gradients, Tensor[] saved, int[] wanted",
     _empty_hidden_gradients,
 )
 """For each job the gradients at its hidden layers, as in `MLPLayout.gradient_views`, and at the wanted inputs.

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from rl_training.algorithms.learner import Learner, Metrics
 from rl_training.models.adam import adam_factors
+from rl_training.models.mlp.rounded_weights import RoundedWeights
 from rl_training.rng import DrawKey, DrawnAhead, bits
 from rl_training.runtime.batches.base import Batches
 from rl_training.runtime.execution.compiler_cache import cpp_compiler_available, remember_vector_probes
@@ -79,6 +80,7 @@ class CompiledSteps:
         self._steps: dict[Wanted, tuple[TracedStep, Callable[..., list[Tensor]]]] = {}
         self._functions: dict[str, Callable[..., Any]] = {}
         self._draw = _drawing(learner.model.seed_tensor)
+        self._rounded = RoundedWeights(learner.model, precision if self.device.type == "cuda" else "float32")
         self._next = -1  # the step that `_base` holds
         self._replays: dict[Block, Callable[[], Metrics]] = {}
         self._launched: list[Callable[[], Metrics]] = []
@@ -102,6 +104,7 @@ class CompiledSteps:
         """
         if self._next != first:
             self._base.fill_(first)
+        self._rounded.refresh()
         metrics: Metrics = {}
         done = 0
         while done < count or before is not None or after is not None:
@@ -116,6 +119,7 @@ class CompiledSteps:
             done += len(steps)
             before, after = None, None if closing else after
         self._next = first + count
+        self._rounded.stepped()
         return metrics if report else {}
 
     def _set_rates(self, rates: Callable[[int], Rates] | None, done: int, count: int) -> None:
@@ -159,6 +163,7 @@ class CompiledSteps:
         finally:
             for buffer, values in zip([*self.learner.buffers(), self._base], kept, strict=True):
                 buffer.copy_(values)
+            self._rounded.refresh()
         self._replays[block] = replay
         return replay
 
@@ -181,7 +186,8 @@ class CompiledSteps:
     def _compiled(self, wanted: Wanted, first: int) -> tuple[TracedStep, Callable[..., list[Tensor]]]:
         rows, prior = self._rows(torch.full((1,), first, dtype=torch.int64, device=self.device))
         one = None if prior is None else prior[0]
-        traced = trace_step(self.learner, wanted, rows[0], one, self.batches.batch, self.precision)
+        given = (self.batches.batch, self.precision, self._rounded.buffers)
+        traced = trace_step(self.learner, wanted, rows[0], one, *given)
         if not wanted.gradients:
             return traced, traced.graph  # runs once in many steps, so compiling it would not pay off
         return traced, compile_traced(traced)
@@ -246,7 +252,7 @@ class CompiledSteps:
     ) -> tuple[dict[str, Tensor], Metrics]:
         """Gradients by segment, and metrics by name, of one step."""
         model, gradients, metrics = self.learner.model, dict[str, Tensor](), Metrics()
-        inputs = (model.trained.flat, model.targets.flat, *given, *self.learner.moving.values())
+        inputs = (model.trained.flat, model.targets.flat, *given, *self._rounded.buffers, *self.learner.moving.values())
         for wanted in parts:
             traced, function = self._steps[wanted]
             results = function(*inputs, *(drawn[key] for key in traced.streams))
@@ -276,7 +282,8 @@ class CompiledSteps:
             rates = dict(zip(self._groups, self._rates[offset].tolist(), strict=True))
             learner.move(gradients, variant.due, rates, targets=variant.targets)
         else:
-            learner.optimizer.kernel_step(gradients, factors[offset], learner.model if variant.targets else None, learner.tau)
+            followed = learner.model if variant.targets else None
+            learner.optimizer.kernel_step(gradients, factors[offset], followed, learner.tau, self._rounded.buffers)
 
     def _count(self, increments: Tensor) -> None:
         if self.device.type == "cuda":

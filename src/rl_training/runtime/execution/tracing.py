@@ -53,7 +53,10 @@ class Wanted:
 
 @dataclass(frozen=True)
 class TracedStep:
-    """One step as a graph; its inputs are trained and target buffers, rows, prior flags if any, moving knobs, and draws."""
+    """One step as a graph.
+
+    Its inputs are trained and target buffers, rows, prior flags if any, rounded parameters, moving knobs, and draws.
+    """
 
     graph: fx.GraphModule
     segments: tuple[str, ...]  # segments whose gradients are the first results
@@ -70,9 +73,18 @@ def variant_at(learner: Learner[Any, Any], step: int, *, report: bool) -> Varian
 
 
 def trace_step(
-    learner: Learner[Any, Any], wanted: Wanted, rows: Tensor, prior: Tensor | None, make_batch: MakeBatch, precision: str
+    learner: Learner[Any, Any],
+    wanted: Wanted,
+    rows: Tensor,
+    prior: Tensor | None,
+    make_batch: MakeBatch,
+    precision: str,
+    rounded: Sequence[Tensor] = (),
 ) -> TracedStep:
-    """Return the wanted results of a step as a graph; the learner is not changed."""
+    """Return the wanted results of a step as a graph; the learner is not changed.
+
+    `rounded` are the trained and the target parameters in bfloat16, or none.
+    """
     model = learner.model
     learner.buffers()  # creates the optimizer now, not while tracing
     draws = Draws.of_steps(model.seed_tensor, 0)
@@ -81,8 +93,9 @@ def trace_step(
         streams, segments, names = draws.streams, list[str](), list[str]()
 
         def step(trained: Tensor, targets: Tensor, rows: Tensor, prior: Tensor | None, *others: Tensor) -> list[Tensor]:
+            own, others = others[: len(rounded)] or (None, None), others[len(rounded) :]
             columns, drawn = others[: len(learner.moving)], others[len(learner.moving) :]
-            with model.on_buffers(trained, targets), learner.on_columns(columns):
+            with model.on_buffers(trained, targets, own), learner.on_columns(columns):
                 given = wanted.step(Draws.given(model.seed_tensor, streams, drawn))
                 loss, metrics = learner.training_loss(make_batch(rows, prior), given)
                 gradients = learner.gradients(loss, wanted.due) if wanted.gradients else {}
@@ -90,7 +103,7 @@ def trace_step(
             segments[:], names[:] = gradients, reported
             return [*gradients.values(), *reported.values()]
 
-        others = (*learner.moving.values(), *draws.values_of_step(streams))
+        others = (*rounded, *learner.moving.values(), *draws.values_of_step(streams))
         example = (model.trained.flat, model.targets.flat, rows, prior, *others)
         graph = _recorded(step, example)
     merge_networks(graph)

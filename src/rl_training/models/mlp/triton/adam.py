@@ -1,4 +1,4 @@
-"""Adam and polyak averaging as one Triton kernel over the flat buffers."""
+"""Adam and polyak averaging as one Triton kernel over the flat buffers, which also rounds the new parameters."""
 
 import triton
 import triton.language as tl
@@ -16,6 +16,8 @@ def adam_kernel(
     factors,
     tau,
     decays,
+    rounded,
+    rounded_targets,
     META: tl.constexpr,
     SEGMENTS: tl.constexpr,
     BLOCK: tl.constexpr,
@@ -23,14 +25,15 @@ def adam_kernel(
     TARGET_ROW: tl.constexpr,
     GROUPS: tl.constexpr,
     DECAY: tl.constexpr,
+    ROUND: tl.constexpr,
     BETA1: tl.constexpr,
     BETA2: tl.constexpr,
 ):
     """Apply Adam to some segments of the flat buffers, and polyak averaging to their targets, in one pass over memory.
 
-    A segment is (first program, column, size, group, column of its target or -1); `factors` holds the factor of
+    A segment is (first program, column, size, group, column of its target or less than 0); `factors` holds the factor of
     m / (sqrt(v) + e), e, and the share of decaying weights that remains, for each member and group; with DECAY, `decays`
-    says which columns decay.
+    says which columns decay; with ROUND, the new values are also stored rounded.
     """
     segment = which(META, SEGMENTS)
     member = tl.program_id(1)
@@ -52,8 +55,13 @@ def adam_kernel(
     tl.store(first + column, m, mask=live)
     tl.store(second + column, v, mask=live)
     tl.store(parameters + column, p, mask=live)
+    if ROUND:
+        tl.store(rounded + column, p, mask=live)
     target_column = pick(segment, META, 4, SEGMENTS)
     if target_column >= 0:
-        followed = targets + member.to(tl.int64) * TARGET_ROW + target_column + offset
-        old = tl.load(followed, mask=live, other=0.0)
-        tl.store(followed, old + tl.load(tau + member) * (p - old), mask=live)
+        followed = member.to(tl.int64) * TARGET_ROW + target_column + offset
+        old = tl.load(targets + followed, mask=live, other=0.0)
+        new = old + tl.load(tau + member) * (p - old)
+        tl.store(targets + followed, new, mask=live)
+        if ROUND:
+            tl.store(rounded_targets + followed, new, mask=live)

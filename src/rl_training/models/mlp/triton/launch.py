@@ -1,4 +1,4 @@
-"""Launches of the kernels of stacked perceptrons: the tables of jobs, and tile sizes chosen by the amount of work."""
+"""Launches of the kernels of stacked perceptrons, with the tables of jobs that they need."""
 
 import contextlib
 import os
@@ -13,17 +13,29 @@ from torch import Tensor
 
 from rl_training.models.mlp.layout import MLPLayout
 from rl_training.models.mlp.operators import empty_hidden_gradients, empty_outputs
+from rl_training.models.mlp.tiles import (
+    backward_tiles,
+    end_tiles,
+    forward_tiles,
+    parameter_programs,
+    parameter_tiles,
+    parts_of_product,
+    rows_of_part,
+    taken_together,
+)
 from rl_training.models.mlp.triton.adam import adam_kernel
 from rl_training.models.mlp.triton.mlp_forward import forward_kernel
 from rl_training.models.mlp.triton.mlp_hidden_gradients import hidden_gradients_kernel
-from rl_training.models.mlp.triton.mlp_parameter_gradients import add_parts_kernel, parameter_gradients_kernel
+from rl_training.models.mlp.triton.mlp_parameter_gradients import (
+    add_parts_kernel,
+    add_ranges_kernel,
+    parameter_gradients_kernel,
+)
 from rl_training.models.parameters import ALIGNMENT
 
-PROCESSORS = 132  # multiprocessors of the GPU that the tile sizes were tuned on
-MANY_ROWS = 4096  # stacks times rows of several members from which torch computes the gradients of the hidden weights
-_USUAL_WIDTH = 256
 _COMPILING = 16  # threads that compile kernels
 _launched = True
+_SHORT = 1024  # rows that a program of the gradients at both ends adds up alone
 _PRECISIONS = {"float32": "ieee", "tf32": "tf32", "bf16": "bf16"}
 
 
@@ -48,59 +60,6 @@ def _launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, **options: Any)
         kernel[grid](*arguments, **options)
     else:
         kernel.warmup(*arguments, grid=grid, **options)
-
-
-def _forward_tiles(rows: int, precision: str, layout: MLPLayout) -> dict[str, int]:
-    """Tiles of the forward pass: few rows per program while processors are idle, many where reading the weights is the limit.
-
-    In TF32, tiles of 32 rows use instructions that read a weight as stored; larger ones would transpose it first.
-    """
-    if rows <= 16 * PROCESSORS:
-        return _fitted({"ROWS": 16, "PAIR": 0, "STEP": 32, "num_warps": 4, "num_stages": 3}, layout)
-    if precision == "bf16" and rows > 64 * PROCESSORS and not layout.layer_norm:
-        return _fitted({"ROWS": 128, "PAIR": 0, "STEP": 32, "num_warps": 8, "num_stages": 3}, layout)
-    pair = int(rows > 128 * PROCESSORS and max(layout.hidden) <= _USUAL_WIDTH)
-    return _fitted({"ROWS": 32, "PAIR": pair, "STEP": 16, "num_warps": 4, "num_stages": 4}, layout)
-
-
-def _backward_tiles(rows: int, precision: str, layout: MLPLayout) -> dict[str, int]:
-    """Tiles of the backward pass, which never has to transpose a weight."""
-    if rows <= 16 * PROCESSORS:
-        return _fitted({"ROWS": 16, "STEP": 64, "num_warps": 4, "num_stages": 3}, layout)
-    if rows <= 64 * PROCESSORS:
-        return _fitted({"ROWS": 32, "STEP": 32, "num_warps": 4, "num_stages": 3}, layout)
-    if precision == "bf16":
-        return _fitted({"ROWS": 64, "STEP": 32, "num_warps": 4, "num_stages": 3}, layout)
-    return _fitted({"ROWS": 128, "STEP": 32, "num_warps": 8, "num_stages": 4}, layout)
-
-
-def _fitted(options: dict[str, int], layout: MLPLayout) -> dict[str, int]:
-    """The options, with smaller tiles for wider networks, so that they fit into registers and shared memory."""
-    times = max(1, max(layout.hidden) // _USUAL_WIDTH)
-    rows, step = max(16, options["ROWS"] // times), max(16, options["STEP"] // times)
-    return options | {"ROWS": rows, "STEP": min((step, *layout.hidden))}
-
-
-def _gradient_tiles(stacks: int, precision: str) -> dict[str, int]:
-    """Tiles of the gradient of a weight."""
-    if precision == "bf16":
-        size = 64 if stacks <= 32 else 128
-        return {"TILE_IN": size, "TILE_OUT": size, "STEP": 64, "num_warps": 4, "num_stages": 3}
-    return {"TILE_IN": 32, "TILE_OUT": 128, "STEP": 32, "num_warps": 4, "num_stages": 3}
-
-
-def _tiles_of(layout: MLPLayout, small: int, options: dict[str, Any]) -> int:
-    """The number of tiles of one stack: of gradients between hidden layers (or of biases only), and at either end."""
-    down = [triton.cdiv(width, options["TILE_IN"]) for width in layout.hidden]
-    across = [triton.cdiv(width, options["TILE_OUT"]) for width in layout.hidden]
-    hidden = sum(a * b if options["HIDDEN"] else b for a, b in zip(down, across[1:], strict=False))
-    return int(hidden + across[-1] + across[0] * triton.cdiv(layout.widths[0], small))
-
-
-def _rows_of_part(rows: int, programs: int) -> int:
-    """Rows per partial sum: long sums are split to keep the processors busy, and the parts are added in order."""
-    parts = max(1, min(4 * PROCESSORS // programs, rows // 256))
-    return int(triton.cdiv(triton.cdiv(rows, parts), 64) * 64)
 
 
 def _padded(size: int) -> int:
@@ -167,6 +126,7 @@ def _input_fields(first: Tensor, second: Tensor, second_width: int) -> tuple[int
 
 def forward(
     columns: Sequence[Tensor],
+    rounded: Sequence[Tensor],
     firsts: Sequence[Tensor],
     seconds: Sequence[Tensor],
     second_widths: Sequence[int],
@@ -182,7 +142,7 @@ def forward(
     members, rows = columns[0].shape[0], [output.shape[2] for output in outputs]
     stacks = [members * layout.ensemble for layout in layouts]
     total = sum(s * r for s, r in zip(stacks, rows, strict=True))
-    options = _forward_tiles(total, precision, layouts[0]) | tiles
+    options = forward_tiles(total, precision, layouts[0]) | tiles
     tile = options["ROWS"] * (1 + options["PAIR"])
     programs = [s * triton.cdiv(r, tile) for s, r in zip(stacks, rows, strict=True)]
     fields = [_input_fields(*parts) for parts in zip(firsts, seconds, second_widths, strict=True)]
@@ -191,7 +151,7 @@ def forward(
     _launch(
         forward_kernel,
         (sum(programs),),
-        *(tuple(columns), tuple(firsts), tuple(seconds), tuple(outputs), tuple(saved)),
+        *(tuple(columns), tuple(rounded or columns), tuple(firsts), tuple(seconds), tuple(outputs), tuple(saved)),
         META=table,
         OUT=max(_power(layout.widths[-1]) for layout in layouts),
         **_layer(layouts[0]),
@@ -203,6 +163,7 @@ def forward(
 
 def hidden_gradients(
     columns: Sequence[Tensor],
+    rounded: Sequence[Tensor],
     gradients: Sequence[Tensor],
     saved: Sequence[Tensor],
     wanted: Sequence[int],
@@ -215,13 +176,14 @@ def hidden_gradients(
     results = empty_hidden_gradients(gradients, saved, wanted, layouts)
     members, rows = columns[0].shape[0], [gradient.shape[2] for gradient in gradients]
     stacks = [members * layout.ensemble for layout in layouts]
-    options = _backward_tiles(sum(s * r for s, r in zip(stacks, rows, strict=True)), precision, layouts[0]) | tiles
+    options = backward_tiles(sum(s * r for s, r in zip(stacks, rows, strict=True)), precision, layouts[0]) | tiles
     programs = [s * triton.cdiv(r, options["ROWS"]) for s, r in zip(stacks, rows, strict=True)]
     table = _jobs(layouts, members, rows, programs, [own.stride(0) for own in columns], None, wanted)
     _launch(
         hidden_gradients_kernel,
         (sum(programs),),
-        *(tuple(columns), tuple(gradients), tuple(saved), tuple(results[::2]), tuple(results[1::2])),
+        *(tuple(columns), tuple(rounded or columns), tuple(gradients), tuple(saved)),
+        *(tuple(results[::2]), tuple(results[1::2])),
         META=table,
         OUT=max(_power(layout.widths[-1]) for layout in layouts),
         IN=_power(max(wanted[1::2])),
@@ -243,26 +205,65 @@ def parameter_gradients(
     precision: str,
     **tiles: Any,
 ) -> list[Tensor]:
-    """Launch the parameter gradients of all jobs; see `mlp_gradients`."""
+    """Launch the parameter gradients of all jobs; see `mlp_gradients`.
+
+    With little work everything is one launch. Otherwise the weights between hidden layers come first, in float32 and TF32 by
+    torch's products, and the rest is a launch of small programs, of which more run at a time.
+    """
     firsts, seconds = _contiguous_rows(firsts), _contiguous_rows(seconds)
     gradients = [gradient.contiguous() for gradient in gradients]
+    given = (firsts, seconds, second_widths, gradients, saved, hidden, layouts, precision)
     members, rows = gradients[0].shape[0], [gradient.shape[2] for gradient in gradients]
     stacks = members * sum(layout.ensemble for layout in layouts)
-    options: dict[str, Any] = {"HIDDEN": precision == "bf16" or members == 1 or stacks * max(rows) < MANY_ROWS}
-    options |= _gradient_tiles(stacks, precision) | tiles
-    filled = [_padded(layout.ensemble * layout.widths[-1]) - (layout.ensemble - 1) * layout.widths[-1] for layout in layouts]
-    small = _power(max(filled))
-    tiles_of = [_tiles_of(layout, small, options) for layout in layouts]
+    together = tiles.pop("together", taken_together(stacks, members, max(rows)))
+    if together or len(layouts[0].hidden) == 1:  # with one hidden layer there are ends alone
+        partial = _gradient_parts(*given, {"HIDDEN": "weights", "ENDS": True} | parameter_tiles(stacks, precision) | tiles)
+        return [parts[0] if len(parts) == 1 else _added(parts) for parts in partial]
+    if precision == "bf16":
+        partial = _gradient_parts(*given, {"HIDDEN": "weights", "ENDS": False} | parameter_tiles(stacks, precision) | tiles)
+        results = [parts[0] if len(parts) == 1 else _added(parts) for parts in partial]
+        rest = {"HIDDEN": "none", "ENDS": True}
+    else:
+        results = [gradient.new_empty(members, layout.size) for gradient, layout in zip(gradients, layouts, strict=True)]
+        for job in zip(layouts, saved, hidden, results, rows, strict=True):
+            _hidden_weights(*job, precision)
+        rest = {"HIDDEN": "biases", "ENDS": True}
+    rest |= end_tiles(precision)
+    if max(rows) <= _SHORT:
+        _gradient_parts(*given, rest | tiles, results)
+    else:
+        ends = _gradient_parts(*given, rest | {"PART": _SHORT // 2} | tiles)
+        _add_ends(ends, results, layouts, with_biases=precision != "bf16")
+    return results
+
+
+def _gradient_parts(
+    firsts: Sequence[Tensor],
+    seconds: Sequence[Tensor],
+    second_widths: Sequence[int],
+    gradients: Sequence[Tensor],
+    saved: Sequence[Tensor],
+    hidden: Sequence[Tensor],
+    layouts: Sequence[MLPLayout],
+    precision: str,
+    options: dict[str, Any],
+    results: Sequence[Tensor] | None = None,
+) -> list[Tensor]:
+    """Partial gradients (parts, members, size) of all jobs; those of one part each are written to `results`, if given."""
+    members, rows = gradients[0].shape[0], [gradient.shape[2] for gradient in gradients]
+    small = max(_power(_filled(layout)) for layout in layouts)
+    tiles_of = [parameter_programs(layout, small, options) for layout in layouts]
     whole = sum(members * layout.ensemble * count for layout, count in zip(layouts, tiles_of, strict=True))
-    part = options.setdefault("PART", _rows_of_part(max(rows), whole))
+    part = max(rows) if results is not None else rows_of_part(max(rows), whole)
+    part = options.setdefault("PART", part)
     parts = [triton.cdiv(r, part) for r in rows]
     programs = [members * layout.ensemble * t * p for layout, t, p in zip(layouts, tiles_of, parts, strict=True)]
-    partial = [
+    partial = [result.unsqueeze(0) for result in results or ()] or [
         gradient.new_empty(count, members, layout.size)
         for gradient, count, layout in zip(gradients, parts, layouts, strict=True)
     ]
     fields = [_input_fields(*some) for some in zip(firsts, seconds, second_widths, strict=True)]
-    last = [number for pair in zip(filled, tiles_of, strict=True) for number in pair]
+    last = [number for layout, count in zip(layouts, tiles_of, strict=True) for number in (_filled(layout), count)]
     table = _jobs(layouts, members, rows, programs, [0] * len(layouts), fields, last)
     _launch(
         parameter_gradients_kernel,
@@ -273,11 +274,12 @@ def parameter_gradients(
         **_shapes(layouts, precision),
         **options,
     )
-    results = [values[0] if len(values) == 1 else _added(values) for values in partial]
-    if not options["HIDDEN"]:
-        for job in zip(layouts, saved, hidden, results, rows, strict=True):
-            _hidden_weights(*job, precision)
-    return results
+    return partial
+
+
+def _filled(layout: MLPLayout) -> int:
+    """Numbers of the last critic's last bias, with the padding behind it, which is zeroed."""
+    return _padded(layout.ensemble * layout.widths[-1]) - (layout.ensemble - 1) * layout.widths[-1]
 
 
 def _added(parts: Tensor, block: int = 1024) -> Tensor:
@@ -288,20 +290,49 @@ def _added(parts: Tensor, block: int = 1024) -> Tensor:
     return result
 
 
+def _add_ends(
+    ends: Sequence[Tensor], results: Sequence[Tensor], layouts: Sequence[MLPLayout], *, with_biases: bool, block: int = 128
+) -> None:
+    """Write the sums of partial gradients (parts, members, size) to `results`, except for the weights of hidden layers."""
+    pieces = [
+        (job, start, stop - start, layout.size, len(parts))
+        for job, (layout, parts) in enumerate(zip(layouts, ends, strict=True))
+        for start, stop in layout.end_columns(with_biases=with_biases)
+    ]
+    programs = [triton.cdiv(size, block) for _, _, size, _, _ in pieces]
+    members = results[0].shape[0]
+    _launch(
+        add_ranges_kernel,
+        (sum(programs), members),
+        *(tuple(ends[job] for job, *_ in pieces), tuple(results[job] for job, *_ in pieces), members),
+        META=tuple((start, *piece[1:]) for start, piece in zip(_first_programs(programs), pieces, strict=True)),
+        PIECES=len(pieces),
+        BLOCK=block,
+    )
+
+
 def _hidden_weights(layout: MLPLayout, saved: Tensor, hidden: Tensor, result: Tensor, rows: int, precision: str) -> None:
-    """Write the gradients of the weights between hidden layers into `result` with torch's products, critic by critic."""
-    shape = (result.shape[0] * layout.ensemble, rows)
+    """Write the gradients of the weights between hidden layers into `result` with torch's products, critic by critic.
+
+    Sums over many rows are split, because a product of few matrices would leave processors idle.
+    """
+    members, ensemble = result.shape[0], layout.ensemble
+    shape = (members * ensemble, rows)
     kept, gradients = layout.saved_views(saved, *shape), layout.gradient_views(hidden, *shape)
-    outs = layout.destinations(result)
+    outs, parts = layout.destinations(result), parts_of_product(members, rows)
     before = torch.backends.cuda.matmul.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
     try:
         for layer in range(1, len(kept)):
             out = outs[layout.parameters_per_layer * layer]
-            for critic in range(layout.ensemble):
-                below, above = (v[critic :: layout.ensemble] for v in (kept[layer - 1][0], gradients[layer][0]))
-                own = out[:, critic] if out.ndim == 4 else out[critic :: layout.ensemble]
-                torch.bmm(below.transpose(1, 2), above, out=own)
+            for critic in range(ensemble):
+                below, above = (v[critic::ensemble] for v in (kept[layer - 1][0], gradients[layer][0]))
+                own = out[:, critic] if out.ndim == 4 else out[critic::ensemble]
+                if parts == 1:
+                    torch.bmm(below.transpose(1, 2), above, out=own)
+                    continue
+                below, above = (v.unflatten(1, (parts, -1)).flatten(0, 1) for v in (below, above))
+                torch.sum(torch.bmm(below.transpose(1, 2), above).unflatten(0, (members, parts)), 1, out=own)
     finally:
         torch.backends.cuda.matmul.allow_tf32 = before
 
@@ -317,12 +348,13 @@ def adam(
     tau: Tensor,
     decays: Tensor | None,
     betas: tuple[float, float],
+    rounded: Sequence[Tensor] = (),
     block: int = 1024,
     **options: Any,
 ) -> None:
-    """Launch Adam on segments (column, size, group, column of the target or -1), and polyak averaging of their targets.
+    """Launch Adam on segments (column, size, group, column of the target or less than 0), and polyak averaging of targets.
 
-    `decays` says for each column whether it decays, if any does.
+    `decays` says for each column whether it decays, if any does; `rounded` are parameters and targets in bfloat16, if any.
     """
     programs = [triton.cdiv(size, block) for _, size, _, _ in segments]
     table = tuple((start, *segment) for start, segment in zip(_first_programs(programs), segments, strict=True))
@@ -330,6 +362,7 @@ def adam(
         adam_kernel,
         (sum(programs), parameters.shape[0]),
         *(parameters, first, second, targets, tuple(gradients), factors, tau, factors if decays is None else decays),
+        *(rounded or (parameters, targets)),
         META=table,
         SEGMENTS=len(segments),
         BLOCK=block,
@@ -337,6 +370,7 @@ def adam(
         TARGET_ROW=targets.stride(0),
         GROUPS=factors.shape[-2],
         DECAY=decays is not None,
+        ROUND=bool(rounded),
         BETA1=betas[0],
         BETA2=betas[1],
         **options,

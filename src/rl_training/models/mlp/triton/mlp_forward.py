@@ -90,7 +90,7 @@ def _first_layer(
     unit = tl.arange(0, WIDTH)
     total = tl.zeros((ROWS, WIDTH), dtype=tl.float32)
     # the end is not a constant, though the same, because a loop of one turn would be unrolled and take more registers
-    for start in range(0, width + tl.num_programs(1) - 1, STEP):
+    for start in tl.range(0, width + tl.num_programs(1) - 1, STEP, num_stages=1):
         feature = start + tl.arange(0, STEP)
         in_first = live[:, None] & (feature < first_width)[None, :]
         in_second = live[:, None] & ((feature >= first_width) & (feature < width))[None, :]
@@ -210,14 +210,20 @@ def _last_layer(
     ROWS: tl.constexpr,
     STEP: tl.constexpr,
     PRECISION: tl.constexpr,
+    READ_BACK: tl.constexpr,
 ):
-    """Write the outputs: a small tile is multiplied from registers, a large one is read back from memory."""
+    """Write the outputs: a small tile is multiplied from registers, a large one summed output by output or read back."""
     number, out = tl.arange(0, ROWS), tl.arange(0, OUT)
     shown = (out < out_width)[None, :]
     total = tl.zeros((ROWS, OUT), dtype=tl.float32)
     if ROWS <= 32:
         w = tl.load(weight + tl.arange(0, WIDTH)[:, None] * out_width + out[None, :], mask=shown, other=0.0)
         total = product(hidden, w, total, PRECISION)
+    elif not READ_BACK:
+        for column in range(0, out_width):
+            w = tl.load(weight + tl.arange(0, WIDTH) * out_width + column)
+            sums = tl.sum(hidden * w[None, :], 1)
+            total += tl.where((out == column)[None, :], sums[:, None], 0.0)
     else:
         tl.debug_barrier()
         for start in range(0, WIDTH, STEP):
@@ -232,6 +238,7 @@ def _last_layer(
 @triton.jit
 def forward_kernel(
     columns,
+    weights,
     firsts,
     seconds,
     outputs,
@@ -247,14 +254,18 @@ def forward_kernel(
     STATISTICS: tl.constexpr,
     ROWS: tl.constexpr,
     PAIR: tl.constexpr,
+    FIRST: tl.constexpr,
     STEP: tl.constexpr,
     OUT: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
     """Write the outputs of every job, and what its hidden layers save to `saved`; see `MLPLayout.saved_views`.
 
-    A program has ROWS rows, or with PAIR twice as many.
+    A program has ROWS rows, or with PAIR twice as many. The weights between hidden layers are read from
+    `weights`: the columns, or the same rounded. FIRST is the STEP of the first layer.
     """
+    # where the last hidden layer goes through memory to the outputs; LayerNorm leaves a large tile there anyway
+    READ_BACK: tl.constexpr = ROWS > 32 and (NORM != "none" or OUT > 16)
     COUNT: tl.constexpr = 2 if NORM == "none" else 4
     job = which(META, JOBS)
     inside = tl.program_id(0) - pick(job, META, 0, JOBS)
@@ -263,7 +274,8 @@ def forward_kernel(
     tiles = (rows + TILE - 1) // TILE
     stack, tile = inside // tiles, inside % tiles
     member, critic = stack // ensemble, stack % ensemble
-    own = pick_pointer(job, columns, JOBS) + member.to(tl.int64) * pick(job, META, 11, JOBS)
+    first_column = member.to(tl.int64) * pick(job, META, 11, JOBS)
+    own, own_weights = pick_pointer(job, columns, JOBS) + first_column, pick_pointer(job, weights, JOBS) + first_column
     kept, plane = pick_pointer(job, saved, JOBS), stacks.to(tl.int64) * rows
     statistics = kept
     for layer in tl.static_range(0, LAYERS):
@@ -276,7 +288,7 @@ def forward_kernel(
     left, trained = rows - tile * TILE, pick(job, META, 14, JOBS) > 0
 
     weight = parameter(own, job, critic, PLACES, 0, JOBS)
-    total = _first_layer(*(job, firsts, seconds, weight, member, row, live), *(META, JOBS, WIDTHS[0], ROWS, STEP, PRECISION))
+    total = _first_layer(*(job, firsts, seconds, weight, member, row, live), *(META, JOBS, WIDTHS[0], ROWS, FIRST, PRECISION))
     hidden = _activate(
         *(total, own, job, critic, kept + line * WIDTHS[0], statistics, plane, left, rows > 0, trained),
         *(PLACES, JOBS, 0, WIDTHS[0], NORM, ACTIVATION, KEPT, ROWS),
@@ -284,7 +296,7 @@ def forward_kernel(
     other = hidden
     if PAIR:
         total = _first_layer(
-            *(job, firsts, seconds, weight, member, row + ROWS, below_live), *(META, JOBS, WIDTHS[0], ROWS, STEP, PRECISION)
+            *(job, firsts, seconds, weight, member, row + ROWS, below_live), *(META, JOBS, WIDTHS[0], ROWS, FIRST, PRECISION)
         )
         other = _activate(
             *(total, own, job, critic, kept + (line + ROWS) * WIDTHS[0], statistics + ROWS, plane),
@@ -293,8 +305,8 @@ def forward_kernel(
         )
 
     for layer in tl.static_range(1, LAYERS):
-        keeps = (layer < LAYERS - 1) | (ROWS > 32) | trained  # a small last tile is multiplied from registers
-        weight = parameter(own, job, critic, PLACES, COUNT * layer, JOBS)
+        keeps = (layer < LAYERS - 1) | READ_BACK | trained
+        weight = parameter(own_weights, job, critic, PLACES, COUNT * layer, JOBS)
         tl.debug_barrier()  # other threads of this program wrote what is read next
         below = kept + line * WIDTHS[layer - 1]
         kept += plane * KEPT * WIDTHS[layer - 1]
@@ -320,9 +332,12 @@ def forward_kernel(
     kept += line * WIDTHS[LAYERS - 1]
     weight = parameter(own, job, critic, PLACES, COUNT * LAYERS, JOBS)
     bias = parameter(own, job, critic, PLACES, COUNT * LAYERS + 1, JOBS)
-    _last_layer(*(hidden, kept, weight, bias, result, live, out_width), *(WIDTHS[LAYERS - 1], OUT, ROWS, STEP, PRECISION))
+    _last_layer(
+        *(hidden, kept, weight, bias, result, live, out_width), *(WIDTHS[LAYERS - 1], OUT, ROWS, STEP, PRECISION, READ_BACK)
+    )
     if PAIR:
         kept, result = kept + ROWS * WIDTHS[LAYERS - 1], result + ROWS * out_width
         _last_layer(
-            *(other, kept, weight, bias, result, below_live, out_width), *(WIDTHS[LAYERS - 1], OUT, ROWS, STEP, PRECISION)
+            *(other, kept, weight, bias, result, below_live, out_width),
+            *(WIDTHS[LAYERS - 1], OUT, ROWS, STEP, PRECISION, READ_BACK),
         )

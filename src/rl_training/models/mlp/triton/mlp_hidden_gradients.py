@@ -172,6 +172,7 @@ def _input_gradients(
 @triton.jit
 def hidden_gradients_kernel(
     columns,
+    weights,
     gradients,
     saved,
     hidden_gradients,
@@ -191,7 +192,10 @@ def hidden_gradients_kernel(
     IN: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """Write the gradients at every hidden layer, as in `MLPLayout.gradient_views`, and at the wanted inputs."""
+    """Write the gradients at every hidden layer, as in `MLPLayout.gradient_views`, and at the wanted inputs.
+
+    `weights` are the columns, or the same rounded, from which the weights between hidden layers are read.
+    """
     COUNT: tl.constexpr = 2 if NORM == "none" else 4
     job = which(META, JOBS)
     inside = tl.program_id(0) - pick(job, META, 0, JOBS)
@@ -203,7 +207,8 @@ def hidden_gradients_kernel(
     live = row < rows
     line = stack.to(tl.int64) * rows + tile * ROWS  # the first row among all of the job
     number = tl.arange(0, ROWS)
-    own = pick_pointer(job, columns, JOBS) + member.to(tl.int64) * pick(job, META, 11, JOBS)
+    first_column = member.to(tl.int64) * pick(job, META, 11, JOBS)
+    own, own_weights = pick_pointer(job, columns, JOBS) + first_column, pick_pointer(job, weights, JOBS) + first_column
     kept, hidden = pick_pointer(job, saved, JOBS), pick_pointer(job, hidden_gradients, JOBS)
     plane, blocks = stacks.to(tl.int64) * rows, tl.cdiv(rows, ROWS_PER_SUM)
     sum_plane, first_sum = stacks.to(tl.int64) * blocks, stack.to(tl.int64) * blocks + tile * (ROWS // ROWS_PER_SUM)
@@ -236,7 +241,7 @@ def hidden_gradients_kernel(
         hidden -= plane * WIDTHS[layer]
         statistics -= plane * STATISTICS
         sums -= 2 * sum_plane * WIDTHS[layer]
-        weight = parameter(own, job, critic, PLACES, COUNT * (layer + 1), JOBS)
+        weight = parameter(own_weights, job, critic, PLACES, COUNT * (layer + 1), JOBS)
         tl.debug_barrier()  # other threads of this program wrote what is read next
         total = _times_transposed(above, weight, live, WIDTHS[layer], WIDTHS[layer + 1], ROWS, STEP, PRECISION)
         _deactivate(
@@ -248,8 +253,8 @@ def hidden_gradients_kernel(
     wanted = pick(job, META, 14, JOBS)  # number of inputs; field 13 is the first
     if wanted > 0:
         tl.debug_barrier()
-        weight = parameter(own, job, critic, PLACES, 0, JOBS) + pick(job, META, 13, JOBS) * WIDTHS[0]
+        first_weight = parameter(own, job, critic, PLACES, 0, JOBS) + pick(job, META, 13, JOBS) * WIDTHS[0]
         _input_gradients(
-            *(hidden + line * WIDTHS[0], weight, pick_pointer(job, inputs, JOBS) + line * wanted, live, wanted),
+            *(hidden + line * WIDTHS[0], first_weight, pick_pointer(job, inputs, JOBS) + line * wanted, live, wanted),
             *(WIDTHS[0], IN, ROWS, STEP, PRECISION),
         )

@@ -24,6 +24,26 @@ def add_parts_kernel(parts, result, size, COUNT: tl.constexpr, BLOCK: tl.constex
 
 
 @triton.jit
+def add_ranges_kernel(parts, results, members, META: tl.constexpr, PIECES: tl.constexpr, BLOCK: tl.constexpr):
+    """Write the sums of partial results (parts, members, size), added in order, for some ranges of columns.
+
+    A piece is (first program, column, columns, size, parts).
+    """
+    piece = which(META, PIECES)
+    place = (tl.program_id(0) - pick(piece, META, 0, PIECES)) * BLOCK + tl.arange(0, BLOCK)
+    live = place < pick(piece, META, 2, PIECES)
+    place += pick(piece, META, 1, PIECES)
+    size, count = pick(piece, META, 3, PIECES), pick(piece, META, 4, PIECES)
+    own = tl.program_id(1).to(tl.int64) * size
+    total = tl.zeros((BLOCK,), dtype=tl.float32)
+    for start in range(0, count, 8):
+        part = start + tl.arange(0, 8)
+        address = pick_pointer(piece, parts, PIECES) + own + (part.to(tl.int64) * members * size)[:, None] + place[None, :]
+        total += tl.sum(tl.load(address, mask=(part < count)[:, None] & live[None, :], other=0.0), 0)
+    tl.store(pick_pointer(piece, results, PIECES) + own + place, total, mask=live)
+
+
+@triton.jit
 def _begin_sums(STEP: tl.constexpr, WIDTH: tl.constexpr):
     """Return zeros to add rows to: STEP rows, which are summed at the end, or one where they would take many registers."""
     return tl.zeros((STEP if STEP * WIDTH <= 4096 else 1, WIDTH), dtype=tl.float32)
@@ -134,11 +154,13 @@ def parameter_gradients_kernel(
     STEP: tl.constexpr,
     PART: tl.constexpr,
     HIDDEN: tl.constexpr,
+    ENDS: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
     """Write the gradients in the layout of the parameters; a program computes one tile of one layer.
 
-    Without HIDDEN the weights between hidden layers are skipped.
+    Between hidden layers these are the "weights" with their biases, the "biases" alone, or "none", as HIDDEN says; ENDS are
+    the first and the last layer.
     """
     COUNT: tl.constexpr = 2 if NORM == "none" else 4
     job = which(META, JOBS)
@@ -169,16 +191,17 @@ def parameter_gradients_kernel(
         weight = parameter(result, job, critic, PLACES, COUNT * layer, JOBS)
         bias = parameter(result, job, critic, PLACES, COUNT * layer + 1, JOBS)
         across = tl.cdiv(WIDTHS[layer], TILE_OUT)
-        tiles = across * (tl.cdiv(WIDTHS[layer - 1], TILE_IN) if HIDDEN else 1)
+        down = tl.cdiv(WIDTHS[layer - 1], TILE_IN) if HIDDEN == "weights" else 1
+        tiles = across * down if HIDDEN != "none" else 0
         if (tile >= 0) & (tile < tiles):
-            if HIDDEN:
+            if HIDDEN == "weights":
                 _hidden_weight_gradient(
                     *(kept, hidden, weight, bias, tile, before, begin, end),
                     *(WIDTHS[layer - 1], WIDTHS[layer], TILE_IN, TILE_OUT, STEP, PRECISION),
                 )
             else:
                 _row_sums(hidden, bias, tile, before, begin, end, WIDTHS[layer], TILE_OUT, STEP)
-        if NORM != "none":
+        if NORM != "none" and HIDDEN != "none":
             if (tile >= 0) & (tile < across):
                 scale = parameter(result, job, critic, PLACES, COUNT * layer + 2, JOBS)
                 offset = parameter(result, job, critic, PLACES, COUNT * layer + 3, JOBS)
@@ -189,6 +212,8 @@ def parameter_gradients_kernel(
         tile -= tiles
         kept += plane * KEPT * WIDTHS[layer - 1]
 
+    if not ENDS:
+        return
     HIGHEST: tl.constexpr = WIDTHS[LAYERS - 1]
     if (tile >= 0) & (tile < tl.cdiv(HIGHEST, TILE_OUT)):  # the last layer, transposed so that `kept` is read as stored
         n, k = tl.arange(0, SMALL), tile * TILE_OUT + tl.arange(0, TILE_OUT)

@@ -1,0 +1,89 @@
+"""Tile sizes of the kernels of stacked perceptrons, chosen by the amount of work; tuned on a GPU with 132 processors."""
+
+from typing import Any
+
+from rl_training.models.mlp.layout import MLPLayout
+
+PROCESSORS = 132
+_USUAL_WIDTH = 256
+_MANY_ROWS = 4096  # stacks times rows of several members from which gradients of parameters take more than one launch
+_TILES_OF_PRODUCT = 4  # programs with which torch multiplies a matrix of the usual width
+
+
+def forward_tiles(rows: int, precision: str, layout: MLPLayout) -> dict[str, int]:
+    """Return the tiles of a forward pass: few rows per program while processors are idle, many where weights are read most.
+
+    In TF32, tiles of 32 rows use instructions that read a weight as stored; larger ones would transpose it first.
+    """
+    first = {"FIRST": 16 if layout.widths[0] <= 16 else 32}
+    if rows <= 16 * PROCESSORS:
+        return first | _fitted({"ROWS": 16, "PAIR": 0, "STEP": 32, "num_warps": 4, "num_stages": 3}, layout)
+    if precision == "bf16" and rows > 64 * PROCESSORS and not layout.layer_norm:
+        if rows > 512 * PROCESSORS:
+            return first | _fitted({"ROWS": 128, "PAIR": 0, "STEP": 64, "num_warps": 8, "num_stages": 3}, layout)
+        return first | _fitted({"ROWS": 64, "PAIR": 0, "STEP": 32, "num_warps": 4, "num_stages": 3}, layout)
+    pair = int(rows > 128 * PROCESSORS and max(layout.hidden) <= _USUAL_WIDTH)
+    return first | _fitted({"ROWS": 32, "PAIR": pair, "STEP": 16, "num_warps": 4, "num_stages": 4}, layout)
+
+
+def backward_tiles(rows: int, precision: str, layout: MLPLayout) -> dict[str, int]:
+    """Return the tiles of a backward pass, which never has to transpose a weight."""
+    if rows <= 16 * PROCESSORS:
+        return _fitted({"ROWS": 16, "STEP": 64, "num_warps": 4, "num_stages": 3}, layout)
+    if rows <= 64 * PROCESSORS:
+        return _fitted({"ROWS": 32, "STEP": 32, "num_warps": 4, "num_stages": 3}, layout)
+    if precision == "bf16":
+        return _fitted({"ROWS": 64, "STEP": 64, "num_warps": 8, "num_stages": 2}, layout)
+    return _fitted({"ROWS": 128, "STEP": 32, "num_warps": 8, "num_stages": 4}, layout)
+
+
+def taken_together(stacks: int, members: int, rows: int) -> bool:
+    """Return whether the gradients of all parameters are one launch."""
+    return members == 1 or stacks * rows < _MANY_ROWS
+
+
+def parameter_tiles(stacks: int, precision: str) -> dict[str, int]:
+    """Return the tiles of the gradient of a weight between hidden layers."""
+    if precision == "bf16":
+        size = 64 if stacks <= 32 else 128
+        return {"TILE_IN": size, "TILE_OUT": size, "STEP": 64, "num_warps": 4, "num_stages": 3}
+    return {"TILE_IN": 32, "TILE_OUT": 128, "STEP": 32, "num_warps": 4, "num_stages": 3}
+
+
+def end_tiles(precision: str) -> dict[str, int]:
+    """Return the tiles of the gradients at both ends, where these are a launch of their own."""
+    step = 64 if precision == "bf16" else 32
+    return {"TILE_IN": 32, "TILE_OUT": 128, "STEP": step, "num_warps": 4, "num_stages": 3}
+
+
+def parameter_programs(layout: MLPLayout, small: int, options: dict[str, Any]) -> int:
+    """Return the number of tiles of one stack: of gradients between hidden layers, and at either end, as the options say."""
+    down = [_parts(width, options["TILE_IN"]) for width in layout.hidden]
+    across = [_parts(width, options["TILE_OUT"]) for width in layout.hidden]
+    times = {"weights": down, "biases": [1] * len(down), "none": [0] * len(down)}[options["HIDDEN"]]
+    hidden = sum(a * b for a, b in zip(times, across[1:], strict=False))
+    return hidden + (across[-1] + across[0] * _parts(layout.widths[0], small) if options["ENDS"] else 0)
+
+
+def rows_of_part(rows: int, programs: int) -> int:
+    """Return the rows per partial sum: long sums are split to keep the processors busy, and the parts are added in order."""
+    parts = max(1, min(4 * PROCESSORS // programs, rows // 256))
+    return _parts(_parts(rows, parts), 64) * 64
+
+
+def parts_of_product(matrices: int, rows: int) -> int:
+    """Return into how many equal parts torch's products split sums over rows, so that all processors have work."""
+    wanted = min(rows // 256, 2 * PROCESSORS // (_TILES_OF_PRODUCT * matrices))
+    return max((parts for parts in range(1, wanted + 1) if rows % parts == 0), default=1)
+
+
+def _fitted(options: dict[str, int], layout: MLPLayout) -> dict[str, int]:
+    """The options, with smaller tiles for wider networks, so that they fit into registers and shared memory."""
+    times = max(1, max(layout.hidden) // _USUAL_WIDTH)
+    rows, step = max(16, options["ROWS"] // times), max(16, options["STEP"] // times)
+    return options | {"ROWS": rows, "STEP": min((step, *layout.hidden))}
+
+
+def _parts(size: int, most: int) -> int:
+    """How many parts of at most this size there are."""
+    return -(-size // most)
