@@ -144,7 +144,7 @@ class BatchRanks(Ranks):
         """Return the tensors, which all ranks have; a ConfigError if theirs are not the same bits."""
         digest = hashlib.sha256()
         for value in tensors.values():
-            digest.update(value.cpu().contiguous().view(torch.uint8).numpy())
+            digest.update(value.cpu().contiguous().view(torch.uint8).numpy().data)
         if len(set(self.gather([digest.hexdigest()]))) > 1:
             raise ConfigError("the ranks have come to different parameters; start them on processors or GPUs of one kind")
         return dict(tensors)
