@@ -112,7 +112,6 @@ class ExperimentManager:
         directory that was not there before. If the run is interrupted, the message names the command `go_on`, by default
         `rl-training resume`. Of several ranks (`torchrun`) one does so, and the others train their members.
         """
-        from rl_training.envs.imports import import_flags
         from rl_training.experiment.following import follow, tell_start
         from rl_training.experiment.kept_warnings import KeepingReporter, kept_in
         from rl_training.experiment.mirroring import mirroring
@@ -127,8 +126,11 @@ class ExperimentManager:
             if not ranks.writes:
                 self.started = True
                 return follow(self.config, self.run_dir, dataset, ranks)
-            mirrored = mirroring(self.address, (reporter or QuietReporter()).warn)
-            with self._locked(), mirrored as mirror, tracking(self.config, self.run_dir, reporter) as trackers:
+            with (
+                self._locked(),
+                mirroring(self.address, (reporter or QuietReporter()).warn) as mirror,
+                tracking(self.config, self.run_dir, reporter) as trackers,
+            ):
                 store = CheckpointStore(self.run_dir / "checkpoints", 2, reporter.warn if reporter else None)
                 store.restore_aside()
                 remove_litter(self.run_dir, RUN_FILES)
@@ -147,8 +149,7 @@ class ExperimentManager:
                 empty = not store.names()
 
                 def on_ready(data: "OfflineData | None") -> None:
-                    if mirror is not None:
-                        mirror.claim()
+                    mirror.claim()
                     self.started = True  # from here on the directory belongs to this run
                     if not ours:
                         self._clear(keep=TRACKING_FILES if resume else ())  # backends hold rows that are written again
@@ -161,12 +162,12 @@ class ExperimentManager:
                         self._write_record(record, "running")
 
                 options = TrainOptions(
-                    callbacks=[*callbacks, *trackers, *([] if mirror is None else [mirror])],
+                    callbacks=[*callbacks, *trackers, mirror],
                     dataset=dataset,
                     resume_from=start,
                     continue_metrics=ours,
                     reporter=KeepingReporter(reporter or QuietReporter(), record["warnings"], on_warning),
-                    go_on=go_on or f"rl-training resume {self.place}{import_flags(self.config.env_imports)}",
+                    go_on=go_on or self._go_on,
                     on_ready=on_ready,
                     ranks=ranks,
                 )
@@ -179,6 +180,13 @@ class ExperimentManager:
                 record |= {"step": result.step, "env_step": result.env_step}
                 self._write_record(record, "finished")
                 return result
+
+    @property
+    def _go_on(self) -> str:
+        """The command that continues the run."""
+        from rl_training.envs.imports import import_flags
+
+        return f"rl-training resume {self.place}{import_flags(self.config.env_imports)}"
 
     @contextmanager
     def _locked(self) -> Iterator[None]:

@@ -9,19 +9,27 @@ from rl_training.runtime.callbacks import Callback
 
 
 class MirroredRun(Callback):
-    """Copies a run to its store at every checkpoint; what fails is told and sent with the next, and the run goes on."""
+    """Copies a run to its address at every checkpoint, if it has one and `claim` was called.
 
-    def __init__(self, address: str, warn: Callable[[str], None]) -> None:
-        self._mirror, self._address, self._warn, self.claimed = Mirror(address, warn), address, warn, False
+    What cannot be copied is told and sent with the next checkpoint, and the run goes on; unless it is another's by now.
+    """
+
+    def __init__(self, address: str | None, warn: Callable[[str], None]) -> None:
+        self._address, self._warn = address, warn
+        self._mirror: Mirror | None = None
 
     def claim(self) -> None:
         """Become the one that writes the run."""
-        self._mirror.claim()
-        self.claimed = True
+        if self._address is not None:
+            mirror = Mirror(self._address, self._warn)
+            mirror.claim()
+            self._mirror = mirror
 
     def on_checkpoint(self, step: int, path: str) -> None:
         """Copy what is new."""
         del step, path
+        if self._mirror is None:
+            return
         try:
             self._mirror.save()
         except StorageError as error:
@@ -29,6 +37,8 @@ class MirroredRun(Callback):
 
     def end(self, *, finished: bool) -> None:
         """Copy the rest; after an interruption a failure is only told, since another error is on its way."""
+        if self._mirror is None:
+            return
         try:
             self._mirror.save(writing=False)
         except (StorageError, RunBusyError) as error:
@@ -39,19 +49,14 @@ class MirroredRun(Callback):
 
 
 @contextmanager
-def mirroring(address: str | None, warn: Callable[[str], None]) -> Iterator[MirroredRun | None]:
-    """Yield the callback that copies a run to its address, which has to `claim` it; None for a run without one."""
-    if address is None:
-        yield None
-        return
+def mirroring(address: str | None, warn: Callable[[str], None]) -> Iterator[MirroredRun]:
+    """Yield the callback that copies a run to its address, which has to `claim` it; without an address it does nothing."""
     mirrored = MirroredRun(address, warn)
     try:
         yield mirrored
     except RunBusyError:  # it is another's now
         raise
     except BaseException:
-        if mirrored.claimed:
-            mirrored.end(finished=False)
+        mirrored.end(finished=False)
         raise
-    if mirrored.claimed:
-        mirrored.end(finished=True)
+    mirrored.end(finished=True)

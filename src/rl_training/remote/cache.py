@@ -32,14 +32,19 @@ _MOST_FILES = 100_000
 _SPARE = 2**26  # bytes that stay free beside what is fetched
 
 
+def cache_place(name: str) -> Path:
+    """Return where a folder of the cache is, whether it is there or not: in RL_TRAINING_CACHE, by default below ~/.cache."""
+    usual = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "rl_training" / "remote"
+    return Path(os.environ.get(VARIABLE) or usual).absolute() / name
+
+
 def cache_folder(name: str) -> Path:
-    """Return a folder of the cache, which is the user's alone; RL_TRAINING_CACHE says where, by default ~/.cache."""
-    base = os.environ.get(VARIABLE) or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "rl_training" / "remote"
-    folder = Path(base).expanduser().absolute() / name
+    """Return a folder of the cache, which is made if need be and is the user's alone."""
+    folder = cache_place(name)
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         found = folder.lstat()
-    except (OSError, RuntimeError) as error:
+    except OSError as error:
         raise StorageError(f"{folder}: cannot be made ({error}); name another folder in {VARIABLE}") from None
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise StorageError(f"{folder}: others may write there; name a folder of your own in {VARIABLE}")

@@ -53,8 +53,7 @@ def index_name(number: int) -> str:
 def newest_index(store: Store) -> Index | None:
     """Return the newest whole index of a run; None if there is none, so no run. A damaged one is passed over."""
     fault: CheckpointError | None = None
-    numbers = [int(name.removesuffix(".json")) for name in store.names(INDEXES) if name.removesuffix(".json").isdecimal()]
-    for number in sorted(numbers, reverse=True):
+    for number in _numbers(store):
         try:
             return _read(store, number)
         except FileNotFoundError:  # removed since it was listed: a newer one is there
@@ -64,6 +63,17 @@ def newest_index(store: Store) -> Index | None:
     if fault is not None:
         raise fault
     return None
+
+
+def newest_number(store: Store) -> int:
+    """Return the highest number of an index, 0 for none."""
+    return max(_numbers(store), default=0)
+
+
+def _numbers(store: Store) -> list[int]:
+    """The numbers of all indexes, the newest first."""
+    stems = [name.removesuffix(".json") for name in store.names(INDEXES)]
+    return sorted((int(stem) for stem in stems if stem.isdecimal()), reverse=True)
 
 
 def read_index(store: Store, number: int) -> Index | None:

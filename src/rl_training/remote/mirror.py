@@ -10,7 +10,7 @@ from typing import Any
 
 from rl_training.errors import RunBusyError, StorageError
 from rl_training.faults import fault_point
-from rl_training.remote.index import Files, Index, index_name, newest_index, object_name, read_index
+from rl_training.remote.index import Files, Index, index_name, newest_index, newest_number, object_name, read_index
 from rl_training.remote.runs import Known, LocalCopy
 from rl_training.remote.store import Store
 from rl_training.storage import sha256
@@ -65,7 +65,8 @@ class Mirror:
     def _commit(self, files: Files, *, writing: bool) -> None:
         """Create the next index, and remove what only states before the last two had."""
         index = Index(self._last.number + 1, files, {**self._writer, "writing": writing})
-        if not self._store.create(index_name(index.number), index.encoded()):
+        created = self._store.create(index_name(index.number), index.encoded())
+        if not created or newest_number(self._store) != index.number:  # the number was another's, and is long removed
             other = _name(newest_index(self._store) or index)
             raise RunBusyError(
                 f"{self._store.address}: {other} has taken over the run; what this one had is kept in {self._copy.path}"

@@ -12,7 +12,7 @@ from typing import Any
 
 from rl_training.errors import CheckpointError
 from rl_training.remote.address import checked_address, is_remote
-from rl_training.remote.cache import cache_folder, check_room, fetched_data, file_hash, locked
+from rl_training.remote.cache import cache_folder, cache_place, check_room, fetched_data, file_hash, locked
 from rl_training.remote.index import INDEXES, Files, Index, newest_index, object_name
 from rl_training.remote.store import Store
 from rl_training.storage import (
@@ -90,10 +90,22 @@ class LocalCopy:
                     shutil.copyfile(here[entry["sha256"]], target)
                     found = file_hash(target)
                 else:
-                    found = store.download(object_name(name, entry), target, entry["bytes"])
+                    found = _downloaded(store, name, entry, target)
                 if found != entry["sha256"]:
                     raise CheckpointError(f"{self.address}: its {name} is damaged (its hash does not match the index)")
         self.remember(index.number, index.files)
+
+
+class _GoneError(Exception):
+    """A file of an index is not in the store."""
+
+
+def _downloaded(store: Store, name: str, entry: Mapping[str, Any], target: Path) -> str:
+    """The hash of a file of a run, once it is here."""
+    try:
+        return store.download(object_name(name, entry), target, entry["bytes"])
+    except FileNotFoundError:
+        raise _GoneError(name) from None
 
 
 class Known:
@@ -130,7 +142,7 @@ def local_run(run: str | Path, *, new: bool = False) -> Path:
             try:
                 copy.bring_up_to(store, index)
                 break
-            except FileNotFoundError as error:  # the run went on, and removed what this index has
+            except _GoneError as error:  # the run went on, and removed what this index has
                 if attempt == _ATTEMPTS - 1:
                     raise CheckpointError(f"{address}: a file of the run is missing ({error}); use another copy") from None
     return copy.path.joinpath(*checkpoint)
@@ -148,7 +160,7 @@ def local_data(source: str) -> str:
 def address_of(run_dir: Path) -> str | None:
     """Return the address whose local copy a directory is; None for any other directory."""
     home = run_dir.absolute().parent
-    if home.parent != cache_folder("runs") or not (home / "state.json").is_file():
+    if home.parent != cache_place("runs") or not (home / "state.json").is_file():
         return None
     state = parse_json(read_regular_file(home / "state.json", MAX_JSON_BYTES), str(home / "state.json"))
     address = str(state.get("address"))
