@@ -84,7 +84,7 @@ def test_what_is_not_there_or_cannot_be_is_one_line(store, capsys, tmp_path):
             load_dataset(address)
     assert "there is nothing here" in call_cli(capsys, "data", "inspect", f"{store}/none.h5", code=3).stderr
     for address, words in (
-        ("s4://bucket/x", "is of no known kind. Did you mean `s3`"),
+        ("s4://bucket/x", "is of no known kind; there are s3://, gs://"),
         ("zip://x::s3://bucket/y", "is of no known kind"),
         ("s3://", "does not say where"),
         ("s3://bucket/simplecache::s3://x", "does not say where"),

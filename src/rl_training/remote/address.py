@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from rl_training.errors import ConfigError, did_you_mean
+from rl_training.errors import ConfigError
 
 NEEDED = {"s3": "s3fs", "gs": "gcsfs", "file": "fsspec", "memory": "fsspec"}
 """The library for each kind; others that fsspec knows (chains, archives, remote shells) are refused."""
@@ -23,7 +23,7 @@ def checked_address(text: str) -> str:
     kind, place = found[1], found[2].rstrip("/")
     if kind not in NEEDED:
         known = ", ".join(f"{one}://" for one in NEEDED)
-        raise ConfigError(f"{text}: is of no known kind.{did_you_mean(kind, NEEDED)} There are: {known}")
+        raise ConfigError(f"{text}: is of no known kind; there are {known}")
     if not place or "::" in text or not text.isprintable():
         raise ConfigError(f"{text!r}: does not say where in the store; write {kind}://BUCKET/FOLDER")
     return f"{kind}://{place}"

@@ -43,15 +43,22 @@ class Store:
 
     def matches(self, pattern: str) -> dict[str, Stored]:
         """Return the files here that match a glob, by name."""
-        return self._by_name(self._tried(lambda: self._files.glob(f"{self._root}/{pattern}", detail=True)))
+        return self._by_name(self._listed(lambda: self._files.glob(f"{self._root}/{pattern}", detail=True)))
 
     def files(self) -> dict[str, Stored]:
         """Return all files below this folder by name, or of a file itself under its empty name."""
-        return self._by_name(self._tried(lambda: self._files.find(self._root, detail=True)))
+        return self._by_name(self._listed(lambda: self._files.find(self._root, detail=True)))
 
     def names(self, folder: str) -> list[str]:
         """Return the names of the files in a folder; none if there is no such folder."""
         return sorted(name.rpartition("/")[2] for name in Store(f"{self.address}/{folder}").files())
+
+    def _listed(self, find: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """What was found; nothing where there is no such bucket."""
+        try:
+            return self._tried(find)
+        except FileNotFoundError:
+            return {}
 
     def _by_name(self, found: dict[str, Any]) -> dict[str, Stored]:
         entries = {path: info for path, info in found.items() if info.get("type") == "file"}
@@ -88,7 +95,7 @@ class Store:
 
     def write(self, name: str, data: bytes) -> None:
         """Write a file, or replace it."""
-        self._tried(lambda: self._files.pipe_file(self._path(name), data))
+        self._tried(lambda: self._files.pipe_file(self._path(name), data), missing=StorageError)
 
     def create(self, name: str, data: bytes) -> bool:
         """Write a small file that is not there yet; return False, without a change, if it is.
@@ -105,7 +112,7 @@ class Store:
                 self._files.pipe_file(path, data, mode="create")
 
         try:
-            self._tried(create)
+            self._tried(create, missing=StorageError)
         except FileExistsError:
             return self.read(name, MAX_JSON_BYTES) == data  # of an attempt whose answer was lost
         return True
@@ -119,12 +126,14 @@ class Store:
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}" if name else self._root
 
-    def _tried(self, act: Callable[[], ValueT]) -> ValueT:
+    def _tried(self, act: Callable[[], ValueT], missing: type[Exception] = FileNotFoundError) -> ValueT:
         """Act, again after a pause if it fails, and in the end raise a StorageError; that a file is missing is an answer."""
         for pause in (*_PAUSES, None):
             try:
                 return act()
-            except (FileNotFoundError, FileExistsError, RLTrainingError):
+            except FileNotFoundError as error:
+                raise missing(f"{self.address}: there is no such place in the store ({error})") from None
+            except (FileExistsError, RLTrainingError):
                 raise
             except Exception as error:
                 if pause is None or isinstance(error, _NO_USE):
