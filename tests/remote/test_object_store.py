@@ -1,4 +1,4 @@
-"""A real object store on the loopback address: data, runs that are killed and go on elsewhere, two writers, a store that is gone."""
+"""A real object store on the loopback address: data, runs that go on elsewhere, two writers, a store that is gone."""
 
 import os
 import subprocess
@@ -53,14 +53,11 @@ def test_files_folders_and_globs_are_read_from_the_store(bucket, machine, tmp_pa
     put(logs, f"{bucket}/logs")
     assert same(load_dataset(f"{bucket}/logs"), load_dataset(logs))
     assert same(load_dataset(f"{bucket}/logs/*2.npz"), load_dataset(logs / "run2.npz"))
-    done = run_cli("data", "inspect", f"{bucket}/logs/run1.npz", "--json")
-    assert '"rows": 20' in done.stdout.replace("transitions", "rows") or "20" in done.stdout
+    assert "20" in run_cli("data", "inspect", f"{bucket}/logs/run1.npz").stdout
 
 
 @pytest.mark.parametrize("point", ["mirror:file@14", "mirror:before-index@3"])
-def test_a_run_that_is_killed_while_it_copies_goes_on_on_another_machine_bit_for_bit(
-    point, bucket, machine, config, tmp_path
-):
+def test_a_run_killed_while_it_copies_goes_on_on_another_machine_bit_for_bit(point, bucket, machine, config, tmp_path):
     address = f"{bucket}/{point.replace(':', '-').replace('@', '-')}"
     arguments = command("train", config, "--run-dir", address)
     done = subprocess.run(
@@ -98,5 +95,6 @@ def test_a_store_that_is_gone_and_missing_credentials_are_one_line(bucket, machi
     done = run_cli("evaluate", f"{bucket}/run", code=6, **nobody, AWS_EC2_METADATA_DISABLED="true", HOME=str(tmp_path))
     assert "credentials" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
-    done = run_cli("evaluate", "s3://no-such-bucket/run", code=4)
-    assert "there is no run here" in done.stderr
+    assert "there is no run here" in run_cli("evaluate", "s3://no-such-bucket/run", code=4).stderr
+    done = run_cli("train", config, "--run-dir", "s3://no-such-bucket/run", code=6)
+    assert "there is no such place in the store" in done.stderr
