@@ -61,15 +61,12 @@ class LocalCopy:
         """Make this copy equal to an index, unless it has it already or is being trained; what the store lacks is kept."""
         with _unused(self.path) as unused:
             if unused and index.number != self.seen[0]:
-                if self.path.is_dir() and _work(self.files()) == _work(index.files):
-                    self.remember(index.number, index.files)
-                    return
-                self._keep_unsaved_work()
+                self._keep_unsaved_work(index)
                 self._fetch(store, index)
 
-    def _keep_unsaved_work(self) -> None:
+    def _keep_unsaved_work(self, index: Index) -> None:
         """Move a copy that holds work which the store lacks out of the way, and say where it is."""
-        if not self.path.is_dir() or _work(self.files()) == _work(self.seen[1]):
+        if not self.path.is_dir() or _work(self.files()) in (_work(self.seen[1]), _work(index.files)):
             return
         number = next(n for n in range(1, 10_000) if not self.path.with_name(f"{self.path.name}.kept-{n}").exists())
         kept = self.path.rename(self.path.with_name(f"{self.path.name}.kept-{number}"))
