@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -220,7 +221,7 @@ def test_damage_in_the_store_is_named_and_nothing_comes_of_it(store, machine, tm
     assert len(checkpoints(local_run(address))) == 2
 
 
-@pytest.mark.parametrize("name", ["../../../outside", "/outside", "checkpoints/../../outside"])
+@pytest.mark.parametrize("name", ["../../../outside", "/outside", "checkpoints/../../outside", "outside"])
 def test_an_index_with_names_outside_the_run_is_refused(name, store, machine, tmp_path):
     address = f"{store}/run"
     tiny_run(address, total_timesteps=30)
@@ -241,6 +242,14 @@ def test_other_runs_know_nothing_of_stores(machine, tmp_path):
     assert not (tmp_path / "machines").exists()
     with pytest.raises(ConfigError, match="needs gcsfs|there is no run"):
         ExperimentManager.open("gs://bucket/run")
+
+
+def test_a_copy_that_was_deleted_is_fetched_again(store, machine):
+    tiny_run(f"{store}/run", total_timesteps=30)
+    copy = local_run(f"{store}/run")
+    before = contents(copy)
+    shutil.rmtree(copy)
+    assert contents(local_run(f"{store}/run")).keys() == before.keys() - {"run.lock"}
 
 
 def test_overwriting_starts_over_in_the_store_too(store, machine, whole):

@@ -12,7 +12,7 @@ from typing import Any
 from rl_training.errors import CheckpointError
 from rl_training.remote.cache import safe_name
 from rl_training.remote.store import Store
-from rl_training.storage import MAX_JSON_BYTES, listed_files, sealed, unsealed
+from rl_training.storage import MAX_JSON_BYTES, RUN_FILES, listed_files, sealed, unsealed
 
 INDEXES = "index"
 _KIND, _FORMAT = "rl_training run in a store", 1
@@ -88,7 +88,7 @@ def _read(store: Store, number: int) -> Index:
     where = f"{store.address}/{index_name(number)}"
     manifest = unsealed(store.read(index_name(number), MAX_JSON_BYTES), where, _KIND, _FORMAT)
     files, writer = listed_files(manifest, where), manifest.get("writer")
-    if bad := next((name for name in files if not safe_name(name) or not name), None):
+    if bad := next((name for name in files if not safe_name(name) or name.split("/")[0] not in RUN_FILES), None):
         raise CheckpointError(f"{where}: lists {bad!r}, which is no name for a file of a run")
     hashes = [str(entry["sha256"]) for entry in files.values()]
     if manifest.get("number") != number or not isinstance(writer, dict) or not all(map(_is_hash, hashes)):

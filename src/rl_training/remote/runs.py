@@ -60,7 +60,7 @@ class LocalCopy:
     def bring_up_to(self, store: Store, index: Index) -> None:
         """Make this copy equal to an index, unless it has it already or is being trained; what the store lacks is kept."""
         with _unused(self.path) as unused:
-            if unused and index.number != self.seen[0]:
+            if unused and (index.number != self.seen[0] or not self.path.is_dir()):
                 self._keep_unsaved_work(index)
                 self._fetch(store, index)
 
