@@ -177,6 +177,7 @@ def save_dataset(
 
     Views are written part by part, so they may be larger than memory; several are concatenated.
     """
+    refuse_address(path, "a new dataset")
     target = Path(path)
     views = [RowView(data)] if isinstance(data, TransitionDataset) else [data] if isinstance(data, RowView) else list(data)
     if target.suffix == ".npz":
