@@ -19,6 +19,7 @@ from rl_training.remote.runs import LocalCopy, address_of, local_run
 from rl_training.remote.store import Store
 from rl_training.runtime.callbacks import Callback
 from tests.helpers import Cut, CutAt, assert_same_run, call_cli, checkpoints, contents, tiny_run
+from tests.runtime.test_ranks import on_ranks
 
 LONG = {"learning_rate_schedule": "constant"}
 
@@ -250,6 +251,16 @@ def test_a_copy_that_was_deleted_is_fetched_again(store, machine):
     before = contents(copy)
     shutil.rmtree(copy)
     assert contents(local_run(f"{store}/run")).keys() == before.keys() - {"run.lock"}
+
+
+def test_ranks_share_a_run_in_a_store(folder, machine, tmp_path):
+    address, several = f"{folder}/run", {"seeds": [0, 1, 2, 3], "total_timesteps": 60, **LONG}
+    assert on_ranks(2, tmp_path, lambda _: tiny_run(address, **{**several, "total_timesteps": 30})) == [0, 0]
+    machine("second")
+    assert on_ranks(2, tmp_path, lambda _: tiny_run(address, resume=True, **several)) == [0, 0]
+    tiny_run(tmp_path / "local", **several)
+    machine("third")
+    assert_same_run(tmp_path / "local", local_run(address))
 
 
 def test_overwriting_starts_over_in_the_store_too(store, machine, whole):
