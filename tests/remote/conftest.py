@@ -19,10 +19,16 @@ def machine(tmp_path, monkeypatch):
     return become
 
 
-@pytest.fixture(params=["memory", "file"])
-def store(request, tmp_path, machine):
+@pytest.fixture
+def store(machine):
     """The address of a new folder in a store."""
-    return f"memory://bucket-{next(_numbers)}" if request.param == "memory" else f"file://{tmp_path}/store"
+    return f"memory://bucket-{next(_numbers)}"
+
+
+@pytest.fixture(params=["store", "folder"])
+def any_store(request):
+    """The address of a new folder in memory, and in another test on a disk."""
+    return request.getfixturevalue(request.param)
 
 
 @pytest.fixture

@@ -39,13 +39,13 @@ def npz(tmp_path):
     return tmp_path / "log.npz"
 
 
-def test_a_file_is_read_as_from_a_disk_and_fetched_once(npz, store, downloads):
-    put(npz, f"{store}/log.npz")
+def test_a_file_is_read_as_from_a_disk_and_fetched_once(npz, any_store, downloads):
+    put(npz, f"{any_store}/log.npz")
     for _ in range(2):
-        assert same(load_dataset(f"{store}/log.npz"), load_dataset(npz))
+        assert same(load_dataset(f"{any_store}/log.npz"), load_dataset(npz))
     assert downloads == [""]
-    values = run_values(env_id=None, algo_kwargs={"dataset": f"{store}/log.npz"})
-    assert make_config(values).algo_kwargs.dataset[0].path == f"{store}/log.npz"
+    values = run_values(env_id=None, algo_kwargs={"dataset": f"{any_store}/log.npz"})
+    assert make_config(values).algo_kwargs.dataset[0].path == f"{any_store}/log.npz"
 
 
 def test_a_copy_that_was_damaged_is_fetched_again_and_so_is_data_that_has_changed(npz, store, downloads, tmp_path):
@@ -62,27 +62,30 @@ def test_a_copy_that_was_damaged_is_fetched_again_and_so_is_data_that_has_change
     assert len(downloads) == 3
 
 
-def test_folders_globs_and_dataset_directories(store, tmp_path):
+def test_folders_globs_and_dataset_directories(any_store, tmp_path):
     logs = tmp_path / "logs"
     logs.mkdir()
     for number in (1, 2, 10):
         np.savez(logs / f"run{number}.npz", **small_arrays(rows=20, seed=number))
     (logs / "README.md").write_text("not data")
     save_dataset(small_dataset(), tmp_path / "converted")
-    put(logs, f"{store}/logs")
-    put(tmp_path / "converted", f"{store}/converted")
-    assert same(load_dataset(f"{store}/logs"), load_dataset(logs))
-    assert same(load_dataset(f"{store}/logs/"), load_dataset(logs))
-    assert same(load_dataset(f"{store}/logs/run1*.npz"), load_dataset(f"{logs}/run1*.npz"))
-    assert same(load_dataset(f"{store}/converted"), load_dataset(tmp_path / "converted"))
-    assert same(load_dataset([f"{store}/logs/run2.npz", str(logs / "run1.npz")]), load_dataset(logs / "run[12].npz")) is False
+    put(logs, f"{any_store}/logs")
+    put(tmp_path / "converted", f"{any_store}/converted")
+    assert same(load_dataset(f"{any_store}/logs"), load_dataset(logs))
+    assert same(load_dataset(f"{any_store}/logs/"), load_dataset(logs))
+    assert same(load_dataset(f"{any_store}/logs/run1*.npz"), load_dataset(f"{logs}/run1*.npz"))
+    assert same(load_dataset(f"{any_store}/converted"), load_dataset(tmp_path / "converted"))
+    assert (
+        same(load_dataset([f"{any_store}/logs/run2.npz", str(logs / "run1.npz")]), load_dataset(logs / "run[12].npz"))
+        is False
+    )
 
 
-def test_what_is_not_there_or_cannot_be_is_one_line(store, capsys):
-    for address, words in ((f"{store}/none.h5", "there is nothing here"), (f"{store}/*.h5", "matches no file")):
+def test_what_is_not_there_or_cannot_be_is_one_line(any_store, capsys):
+    for address, words in ((f"{any_store}/none.h5", "there is nothing here"), (f"{any_store}/*.h5", "matches no file")):
         with pytest.raises(DatasetError, match=words):
             load_dataset(address)
-    assert "there is nothing here" in call_cli(capsys, "data", "inspect", f"{store}/none.h5", code=3).stderr
+    assert "there is nothing here" in call_cli(capsys, "data", "inspect", f"{any_store}/none.h5", code=3).stderr
     for address, words in (
         ("s4://bucket/x", "is of no known kind; there are s3://, gs://"),
         ("zip://x::s3://bucket/y", "is of no known kind"),
@@ -92,7 +95,7 @@ def test_what_is_not_there_or_cannot_be_is_one_line(store, capsys):
         with pytest.raises(ConfigError, match=words):
             load_dataset(address)
     with pytest.raises(ConfigError, match="a new dataset must be on a file system"):
-        save_dataset(small_dataset(), f"{store}/out")
+        save_dataset(small_dataset(), f"{any_store}/out")
 
 
 def test_without_the_library_the_extra_is_named(monkeypatch, machine):

@@ -43,8 +43,8 @@ def resumed(address):
     return manager
 
 
-def test_a_run_goes_on_on_another_machine_bit_for_bit(store, machine, whole):
-    address = f"{store}/runs/one"
+def test_a_run_goes_on_on_another_machine_bit_for_bit(any_store, machine, whole):
+    address = f"{any_store}/runs/one"
     with pytest.raises(Cut):
         tiny_run(address, callbacks=[CutAt("log", 70)])
     machine("second")
@@ -152,8 +152,8 @@ class Takes(Callback):
             self.take()
 
 
-def test_the_last_to_start_writes_and_the_other_notices_and_keeps_its_work(store, machine, whole, capsys):
-    address = f"{store}/run"
+def test_the_last_to_start_writes_and_the_other_notices_and_keeps_its_work(any_store, machine, whole, capsys):
+    address = f"{any_store}/run"
 
     def take_over():
         machine("second")
@@ -182,8 +182,8 @@ def test_a_writer_that_did_not_say_that_it_ended_is_told(store, machine, monkeyp
         claimed.save()
 
 
-def test_two_that_claim_at_once_are_one(store, machine):
-    address = f"{store}/run"
+def test_two_that_claim_at_once_are_one(any_store, machine):
+    address = f"{any_store}/run"
     one, other = (mirror.Mirror(address, print) for _ in range(2))
     one.claim()
     other._copy.remember(1, {})
@@ -258,7 +258,8 @@ def test_ranks_share_a_run_in_a_store(folder, machine, tmp_path):
     assert on_ranks(2, tmp_path, lambda _: tiny_run(address, **{**several, "total_timesteps": 30})) == [0, 0]
     machine("second")
     assert on_ranks(2, tmp_path, lambda _: tiny_run(address, resume=True, **several)) == [0, 0]
-    tiny_run(tmp_path / "local", **several)
+    tiny_run(tmp_path / "local", **{**several, "total_timesteps": 30})
+    tiny_run(tmp_path / "local", resume=True, **several)
     machine("third")
     assert_same_run(tmp_path / "local", local_run(address))
 
