@@ -5,8 +5,9 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 BACKENDS := .venv-backends
 CLUSTERS := .venv-clusters
+REMOTE := .venv-remote
 
-.PHONY: setup demo test lint format test-learning test-faults test-backends test-clusters stubs golden-record golden-check bench clean
+.PHONY: setup demo test lint format test-learning test-faults test-backends test-clusters test-remote stubs golden-record golden-check bench clean
 
 setup: $(STAMP)
 
@@ -62,6 +63,16 @@ $(CLUSTERS)/.installed: pyproject.toml constraints.txt
 test-clusters: $(CLUSTERS)/.installed
 	OMP_NUM_THREADS=1 $(CLUSTERS)/bin/python -m pytest tests/tuning/test_ray.py tests/tuning/test_slurm.py -rs
 
+# An object store on the loopback address, in an environment of its own: moto with what its server needs for S3 alone.
+$(REMOTE)/.installed: pyproject.toml constraints.txt
+	test -x $(REMOTE)/bin/python || $(PYTHON) -m venv $(REMOTE)
+	$(REMOTE)/bin/python -m pip install --quiet --constraint constraints.txt torch
+	$(REMOTE)/bin/python -m pip install --quiet --editable ".[remote]" "moto[s3]" flask flask-cors pytest pytest-timeout
+	touch $@
+
+test-remote: $(REMOTE)/.installed
+	OMP_NUM_THREADS=1 $(REMOTE)/bin/python -m pytest tests/remote -rs
+
 stubs: setup
 	$(BIN)/python -m tools.stubs
 	$(BIN)/python -m tools.options
@@ -77,4 +88,4 @@ bench: setup
 	$(BIN)/python -m benchmarks.data
 
 clean:
-	rm -rf $(VENV) $(BACKENDS) $(CLUSTERS) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(BACKENDS) $(CLUSTERS) $(REMOTE) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

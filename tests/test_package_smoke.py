@@ -31,6 +31,6 @@ def test_every_extra_is_used_by_the_package():
     for name, libraries in extras.items():
         others = {"parquet": "import pyarrow", "render": "from PIL import", "robotics": "import gymnasium_robotics"}
         others |= {"plot": "from matplotlib", "tensorboard": "from tensorboard.", "sweep": "import optuna"}
-        others |= {"slurm": "import submitit"}
+        others |= {"slurm": "import submitit", "remote": "import fsspec"}
         imported = others.get(name, f"import {name}")
         assert name == "dev" or imported in source, (name, libraries)

@@ -151,17 +151,26 @@ DrawKey = tuple[Callable[..., Tensor], str, tuple[int, ...]]
 class Draws:
     """The random numbers of one step inside a chunk: each stream is drawn for the whole chunk on first use.
 
-    What a step receives is a function of (seed, stream, step) alone; the chunk only sets what is drawn together.
+    What a step receives is a function of (seed, stream, step) alone; the chunk only sets what is drawn together. With a
+    `part` (number, of how many) it receives the numbers of that part of a batch's rows, as they are in the whole batch.
     """
 
-    def __init__(self, seeds: Tensor, steps: Tensor, *, offset: int = 0, drawn: dict[DrawKey, Tensor] | None = None) -> None:
-        self._seeds, self._steps, self._offset = seeds, steps, offset
+    def __init__(
+        self,
+        seeds: Tensor,
+        steps: Tensor,
+        *,
+        offset: int = 0,
+        drawn: dict[DrawKey, Tensor] | None = None,
+        part: tuple[int, int] = (0, 1),
+    ) -> None:
+        self._seeds, self._steps, self._offset, self._part = seeds, steps, offset, part
         self._drawn = {} if drawn is None else drawn
 
     @classmethod
-    def of_steps(cls, seeds: Tensor, first: int, count: int = 1) -> Self:
-        """Return the draws of the first of `count` steps."""
-        return cls(seeds, torch.arange(first, first + count, device=seeds.device))
+    def of_steps(cls, seeds: Tensor, first: int, count: int = 1, part: tuple[int, int] = (0, 1)) -> Self:
+        """Return the draws of the first of `count` steps, for all rows of a batch or a part of them."""
+        return cls(seeds, torch.arange(first, first + count, device=seeds.device), part=part)
 
     @classmethod
     def given(cls, seeds: Tensor, streams: Sequence[DrawKey], values: Sequence[Tensor]) -> Self:
@@ -180,7 +189,7 @@ class Draws:
 
     def at(self, offset: int) -> "Draws":
         """Return the draws of another step of the same chunk."""
-        return Draws(self._seeds, self._steps, offset=offset, drawn=self._drawn)
+        return Draws(self._seeds, self._steps, offset=offset, drawn=self._drawn, part=self._part)
 
     def _chunk(self, draw: Callable[..., Tensor], stream: str, shape: Sequence[int]) -> Tensor:
         """This step's part of a stream, (members, *shape)."""
@@ -193,13 +202,21 @@ class Draws:
             self._drawn[key] = draw(self._seeds, stream, self._steps, shape)
         return self._drawn[key]
 
+    def _own(self, draw: Callable[..., Tensor], stream: str, shape: Sequence[int]) -> Tensor:
+        """This step's numbers for the own rows, which are on axis -2; a shape of one axis has none, and is for all."""
+        number, parts = self._part
+        if parts == 1 or len(shape) < 2:
+            return self._chunk(draw, stream, shape)
+        rows = shape[-2]
+        return self._chunk(draw, stream, (*shape[:-2], parts * rows, shape[-1])).narrow(-2, number * rows, rows)
+
     def normals(self, stream: str, shape: Sequence[int]) -> Tensor:
         """Return standard normals (members, *shape) of this step."""
-        return self._chunk(normals, stream, shape)
+        return self._own(normals, stream, shape)
 
     def uniforms(self, stream: str, shape: Sequence[int]) -> Tensor:
         """Return uniforms in [0, 1), (members, *shape), of this step."""
-        return self._chunk(uniforms, stream, shape)
+        return self._own(uniforms, stream, shape)
 
     def bits(self, stream: str, shape: Sequence[int], offset: int, count: int) -> Tensor:
         """Return random bits of `count` steps of the chunk, (members, count, *shape)."""

@@ -18,6 +18,10 @@ MAX_JSON_BYTES = 16 * 2**20
 MANIFEST = "manifest.json"
 CHECKPOINT = "rl_training checkpoint"
 CHECKPOINT_FORMAT = 1
+TRACKING_FILES = ("tensorboard", "tracking.jsonl")
+_OPE = OPE_FILE, OPE_FOLDER = ("ope.json", "ope")  # what `rl-training ope` or `select` last said of a run, and all they found
+RUN_FILES = ("config.yaml", "run.json", "metrics.jsonl", "timings.jsonl", "checkpoints", "replay", *_OPE, *TRACKING_FILES)
+"""What a run directory holds, apart from its lock."""
 _UNFINISHED = ".unfinished"  # marks a directory that is being written
 
 
@@ -207,16 +211,28 @@ def write_files(stage: Path, files: Mapping[str, bytes], format_version: int, ki
 
 def write_manifest(stage: Path, manifest: Mapping[str, Any]) -> None:
     """Write a manifest that hashes itself."""
-    write_file(stage / MANIFEST, canonical_json({**manifest, "sha256": sha256(canonical_json(manifest))}))
+    write_file(stage / MANIFEST, sealed(manifest))
+
+
+def sealed(manifest: Mapping[str, Any]) -> bytes:
+    """Return the bytes of a manifest with its own hash."""
+    return canonical_json({**manifest, "sha256": sha256(canonical_json(manifest))})
 
 
 def read_manifest(
     path: Path, kind: str, format_version: int, error_type: type[RLTrainingError] = CheckpointError
 ) -> dict[str, Any]:
     """Return the verified manifest of a directory, without its own hash."""
-    where = path / MANIFEST
-    data = read_regular_file(where, MAX_JSON_BYTES, error_type)
-    manifest = parse_json(data, str(where), error_type)
+    return unsealed(
+        read_regular_file(path / MANIFEST, MAX_JSON_BYTES, error_type), str(path / MANIFEST), kind, format_version, error_type
+    )
+
+
+def unsealed(
+    data: bytes, where: str, kind: str, format_version: int, error_type: type[RLTrainingError] = CheckpointError
+) -> dict[str, Any]:
+    """Return the manifest that `sealed` made these bytes of, or raise an error that says what is wrong with them."""
+    manifest = parse_json(data, where, error_type)
     claimed = manifest.pop("sha256", None)
     if claimed != sha256(canonical_json(manifest)) or data != canonical_json({**manifest, "sha256": claimed}):
         raise error_type(f"{where}: is damaged (its hash does not match)")
@@ -234,9 +250,7 @@ def read_files(path: Path, format_version: int, kind: str = CHECKPOINT, limit: i
     if not path.is_dir() or path.is_symlink():
         raise CheckpointError(f"{path}: there is no {kind} here")
     manifest = read_manifest(path, kind, format_version)
-    listed = manifest.get("files")
-    if not isinstance(listed, dict) or not all(_is_entry(entry) for entry in listed.values()):
-        raise CheckpointError(f"{path / MANIFEST}: does not list files with their sizes and hashes")
+    listed = listed_files(manifest, str(path / MANIFEST))
     total = sum(entry["bytes"] for entry in listed.values())
     if limit is not None and total > limit:
         raise CheckpointError(f"{path}: has {total:,} bytes, at most {limit:,} are allowed")
@@ -249,6 +263,16 @@ def read_files(path: Path, format_version: int, kind: str = CHECKPOINT, limit: i
         if len(files[name]) != entry["bytes"] or sha256(files[name]) != entry["sha256"]:
             raise CheckpointError(f"{path / name}: is damaged (its hash does not match the manifest)")
     return files
+
+
+def listed_files(
+    manifest: Mapping[str, Any], where: str, error_type: type[RLTrainingError] = CheckpointError
+) -> dict[str, dict[str, Any]]:
+    """Return the files of a manifest, each with its `bytes` and `sha256`."""
+    listed = manifest.get("files")
+    if not isinstance(listed, dict) or not all(_is_entry(entry) for entry in listed.values()):
+        raise error_type(f"{where}: does not list files with their sizes and hashes")
+    return listed
 
 
 def _is_entry(entry: Any) -> bool:

@@ -9,7 +9,7 @@ import pytest
 
 from rl_training.api import kept_estimates
 from rl_training.api.off_policy import ask
-from rl_training.experiment.manager import OPE_FILE, OPE_FOLDER
+from rl_training.storage import OPE_FILE, OPE_FOLDER
 from tests.helpers import call_cli, tiny_run
 from tests.logs import plant, table, write_csv
 from tests.report.test_off_policy import policy, report

@@ -9,7 +9,7 @@ import pytest
 from rl_training import IQL, evaluate_off_policy
 from rl_training.api.off_policy import ask
 from rl_training.errors import ConfigError, DatasetError
-from rl_training.experiment.manager import OPE_FILE as FILE
+from rl_training.storage import OPE_FILE as FILE
 from tests.helpers import call_cli, run_cli, tiny_run
 from tests.logs import plant, table, write_csv
 

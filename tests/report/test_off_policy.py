@@ -7,9 +7,9 @@ import re
 import pytest
 
 from rl_training.analysis.logged_run import RETURN, LoggedRun
-from rl_training.experiment.manager import RUN_FILES
 from rl_training.report.page import MARK, render_page
 from rl_training.report.tables import markdown
+from rl_training.storage import RUN_FILES
 from tests.report.run_files import rows_of, write_run
 from tests.report.test_page import Outline
 

@@ -198,8 +198,8 @@ def test_an_error_of_one_rank_ends_the_others_and_is_told_once(whole, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({}, "this run has 1; start no more ranks"),
-        ({"seeds": [0, 1]}, "this run has 2; start no more ranks"),
+        ({}, r"fewer members than ranks \(1\), and batch_size = 32 is not a multiple of 3"),
+        ({"seeds": [0, 1], "algo_kwargs": {"batch_size": 33}, "engine": "compile"}, r"\(2\), step by step; use engine=eager"),
         ({"algo": "sac", "seeds": TWELVE}, "train online and finetune in one process"),
         ({"seeds": TWELVE, "finetune": {"env_steps": 10}}, "train online and finetune in one process"),
         ({"seeds": TWELVE, "env_id": None, "select_by": "fqe"}, "cannot choose by fqe"),

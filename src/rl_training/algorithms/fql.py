@@ -50,6 +50,11 @@ class FQL(Learner[MLPFQLModel, FQLKnobs]):
     knobs_type = FQLKnobs
     metric_names = ("critic_loss", "actor_loss", "flow_loss", "distill_loss", "q_mean")
 
+    @property
+    def mixes_rows(self) -> bool:
+        """Whether the critic is weighted by the mean |Q| of the batch."""
+        return self.knobs.normalize_q or super().mixes_rows
+
     def loss(self, batch: Batch, step: Step) -> tuple[Tensor, Metrics]:
         """Return the sum of critic, flow and policy losses over members, and metrics (members, ...)."""
         model = self.model

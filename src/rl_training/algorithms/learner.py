@@ -1,7 +1,7 @@
 """The interface between the loop and an algorithm: it can update, act, and save or load its state."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,6 +20,7 @@ from rl_training.rng import Draws, normals
 
 Metrics = dict[str, Tensor]
 """Detached tensors by name, (members, ...); the mean over all axes but the first is taken when they are reported."""
+Average = Callable[[dict[str, Tensor]], dict[str, Tensor]]
 KnobsT = TypeVar("KnobsT", bound=LearnerKnobs)
 ModelT = TypeVar("ModelT", bound=StackedModel)
 
@@ -92,6 +93,7 @@ class Learner(ABC, Generic[ModelT, KnobsT]):
         self.moving: dict[str, Tensor] = {}  # knobs whose values change between steps, columns (members, 1)
         self.step = 0
         self.rounds = Rounds()  # set by what takes the steps, since only it knows how they are grouped
+        self.averaged: Average | None = None  # likewise: the mean of gradients over ranks that share every batch
 
     def change_knobs(self, values: Mapping[str, Any], moving: Mapping[str, Tensor] | None = None) -> None:
         """Go on with other knobs than before, checked by the caller; learning rates and what is learned stay.
@@ -146,6 +148,11 @@ class Learner(ABC, Generic[ModelT, KnobsT]):
             return self.loss(batch, step)
 
     @property
+    def mixes_rows(self) -> bool:
+        """Whether the loss is more than a mean over rows, so that it is not the mean of the losses of parts of a batch."""
+        return self.model.drops  # masks are drawn for layers, not for rows
+
+    @property
     def learned_groups(self) -> Collection[str]:
         """The groups that are trained at all."""
         return self.model.trained.groups
@@ -176,7 +183,8 @@ class Learner(ABC, Generic[ModelT, KnobsT]):
 
     def gradients(self, loss: Tensor, due: Collection[str]) -> dict[str, Tensor]:
         """Return the gradient of each segment of the due groups, (members, segment size), clipped to `max_grad_norm`."""
-        return self.optimizer.clipped(self.model.gradients(loss, due), due)
+        found = self.model.gradients(loss, due)
+        return self.optimizer.clipped(found if self.averaged is None else self.averaged(found), due)
 
     def apply(self, gradients: Mapping[str, Tensor], due: Collection[str], rates: Mapping[str, float]) -> None:
         """Update the due groups by their gradients, and the targets if they are due, and count the step."""

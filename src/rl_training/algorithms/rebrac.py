@@ -44,6 +44,11 @@ class ReBRAC(TD3):
     knobs: ReBRACKnobs
     metric_names = (*TD3.metric_names, "bc_loss")
 
+    @property
+    def mixes_rows(self) -> bool:
+        """Whether the critic is weighted by the mean |Q| of the batch."""
+        return self.knobs.normalize_q or super().mixes_rows
+
     def next_values(self, batch: Batch, actions: Tensor) -> Tensor:
         """Return min Q(s', a') less the weighted distance of a' to the logged next action, (members, batch)."""
         if batch.next_actions is None:

@@ -37,6 +37,11 @@ class TD3BC(TD3):
     knobs: TD3BCKnobs
     metric_names = (*TD3.metric_names, "bc_loss")
 
+    @property
+    def mixes_rows(self) -> bool:
+        """Return True: the weight of the critic is by the mean |Q| of the batch."""
+        return True
+
     def actor_loss(self, batch: Batch) -> tuple[Tensor, Metrics]:
         """Return -lambda mean Q1(s, pi(s)) + mean (pi(s) - a)^2, (members,), and its second term as a metric."""
         actions = self.model.actions(self.model.online, batch.observations)

@@ -55,6 +55,11 @@ class XQL(IQL):
     knobs_type: ClassVar[type[XQLKnobs]] = XQLKnobs
     knobs: XQLKnobs
 
+    @property
+    def mixes_rows(self) -> bool:
+        """Whether the Gumbel loss is used, which is scaled by the largest residual of the batch."""
+        return not self.knobs.vanilla_value_loss or super().mixes_rows
+
     def value_loss(self, residual: Tensor) -> Tensor:
         """Return the Gumbel regression of V on the target critics, (members,)."""
         return _value_loss(residual, self.knobs)

@@ -11,9 +11,18 @@ import rl_training
 from rl_training import ope
 from rl_training.api.off_policy import Question, answer
 from rl_training.errors import CheckpointError, StorageError
-from rl_training.experiment.manager import OPE_FILE, OPE_FOLDER, locate
+from rl_training.experiment.manager import locate
 from rl_training.report.off_policy.kept import check_report
-from rl_training.storage import MANIFEST, canonical_json, parse_json, read_regular_file, replace_file, sha256
+from rl_training.storage import (
+    MANIFEST,
+    OPE_FILE,
+    OPE_FOLDER,
+    canonical_json,
+    parse_json,
+    read_regular_file,
+    replace_file,
+    sha256,
+)
 
 _MOST_BYTES = 16 * 2**20  # of a file
 _Tell = Callable[[str], None]

@@ -23,6 +23,7 @@ from rl_training.envs.rendering import Rendering
 from rl_training.errors import CheckpointError, ConfigError
 from rl_training.experiment.manager import ExperimentManager, check_replaceable, find_checkpoint, finetune_config, locate
 from rl_training.experiment.registry import get_spec
+from rl_training.remote.runs import local_run
 from rl_training.runtime.callbacks import CallbackLike, as_callbacks
 from rl_training.runtime.checkpoints.checkpoint import Checkpoint, CheckpointStore
 from rl_training.runtime.checkpoints.member import member_of
@@ -86,7 +87,7 @@ class ManagedAlgorithm:
         )
         if run_dir is not None and not str(run_dir):
             raise ConfigError("run_dir is empty; pass a path, or None for a temporary directory")
-        self._run_dir = Path(run_dir) if run_dir is not None else None
+        self._run_dir = local_run(run_dir, new=True) if run_dir is not None else None
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         self._reporter = reporter
         self._policy: Policy | None = None
@@ -268,6 +269,7 @@ class ManagedAlgorithm:
 
         For a run directory `checkpoint` selects `latest`, `best` or the one of a step.
         """
+        path = local_run(path)
         found = find_checkpoint(path, str(checkpoint))
         metrics = metrics_of(found, member)
         if member is not None:
@@ -284,7 +286,7 @@ class ManagedAlgorithm:
         model._policy, model._start, model._predictions = policy, found, 0
         model._metrics = metrics
         home = locate(path)[0] if member is None else None
-        model._run_dir = Path(run_dir) if run_dir is not None else home
+        model._run_dir = local_run(run_dir, new=True) if run_dir is not None else home
         return model
 
     def __repr__(self) -> str:

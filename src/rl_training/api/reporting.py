@@ -10,6 +10,7 @@ from pathlib import Path
 from rl_training.analysis.logged_run import LoggedRun
 from rl_training.errors import CheckpointError, ConfigError
 from rl_training.experiment.run_record import run_status
+from rl_training.remote.runs import local_run
 from rl_training.report.bands import distinct_names
 from rl_training.report.facts import member_facts, number
 from rl_training.report.live.follow import check_distinct
@@ -35,7 +36,7 @@ Warn = Callable[[str], None]
 def run_directories(paths: Sequence[str | Path]) -> list[Path]:
     """Return the directories that paths mean: each its own, or those of all runs in a folder that is not a run."""
     found = []
-    for path in map(Path, paths):
+    for path in map(local_run, paths):
         begun = is_in_use(path) and not StudyFolder.is_one(path)
         plain = run_status(path) is not None or (path / "manifest.json").exists() or begun
         inside = [] if plain else sorted(record.parent for record in path.rglob("run.json"))

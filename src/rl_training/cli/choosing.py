@@ -7,14 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rl_training.cli.options import DebugOption, DeviceOption, JsonOption, ReadChoice, numbers
+from rl_training.cli.options import DebugOption, DeviceOption, JsonOption, ReadChoice, local_runs, numbers
 from rl_training.errors import ConfigError
 
 if TYPE_CHECKING:
     from rl_training.api.selecting import Candidate, Selection
 
 RunsArgument = Annotated[
-    list[str], typer.Argument(help="Run directories or checkpoints; every member of a population counts.", metavar="RUN...")
+    list[str],
+    typer.Argument(
+        help="Run directories or checkpoints; every member of a population counts.", metavar="RUN...", callback=local_runs
+    ),
 ]
 AgainOption = Annotated[bool, typer.Option("--again", help="Evaluate anew, even if the same was evaluated before.")]
 _ESTIMATORS = ("fqe", "model", "dr", "wpdis")

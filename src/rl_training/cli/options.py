@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 
 from rl_training.errors import ConfigError
+from rl_training.remote.address import is_remote
 
 if TYPE_CHECKING:
     from rl_training.config.environment import EnvSource
@@ -34,7 +35,24 @@ LogOption = Annotated[
     ),
 ]
 MemberOption = Annotated[int | None, typer.Option(help="Member of a population, from 0.")]
-RunArgument = Annotated[str, typer.Argument(help="A run directory or one checkpoint in it.", metavar="RUN")]
+
+
+def local_runs(runs: list[str]) -> list[str]:
+    """Return runs with addresses in a store replaced by their local copies, fetched and verified, before a command begins."""
+    return [_local_run(run) for run in runs]
+
+
+def _local_run(run: str) -> str:
+    if not is_remote(run):
+        return run
+    from rl_training.remote.runs import local_run
+
+    return str(local_run(run))
+
+
+RunArgument = Annotated[
+    str, typer.Argument(help="A run directory or one checkpoint in it.", metavar="RUN", callback=_local_run)
+]
 
 
 def _import_all(modules: list[str] | None) -> list[str] | None:

@@ -231,7 +231,7 @@ def _print_result(manager: "ExperimentManager", result: "TrainingResult", as_jso
     members = [{"member": index, **vars(record)} for index, record in enumerate(result.members)]
     if as_json:
         counters = {"step": result.step, "env_step": result.env_step}
-        summary = {"run_dir": str(manager.run_dir), **counters, "checkpoint": str(result.checkpoint)}
+        summary = {"run_dir": manager.place, **counters, "checkpoint": str(result.checkpoint)}
         swept = {"combinations": [asdict(one) for one in result.combinations]} if result.combinations else {}
         for number, figures in enumerate(result.held_out):
             members[number]["held_out"] = figures
@@ -252,11 +252,11 @@ def _print_result(manager: "ExperimentManager", result: "TrainingResult", as_jso
         print("\n".join(table))
     taken = "" if result.env_step is None else f" and {result.env_step:,} environment steps"
     print(f"after {result.step:,} gradient steps{taken}")
-    print(f"run: {manager.run_dir}")
+    print(f"run: {manager.place}")
     if manager.config.final_env_id is None:
-        run, best = manager.run_dir, " --best" if manager.config.select_by else ""
+        run, best = manager.place, " --best" if manager.config.select_by else ""
         print(f"next: rl-training predict {run} --obs '[...]'{best}, or evaluate {run} --data PATH{best}")
     else:
         from rl_training.envs.imports import import_flags
 
-        print(f"next: rl-training evaluate {manager.run_dir} --episodes 20{import_flags(manager.config.env_imports)}")
+        print(f"next: rl-training evaluate {manager.place} --episodes 20{import_flags(manager.config.env_imports)}")

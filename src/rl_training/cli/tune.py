@@ -8,6 +8,7 @@ from typer.core import TyperGroup
 
 from rl_training.cli.options import DebugOption, DeviceOption, ImportOption, JsonOption
 from rl_training.errors import ConfigError
+from rl_training.remote.address import refuse_address
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -95,6 +96,7 @@ def tune(
     kind = _one_of("sampler", sampler, "tpe", "random", "grid", "nsga2")
     words = _words({"set": settings, "dataset": dataset, "env": [env] if env else []})
     task = Task(config, chosen, read_space(space, chosen), rule, kind, seed, batch, pruning, storage, words, population)
+    refuse_address(run_dir, "a study")
     folder = StudyFolder(run_dir or f"runs/tune/{config.replace('/', '-').removesuffix('.yaml')}")
     sbatch: dict[str, Any] = {}
     for one in slurm or ():

@@ -9,6 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, field_validator, mo
 
 from rl_training.config.base import FlagOrAuto, Seed, StrictModel
 from rl_training.config.columns import ColumnMap
+from rl_training.remote.address import is_remote
 
 VALIDATION_ROWS = 25_600  # held-out rows scored per evaluation
 
@@ -56,7 +57,7 @@ def _as_text(value: Any) -> Any:
 
 
 def _absolute(path: str) -> str:
-    return path if path.startswith("minari:") else os.path.abspath(os.path.expanduser(path))
+    return path if path.startswith("minari:") or is_remote(path) else os.path.abspath(os.path.expanduser(path))
 
 
 def _as_tuple(value: Any) -> Any:
@@ -146,7 +147,8 @@ class FileConfig(ReadConfig):
     """Files of logged data, and how to read it where its content does not say."""
 
     path: Annotated[str | tuple[str, ...] | None, BeforeValidator(_as_paths)] = None
-    """A file, a folder of episode files, a glob such as `logs/*.csv`, a run directory, `minari:ID`, or a list of these."""
+    """A file, a folder of episode files, a glob such as `logs/*.csv`, a run directory, `minari:ID`, an address such as
+    `s3://bucket/logs`, or a list of these."""
     format: FileFormat = "auto"
     """Format of the files."""
 

@@ -17,9 +17,11 @@ from rl_training.data.reading.reading import Reading, reading_of, settle
 from rl_training.data.reading.refused_files import file_fault
 from rl_training.data.reading.tables.table import frame_reading, mapping_reading
 from rl_training.errors import ConfigError, DatasetError, RLTrainingError, did_you_mean
+from rl_training.remote.runs import local_data
 
 Source = str | os.PathLike[str] | Mapping[str, Any] | Any
-"""A file, a folder of episode files, a glob, a run, a list of these, `minari:ID`, a mapping of arrays, or a DataFrame."""
+"""A file, a folder of episode files, a glob, a run, an address such as `s3://bucket/logs`, a list of these, `minari:ID`, a
+mapping of arrays, or a DataFrame."""
 
 _MINARI = "minari:"
 _DIRECTORIES = ("rl_training", "run", "minari")  # formats in which a directory is one dataset
@@ -63,6 +65,7 @@ def _read_files(sources: Sequence[str | os.PathLike[str]], format: str, options:
         raise DatasetError(f"unknown format {format!r}.{did_you_mean(format, READERS)} There are: auto, {', '.join(READERS)}")
     texts = [os.path.expanduser(source) for source in sources]
     with _one_line_errors(shortened(texts)):
+        texts = [local_data(text) for text in texts]
         found = [_files(text, format) for text in texts]
         paths = [path for one in found for path in one.paths]
         if len(paths) == 1:

@@ -17,7 +17,8 @@ from rl_training.errors import CheckpointError, ConfigError, RLTrainingError, St
 from rl_training.experiment.run_record import remove_litter, run_status
 from rl_training.experiment.same_config import RHYTHM, changed_settings, check_same_config
 from rl_training.registry import get_spec
-from rl_training.storage import MAX_JSON_BYTES, read_regular_file
+from rl_training.remote.runs import address_of, local_run
+from rl_training.storage import MAX_JSON_BYTES, RUN_FILES, TRACKING_FILES, read_regular_file
 
 if TYPE_CHECKING:
     from rl_training.data.offline_dataset import TransitionDataset
@@ -26,10 +27,6 @@ if TYPE_CHECKING:
     from rl_training.runtime.offline_data import OfflineData
     from rl_training.runtime.progress import Reporter
     from rl_training.runtime.result import TrainingResult
-
-TRACKING_FILES = ("tensorboard", "tracking.jsonl")
-_OPE = OPE_FILE, OPE_FOLDER = ("ope.json", "ope")  # what `rl-training ope` or `select` last said of a run, and all they found
-RUN_FILES = ("config.yaml", "run.json", "metrics.jsonl", "timings.jsonl", "checkpoints", "replay", *_OPE, *TRACKING_FILES)
 
 
 class ExperimentManager:
@@ -41,11 +38,18 @@ class ExperimentManager:
         self.config = config
         self.started = False  # whether a run of this manager has begun writing
         self.speaks = True  # whether this process talks to the user; of those that share a run, one does
-        self.run_dir = Path(run_dir) if run_dir is not None else default_run_dir(config)
+        self.run_dir = local_run(run_dir, new=True) if run_dir is not None else default_run_dir(config)
+        self.address = address_of(self.run_dir)  # in a store, where the run is copied to; None for most runs
+
+    @property
+    def place(self) -> str:
+        """Where the run is, as the user calls it: its address in a store, or its directory."""
+        return self.address or str(self.run_dir)
 
     @classmethod
     def open(cls, run: str | Path) -> "ExperimentManager":
         """Return the manager of an existing run directory, or of the run that a checkpoint is in."""
+        run = local_run(run)
         run_dir, _ = locate(run)
         path = (run_dir or Path(run)) / "config.yaml"
         try:
@@ -66,8 +70,9 @@ class ExperimentManager:
         """
         from rl_training.runtime.checkpoints.checkpoint import CheckpointStore
 
-        begun = run_status(Path(run)) not in (None, "finished")
-        if begun and not CheckpointStore(Path(run) / "checkpoints", 2).names():
+        run = local_run(run)
+        begun = run_status(run) not in (None, "finished")
+        if begun and not CheckpointStore(run / "checkpoints", 2).names():
             return cls.open(run), None
         checkpoint = find_checkpoint(run, check=resumable, fall_back=True)
         if member is not None:
@@ -81,6 +86,7 @@ class ExperimentManager:
         cls, run: str | Path, block: Mapping[str, Any], run_dir: str | Path | None = None
     ) -> "tuple[ExperimentManager, Checkpoint]":
         """Return the manager of a finished offline run with a `finetune` block, and the checkpoint to continue from."""
+        run = local_run(run)
         checkpoint = find_checkpoint(run)
         home = locate(run)[0] if run_dir is None else None
         if home is not None and run_status(home) != "finished":
@@ -108,6 +114,7 @@ class ExperimentManager:
         """
         from rl_training.experiment.following import follow, tell_start
         from rl_training.experiment.kept_warnings import KeepingReporter, kept_in
+        from rl_training.experiment.mirroring import mirroring
         from rl_training.runtime.checkpoints.checkpoint import CheckpointStore
         from rl_training.runtime.progress import QuietReporter
         from rl_training.runtime.sharing.ranks import joined
@@ -119,7 +126,11 @@ class ExperimentManager:
             if not ranks.writes:
                 self.started = True
                 return follow(self.config, self.run_dir, dataset, ranks)
-            with self._locked(), tracking(self.config, self.run_dir, reporter) as trackers:
+            with (
+                self._locked(),
+                mirroring(self.address, (reporter or QuietReporter()).warn) as mirror,
+                tracking(self.config, self.run_dir, reporter) as trackers,
+            ):
                 store = CheckpointStore(self.run_dir / "checkpoints", 2, reporter.warn if reporter else None)
                 store.restore_aside()
                 remove_litter(self.run_dir, RUN_FILES)
@@ -138,6 +149,7 @@ class ExperimentManager:
                 empty = not store.names()
 
                 def on_ready(data: "OfflineData | None") -> None:
+                    mirror.claim()
                     self.started = True  # from here on the directory belongs to this run
                     if not ours:
                         self._clear(keep=TRACKING_FILES if resume else ())  # backends hold rows that are written again
@@ -150,12 +162,12 @@ class ExperimentManager:
                         self._write_record(record, "running")
 
                 options = TrainOptions(
-                    callbacks=[*callbacks, *trackers],
+                    callbacks=[*callbacks, *trackers, mirror],
                     dataset=dataset,
                     resume_from=start,
                     continue_metrics=ours,
                     reporter=KeepingReporter(reporter or QuietReporter(), record["warnings"], on_warning),
-                    go_on=go_on,
+                    go_on=go_on or self._go_on,
                     on_ready=on_ready,
                     ranks=ranks,
                 )
@@ -168,6 +180,13 @@ class ExperimentManager:
                 record |= {"step": result.step, "env_step": result.env_step}
                 self._write_record(record, "finished")
                 return result
+
+    @property
+    def _go_on(self) -> str:
+        """The command that continues the run."""
+        from rl_training.envs.imports import import_flags
+
+        return f"rl-training resume {self.place}{import_flags(self.config.env_imports)}"
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -283,7 +302,7 @@ def finetune_config(checkpoint: "Checkpoint", block: Mapping[str, Any], where: s
 
 def locate(run: str | Path) -> tuple[Path | None, Path | None]:
     """Return the run directory (None for a checkpoint outside a run) and, if a checkpoint was named, its path."""
-    path = Path(run)
+    path = local_run(run)
     try:
         if (path / "manifest.json").exists():
             home = path.absolute().parent
@@ -323,10 +342,11 @@ def find_checkpoint(
     """
     from rl_training.runtime.checkpoints.checkpoint import CheckpointStore, load_checkpoint
 
+    run = local_run(run)
     run_dir, path = locate(run)
     accept = check or (lambda _: None)
     if path is None:
-        return CheckpointStore((run_dir or Path(run)) / "checkpoints", 2).load(which, accept, fall_back=fall_back)
+        return CheckpointStore((run_dir or run) / "checkpoints", 2).load(which, accept, fall_back=fall_back)
     if which != "latest":
         raise ConfigError(f"{run}: is one checkpoint, so {which!r} cannot be chosen; give its run directory")
     checkpoint = load_checkpoint(path)

@@ -124,14 +124,15 @@ class StackedModel(ABC):
             self.online, self.frozen, self.target = kept
 
     @cached_property
-    def _drops(self) -> bool:
+    def drops(self) -> bool:
+        """Whether any network has dropout."""
         return any(network.dropout for network in self.networks)
 
     @contextmanager
     def dropping(self, draws: Draws) -> Iterator[None]:
         """Apply dropout to networks that a loss trains inside the block, with masks drawn from `draws`."""
         kept = self.online
-        if self._drops:
+        if self.drops:
             dropper = Dropper(draws)
             self.online = {name: replace(values, dropper=dropper) for name, values in kept.items()}
         try:

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import torch
 
+from rl_training.algorithms.learner import Learner
 from rl_training.config.blocks import AlgorithmKwargs
 from rl_training.config.parts import without_effect
 from rl_training.config.run import RunConfig
@@ -32,7 +33,8 @@ from rl_training.runtime.phases.base import position_of
 from rl_training.runtime.phases.build import PhaseBuilder, offline_phases, online_phases
 from rl_training.runtime.progress import QuietReporter, Reporter
 from rl_training.runtime.result import TrainingResult
-from rl_training.runtime.sharing.ranks import Ranks
+from rl_training.runtime.sharing.batch_share import BatchShare
+from rl_training.runtime.sharing.ranks import BatchRanks, Ranks
 from rl_training.runtime.signals import SignalWatch
 
 
@@ -89,7 +91,8 @@ def _train(config: RunConfig[Any], run_dir: Path, options: TrainOptions) -> Trai
         own = slice(ranks.own.start, ranks.own.stop)
         learner = build_learner(config.algo, spaces, config.member_seeds[own], device, kwargs, config.member_knobs[own])
         if ranks.count > 1:
-            reporter.note(f"{ranks.count} ranks share {ranks.members} members")
+            reporter.note(ranks.work)
+        share = _batch_share(ranks, learner)
         _note_fitted(config.algo_kwargs, kwargs, reporter)
         for name, reason in without_effect(config.algo_kwargs).items():
             reporter.warn(f"`algo_kwargs.{name}` does nothing: {reason}")
@@ -98,11 +101,12 @@ def _train(config: RunConfig[Any], run_dir: Path, options: TrainOptions) -> Trai
             reporter.warn("`eval_mode` does nothing: there is no environment to evaluate in")
         _warn_of_endless_episodes(config, reporter)
         chosen_by = selector(config, learner, found)
-        builder = PhaseBuilder(config, learner, spaces, transforms, data, run_dir / "replay", reporter, stack)
+        builder = PhaseBuilder(config, learner, spaces, transforms, data, run_dir / "replay", reporter, stack, share)
         phases, planned_steps = online_phases(builder) if get_spec(config.algo).online else offline_phases(builder)
 
         stored = checkpoint.execution if checkpoint else None
-        executor = Executor(resolve_execution(config, learner, stored, planned_steps), reporter.warn, reporter.note)
+        execution = resolve_execution(config, learner, stored, planned_steps, batch_parts=share.part[1] if share else 1)
+        executor = Executor(execution, reporter.warn, reporter.note)
         if checkpoint is not None and (difference := _differences(checkpoint, executor.execution.record())):
             reporter.warn(f"not bit-exact: the checkpoint was written with {difference}")
         for phase in phases:
@@ -134,6 +138,18 @@ def _train(config: RunConfig[Any], run_dir: Path, options: TrainOptions) -> Trai
         )
         with applied(executor.execution):
             return TrainingLoop(parts).run()
+
+
+def _batch_share(ranks: Ranks, learner: Learner[Any, Any]) -> BatchShare | None:
+    """The share of this rank in every batch; None where it has whole batches."""
+    if not isinstance(ranks, BatchRanks):
+        return None
+    if learner.mixes_rows:
+        raise ConfigError(
+            f"{type(learner).__name__} with these knobs takes more than means over the rows of a batch (a largest value, a "
+            "mean in a weight, dropout), so ranks cannot share it; start one process, or give as many --seeds as ranks"
+        )
+    return BatchShare(ranks, learner.model.device)
 
 
 def _warn_of_endless_episodes(config: RunConfig[Any], reporter: Reporter) -> None:
@@ -170,7 +186,8 @@ def _data(config: RunConfig[Any], options: TrainOptions, signals: SignalWatch, r
 
 def _differences(checkpoint: Checkpoint, now: dict[str, Any]) -> str:
     """How the execution of a checkpoint differs from that of this run; empty where it does not."""
-    then = checkpoint.execution
+    now = {"batch_parts": 1, **now}
+    then = {"batch_parts": 1, **checkpoint.execution}
     if set(then) != set(now):
         raise CheckpointError(f"{checkpoint.path}: its record of the execution is incomplete")
     return ", ".join(f"{key} {then[key]} (now {now[key]})" for key in sorted(now) if then[key] != now[key])

@@ -5,12 +5,15 @@ from typing import Annotated
 
 import typer
 
-from rl_training.cli.options import DebugOption, ImportOption
+from rl_training.cli.options import DebugOption, ImportOption, local_runs
 
 
 def report(
     runs: Annotated[
-        list[str], typer.Argument(help="Run directories or folders of them, finished or under way.", metavar="RUN...")
+        list[str],
+        typer.Argument(
+            help="Run directories or folders of them, finished or under way.", metavar="RUN...", callback=local_runs
+        ),
     ],
     out: Annotated[
         str | None,

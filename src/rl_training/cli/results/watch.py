@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from rl_training.cli.options import DebugOption
+from rl_training.remote.address import refuse_address
 
 
 def watch(
@@ -24,6 +25,8 @@ def watch(
     del debug
     from rl_training.report.live.watching import watch_runs
 
+    for run in runs:
+        refuse_address(run, "a run to watch")
     try:
         code = watch_runs(runs, interval=interval, once=once, wait=wait, ascii_only=ascii_only)
         sys.stdout.flush()

@@ -22,6 +22,7 @@ from rl_training.data.spaces import Names, common_names
 from rl_training.data.store.fingerprints import Fingerprints
 from rl_training.data.store.records import RecordFile
 from rl_training.errors import ConfigError, DatasetError
+from rl_training.remote.address import refuse_address
 from rl_training.storage import (
     MANIFEST,
     read_manifest,
@@ -147,6 +148,7 @@ class DatasetWriter:
 
 def free_target(path: str | os.PathLike[str], *, overwrite: bool) -> Path:
     """Return the path of a dataset to write; an existing one is refused unless it may be replaced."""
+    refuse_address(path, "a new dataset")
     target = Path(path)
     if target.suffix in (".h5", ".hdf5", ".csv", ".parquet"):
         raise ConfigError(f"{target}: data is written as a directory or as .npz; choose another name")
@@ -175,6 +177,7 @@ def save_dataset(
 
     Views are written part by part, so they may be larger than memory; several are concatenated.
     """
+    refuse_address(path, "a new dataset")
     target = Path(path)
     views = [RowView(data)] if isinstance(data, TransitionDataset) else [data] if isinstance(data, RowView) else list(data)
     if target.suffix == ".npz":

@@ -8,8 +8,7 @@ from typing import Any
 
 from rl_training.analysis.logged_run import LoggedRun, printable
 from rl_training.errors import CheckpointError, RLTrainingError
-from rl_training.experiment.manager import OPE_FILE
-from rl_training.storage import parse_json, read_regular_file
+from rl_training.storage import OPE_FILE, parse_json, read_regular_file
 
 ESTIMATORS = ("fqe", "model", "dr", "wpdis")
 VERDICTS = ("trust", "doubt", "cannot tell")

@@ -37,10 +37,11 @@ class Execution:
     threads: int
     torch: str
     machine: str
+    batch_parts: int = 1  # ranks that share every batch: their sums are in another order than those of one
 
     def record(self) -> dict[str, Any]:
-        """Return plain values for a checkpoint."""
-        return asdict(self)
+        """Return plain values for a checkpoint; a batch that is not split is not mentioned."""
+        return {name: value for name, value in asdict(self).items() if (name, value) != ("batch_parts", 1)}
 
 
 def resolve_device(name: str) -> torch.device:
@@ -67,15 +68,23 @@ def check_execution(config: RunConfig[Any], device: torch.device) -> None:
 
 
 def resolve_execution(
-    config: RunConfig[Any], learner: Learner[Any, Any], stored: dict[str, Any] | None, planned_steps: int = 0
+    config: RunConfig[Any],
+    learner: Learner[Any, Any],
+    stored: dict[str, Any] | None,
+    planned_steps: int = 0,
+    *,
+    batch_parts: int = 1,
 ) -> Execution:
-    """Return how a run of `planned_steps` gradient steps is executed; a checkpoint's record decides on mode and threads."""
+    """Return how a run of `planned_steps` gradient steps is executed; a checkpoint's record decides on mode and threads.
+
+    Steps on a batch that ranks share are eager, since they meet in the middle of each.
+    """
     device = learner.model.device
     check_execution(config, device)
     small = step_operations(learner, config.algo_kwargs.batch_size, len(config.member_seeds)) < SMALL_WORK
     wanted = 1 if small else torch.get_num_threads()
     threads = wanted if stored is None else max(1, min(int(stored["threads"]), torch.get_num_threads()))
-    mode: str = config.engine
+    mode: str = config.engine if batch_parts == 1 else "eager"
     if mode == "auto":
         mode = stored["mode"] if stored is not None and stored["device"] == device.type else _mode(device, planned_steps)
     return Execution(
@@ -86,6 +95,7 @@ def resolve_execution(
         threads=threads,
         torch=torch.__version__,
         machine=platform.machine(),
+        batch_parts=batch_parts,
     )
 
 

@@ -13,6 +13,7 @@ from rl_training.runtime.batches.base import Batches
 from rl_training.runtime.execution.compiled import CompilationFailedError, CompiledSteps, DeviceWork, block_length
 from rl_training.runtime.execution.compiler_cache import use_private_cache
 from rl_training.runtime.execution.mode import Execution, chunk_length
+from rl_training.runtime.sharing.batch_share import BatchShare
 from rl_training.runtime.sharing.ranks import Ranks
 
 Rates = Callable[[int], Mapping[str, float]]
@@ -82,13 +83,19 @@ class Executor:
 class GradientSteps:
     """Takes the gradient steps of a learner on batches; the result of a step does not depend on the chunk it is part of.
 
-    `members` are those of the whole run, by default those of the learner.
+    `members` are those of the whole run, by default those of the learner. `share` is what this rank has of each batch.
     """
 
     def __init__(
-        self, learner: Learner[Any, Any], batches: Batches, rounds: Rounds | None = None, members: int | None = None
+        self,
+        learner: Learner[Any, Any],
+        batches: Batches,
+        rounds: Rounds | None = None,
+        members: int | None = None,
+        share: BatchShare | None = None,
     ) -> None:
-        self.learner, self.batches, self.rounds = learner, batches, rounds or Rounds()
+        self.learner, self.batches, self.rounds, self._share = learner, batches, rounds or Rounds(), share
+        learner.averaged = None if share is None else share.gradients
         self._members = members or learner.model.members
         self.eager_chunk = chunk_length(learner, batches.batch_size, self._members)
         self.compiled: CompiledSteps | None = None
@@ -151,15 +158,17 @@ class GradientSteps:
         indices, prior = batches.indices(lambda stream: draws.bits(stream, shape, start, count - done), count - done)
         for offset in range(count - done):
             rows = batches.gather(indices[offset : offset + 1])[0]
+            rows = rows if self._share is None else self._share.rows(rows)
             batch = batches.batch(rows, None if prior is None else prior[offset])
             factors = None if rates is None else rates(done + offset)
             last = report and offset == count - done - 1
             metrics = self.learner.train_step(batch, draws.at(start + offset), factors, report=last)
-        return metrics
+        return metrics if self._share is None else self._share.metrics(metrics)
 
     def _draws(self, first: int, count: int) -> tuple[Draws, int]:
         """The random numbers of steps, drawn together with those of the following steps, and the index of the first step."""
         if self._drawn is None or not self._drawn[0] <= first <= first + count <= self._drawn[0] + self._drawn[1]:
             together = max(count, self.eager_chunk)
-            self._drawn = first, together, Draws.of_steps(self.learner.model.seed_tensor, first, together)
+            part = (0, 1) if self._share is None else self._share.part
+            self._drawn = first, together, Draws.of_steps(self.learner.model.seed_tensor, first, together, part)
         return self._drawn[2], first - self._drawn[0]

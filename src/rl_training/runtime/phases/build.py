@@ -29,6 +29,7 @@ from rl_training.runtime.phases.base import Phase, in_sequence
 from rl_training.runtime.phases.offline import OfflinePhase
 from rl_training.runtime.phases.online import OnlinePhase, OnlinePlan, PriorShare, UpdateRhythm
 from rl_training.runtime.progress import Reporter
+from rl_training.runtime.sharing.batch_share import BatchShare
 
 Schedules = dict[str, ScheduleConfig]
 
@@ -45,6 +46,7 @@ class PhaseBuilder:
     replay_dir: Path
     reporter: Reporter
     stack: ExitStack
+    share: BatchShare | None = None
 
     def offline(self, schedules: Schedules, length: Callable[[int], int], *, prior: bool = False) -> OfflinePhase:
         """Return gradient steps on the data; `length` maps an epoch's steps to their number, which schedules span."""
@@ -55,7 +57,7 @@ class PhaseBuilder:
         if isinstance(batches, PrefetchedBatches):
             self.reporter.note(f"data: {batches.location}")
         steps_per_epoch = -(-len(self.data) // batch_size)
-        steps = GradientSteps(self.learner, batches, members=len(self.config.member_seeds))
+        steps = GradientSteps(self.learner, batches, members=len(self.config.member_seeds), share=self.share)
         phase = OfflinePhase(steps, schedules, length(steps_per_epoch))
         phase.environment = self.config.environment
         return self.stack.enter_context(closing(phase))

@@ -1,5 +1,7 @@
 """Several processes for one run, as `torchrun` starts them: each trains some of the members, and the first alone writes.
 
+Where there are fewer members than ranks, all ranks have all members, and share every batch instead (`BatchRanks`).
+
 Every rank runs the same loop over the whole population. What the loop decides by (metrics, evaluations, signals, callbacks)
 is gathered first, so all ranks decide alike; only a member's parameters are on one rank alone. Messages are JSON, and the
 last one of a rank says that it ends and why: then the others end too, instead of waiting for it.
@@ -8,6 +10,7 @@ A member has the same bits beside any number of others (`python -m benchmarks.me
 the CPU has other products than for a stack of them. So a rank with one member computes a neighbour beside it.
 """
 
+import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,6 +39,11 @@ class Ranks:
         self.members, self.rank, self.count = members, rank, count
         self._share = share = _shared_out(members, count, rank)
         self.own = share if len(share) > 1 or members == 1 else _two_beside(share.start, members)  # as the learner has them
+
+    @property
+    def work(self) -> str:
+        """What the ranks share, in words."""
+        return f"{self.count} ranks share {self.members} members"
 
     @property
     def writes(self) -> bool:
@@ -71,7 +79,7 @@ class Ranks:
         if self.count == 1:
             return dict(tensors)
         self.gather([])  # from here on nobody ends, unless the process does
-        with _ended_if_it_fails():
+        with ended_if_it_fails():
             return {name: self._all_rows(value) for name, value in tensors.items()}
 
     def use_device(self, name: str) -> str:
@@ -108,12 +116,38 @@ class Ranks:
 
     def _exchange(self, message: dict[str, Any]) -> list[dict[str, Any]]:
         """The messages of all ranks; a RankEndedError if one of them has ended."""
-        with _ended_if_it_fails():
+        with ended_if_it_fails():
             found = [json.loads(data) for data in _all_gathered(json.dumps(message).encode(), self.count)]
         for rank, one in enumerate(found):
             if "ended" in one:
                 raise RankEndedError(f"rank {rank} ended: {one['ended']}", one["code"], told=not self.writes)
         return found
+
+
+class BatchRanks(Ranks):
+    """Ranks that all have all members, and share every batch; what one of them finds of a member, all find."""
+
+    def __init__(self, members: int, rank: int, count: int) -> None:
+        super().__init__(members)
+        self.rank, self.count = rank, count
+
+    @property
+    def work(self) -> str:
+        """What the ranks share, in words."""
+        return f"{self.count} ranks share every batch"
+
+    def of_members(self, values: Sequence[ValueT]) -> list[ValueT]:
+        """Return the values of all members as the first rank has them, so that all decide alike."""
+        return self.first(list(values))
+
+    def all_rows(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return the tensors, which all ranks have; a ConfigError if theirs are not the same bits."""
+        digest = hashlib.sha256()
+        for value in tensors.values():
+            digest.update(value.cpu().contiguous().view(torch.uint8).numpy().data)
+        if len(set(self.gather([digest.hexdigest()]))) > 1:
+            raise ConfigError("the ranks have come to different parameters; start them on processors or GPUs of one kind")
+        return dict(tensors)
 
 
 def _shared_out(members: int, count: int, rank: int) -> range:
@@ -141,7 +175,7 @@ def _all_gathered(data: bytes, count: int) -> list[bytes]:
 
 
 @contextmanager
-def _ended_if_it_fails() -> Iterator[None]:
+def ended_if_it_fails() -> Iterator[None]:
     """Turn an error of a connection into a one-line RankEndedError."""
     try:
         yield
@@ -168,7 +202,7 @@ def joined(config: RunConfig[Any]) -> Iterator[Ranks]:
         dist.init_process_group("gloo", timeout=_LONGEST_WAIT)
     elif dist.get_backend() != "gloo":
         raise ConfigError(f"this program has set up torch.distributed with {dist.get_backend()}; several ranks need gloo")
-    ranks = Ranks(members, dist.get_rank(), count)
+    ranks = (BatchRanks if members < count else Ranks)(members, dist.get_rank(), count)
     try:
         if len(set(ranks.gather([config.to_yaml()]))) > 1:
             raise ConfigError("the ranks were started with different configs; give all of them the same command")
@@ -197,8 +231,18 @@ def _not_shared(config: RunConfig[Any], count: int) -> str | None:
     if get_spec(config.algo).online or config.finetune is not None:
         return "share the members of an offline run; train online and finetune in one process"
     if members < count:
-        few = f"this run has {members}; start no more ranks than that, or give more --seeds"
-        return f"share the members of a population, and {few}"
+        return _not_split(config, count)
     if config.select_by == "fqe":
         return "cannot choose by fqe, which fits one network to all policies; use another `select_by`"
+    return None
+
+
+def _not_split(config: RunConfig[Any], count: int) -> str | None:
+    """Why the batches of a run cannot be split over `count` ranks; None if they can."""
+    members, rows = len(config.member_seeds), config.algo_kwargs.batch_size
+    few = f"share every batch of a run with fewer members than ranks ({members})"
+    if rows % count:
+        return f"{few}, and batch_size = {rows} is not a multiple of {count}; change either, or give more --seeds"
+    if config.engine in ("compile", "graph"):
+        return f"{few}, step by step; use engine=eager"
     return None
