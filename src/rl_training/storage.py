@@ -207,7 +207,20 @@ def write_files(stage: Path, files: Mapping[str, bytes], format_version: int, ki
 
 def write_manifest(stage: Path, manifest: Mapping[str, Any]) -> None:
     """Write a manifest that hashes itself."""
-    write_file(stage / MANIFEST, canonical_json({**manifest, "sha256": sha256(canonical_json(manifest))}))
+    write_file(stage / MANIFEST, sealed_json(manifest))
+
+
+def sealed_json(record: Mapping[str, Any]) -> bytes:
+    """Return the canonical bytes of a JSON object together with their hash, so that any change of it shows."""
+    return canonical_json({**record, "sha256": sha256(canonical_json(record))})
+
+
+def check_seal(
+    data: bytes, record: Mapping[str, Any], where: str, error_type: type[RLTrainingError] = CheckpointError
+) -> None:
+    """Raise unless `data`, which was parsed as `record`, is byte for byte what `sealed_json` wrote."""
+    if data != sealed_json({name: value for name, value in record.items() if name != "sha256"}):
+        raise error_type(f"{where}: is damaged (its hash does not match)")
 
 
 def read_manifest(
@@ -217,12 +230,13 @@ def read_manifest(
     where = path / MANIFEST
     data = read_regular_file(where, MAX_JSON_BYTES, error_type)
     manifest = parse_json(data, str(where), error_type)
-    claimed = manifest.pop("sha256", None)
-    if claimed != sha256(canonical_json(manifest)) or data != canonical_json({**manifest, "sha256": claimed}):
-        raise error_type(f"{where}: is damaged (its hash does not match)")
+    check_seal(data, manifest, str(where), error_type)
+    del manifest["sha256"]
     if manifest.get("kind") != kind or manifest.get("format") != format_version:
-        found = f"{manifest.get('kind')!r}, format {manifest.get('format')!r}"
-        raise error_type(f"{where}: is {found}, not {kind!r}, format {format_version}; use the version that wrote it")
+        found, wanted = f"{manifest.get('kind')!r}, format {manifest.get('format')!r}", f"{kind!r}, format {format_version}"
+        newer = manifest.get("kind") == kind and type(manifest.get("format")) is int and manifest["format"] > format_version
+        way = "a newer rl_training wrote it: upgrade to read it" if newer else "use the version that wrote it"
+        raise error_type(f"{where}: is {found}, not {wanted}; {way}")
     return manifest
 
 
