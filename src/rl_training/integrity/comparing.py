@@ -65,8 +65,8 @@ def _replay(checkpoint: Checkpoint) -> dict[str, Tensor]:
 
 
 def _state(first: dict[str, Any], second: dict[str, Any]) -> list[str]:
-    plain = ({name: value for name, value in state.items() if name != "replay"} for state in (first, second))
-    return [f"state.json: {key} is {now!r:.60}, not {then!r:.60}" for key, then, now in changed_settings(*plain)]
+    then, now = ({name: value for name, value in state.items() if name != "replay"} for state in (first, second))
+    return [f"state.json: {key} is {new!r:.60}, not {old!r:.60}" for key, old, new in changed_settings(then, now)]
 
 
 def _metrics(expected: Path, found: Path) -> list[str]:

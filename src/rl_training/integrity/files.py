@@ -48,8 +48,13 @@ class FileReport:
     def add(self, error: RLTrainingError, advice: str, file: Path | None = None) -> None:
         """Note an error as a problem of the file that it names first."""
         named, _, what = str(error).partition(": ")
-        known = (str(file or named), what or str(error))
-        self.problems.append(Problem(*known, advice))
+        self.note(str(file or named), what or str(error), advice)
+
+    def note(self, file: str | Path, what: str, advice: str) -> None:
+        """Note a problem, once."""
+        problem = Problem(str(file), what, advice)
+        if problem not in self.problems:
+            self.problems.append(problem)
 
 
 def check_files(run: str | Path) -> FileReport:
@@ -104,7 +109,8 @@ def _check_record(report: FileReport, run_dir: Path) -> bool:
 def _check_checkpoints(report: FileReport, run_dir: Path, *, finished: bool) -> Checkpoint | None:
     """Check the checkpoints with their replay, the pointers and the metrics; return the newest good checkpoint."""
     store = CheckpointStore(run_dir / "checkpoints", 2)
-    names, good, segments, bad = store.names(), [], set[str](), []
+    names, good, segments = store.names(), list[Checkpoint](), set[str]()
+    bad: list[CheckpointError] = []
     for name in names:
         try:
             found = load_checkpoint(store.stored_at(name))
@@ -114,18 +120,18 @@ def _check_checkpoints(report: FileReport, run_dir: Path, *, finished: bool) -> 
             continue
         segments |= {segment["name"] for segment in found.state.get("replay") or ()}
         good.append(found)
-    for error in bad:
-        way = f"delete it, and resume goes on from {good[-1].path.name}" if good else "no checkpoint is left: start over"
-        report.add(error, way)
+    way = f"delete it, and resume goes on from {good[-1].path.name}" if good else "no checkpoint is left: start over"
+    for fault in bad:
+        report.add(fault, way)
     report.checked += [f"{len(good)} checkpoints"] + ([f"{len(segments)} replay segments"] if segments else [])
-    _check_pointers(report, store, [one.path.name for one in good])
+    _check_pointers(report, store)
     if not names and finished:
-        report.problems.append(Problem(str(store.directory), "holds no checkpoint, but the run has finished", "start over"))
+        report.note(store.directory, "holds no checkpoint, but the run has finished", "start over")
     _check_metrics(report, run_dir, good)
     return good[-1] if good else None
 
 
-def _check_pointers(report: FileReport, store: CheckpointStore, good: list[str]) -> None:
+def _check_pointers(report: FileReport, store: CheckpointStore) -> None:
     again = {
         "latest": "resume takes the newest checkpoint, and its next save writes this file anew",
         "best": 'write {"checkpoint": "NAME"} into it, NAME being the best checkpoint; until then no old one is removed',
@@ -139,8 +145,8 @@ def _check_pointers(report: FileReport, store: CheckpointStore, good: list[str])
             continue
         if text is None:
             continue
-        if store.pointed(name) not in good:
-            report.problems.append(Problem(str(path), "is damaged, or names no good checkpoint", advice))
+        if store.pointed(name) not in store.names():
+            report.note(path, "is damaged, or names no checkpoint that exists", advice)
         else:
             report.checked.append(path.name)
 
@@ -152,12 +158,14 @@ def _check_metrics(report: FileReport, run_dir: Path, good: list[Checkpoint]) ->
     if not good and not path.exists():
         return
     data = _read_lines(report, path, advice)
-    for one in good if data is not None else ():
+    for one in good:
+        if data is None:
+            return
         vouched, known = data[: one.state["metrics_bytes"]], one.state.get("metrics_sha256")
         short = len(vouched) < one.state["metrics_bytes"]
         if short or (known is not None and known != sha256(vouched)):
             what = "is shorter than" if short else "is not what was there at"
-            report.problems.append(Problem(str(path), f"{what} {one.path.name}", advice))
+            report.note(path, f"{what} {one.path.name}", advice)
             return
 
 
@@ -174,7 +182,7 @@ def _read_lines(report: FileReport, path: Path, advice: str) -> bytes | None:
             if not isinstance(json.loads(line), dict):
                 raise ValueError
         except (ValueError, RecursionError):
-            report.problems.append(Problem(str(path), f"line {number} is no JSON object", advice))
+            report.note(path, f"line {number} is no JSON object", advice)
             return None
     report.checked.append(f"{path.name} ({len(whole):,} rows)")
     return data
@@ -192,9 +200,9 @@ def _check_config(report: FileReport, run_dir: Path, newest: Checkpoint | None) 
         if newest is not None:
             check_same_config(config, newest)
     except UnicodeDecodeError:
-        report.problems.append(Problem(str(path), "is no text", where))
+        report.note(path, "is no text", where)
     except (CheckpointError, ConfigError) as error:
-        report.problems.append(Problem(str(path), str(error).removeprefix(f"{path}: ").splitlines()[0], where))
+        report.note(path, str(error).removeprefix(f"{path}: ").splitlines()[0], where)
     else:
         report.checked.append(path.name)
         return config
@@ -222,8 +230,6 @@ def _check_data(report: FileReport, config: RunConfig[Any], newest: Checkpoint) 
     if found is None or known is None:
         return
     if found != known:
-        report.problems.append(
-            Problem("the data", f"has changed since {newest.path.name}: {found} now, {known} then", advice)
-        )
+        report.note("the data", f"has changed since {newest.path.name}: {found} now, {known} then", advice)
     else:
         report.checked.append("the files of data")

@@ -165,7 +165,7 @@ def _drawn(whole: Ended, cuts: int, seed: int) -> list[Cut]:
 
 def _cut(file: Path, run_dir: Path, imports: Sequence[str], cuts: Sequence[Cut], tell: Tell) -> list[str]:
     """Train a run through all its cuts to the end; return those that hit it."""
-    hit = []
+    hit: list[str] = []
     for number, cut in enumerate(cuts, 1):
         ended = train_process(file, run_dir, imports, cut)
         ended.check([cut.exit_code, 0])

@@ -22,6 +22,7 @@ from rl_training.doctor.doctor import quick_findings
 from rl_training.envs.environments import environment_spaces, infer_env_spaces
 from rl_training.envs.recipes import make_dataset
 from rl_training.errors import CheckpointError, ConfigError, DatasetError
+from rl_training.faults import fault_point
 from rl_training.registry import get_spec
 from rl_training.runtime.checkpoints.checkpoint import Checkpoint
 from rl_training.runtime.progress import Reporter
@@ -77,6 +78,7 @@ def offline_data(
 
     For a run that continues from a `checkpoint` the data must be the same, and is processed as it was then.
     """
+    fault_point("data:begin")
     if dataset is None:
         dataset = build_offline_dataset(config, stop_if_requested)
     if dataset.origin:
