@@ -1,7 +1,7 @@
 """Named points at which a test may kill the process or signal it; inert unless RL_TRAINING_FAULT names one.
 
-`RL_TRAINING_FAULT=save:before-rename` kills at the first visit of that point, `save:before-rename@3` at the third, and `any@40`
-at the fortieth visit of any point; `evaluation:begin@2=SIGTERM` sends that signal instead.
+`RL_TRAINING_FAULT=save:before-rename` kills at the first visit of that point, `save:before-rename@3` at the third,
+`any@40` at the fortieth visit of any point; `evaluation:begin@2=SIGTERM` sends that signal instead.
 """
 
 import os

@@ -1,7 +1,8 @@
 """Counts what the fault tests try and what held, prints them as a table, and writes the table of `docs/reliability.md`.
 
 A test takes the fixture `fault_count` and calls `fault_count("flips", passed, tried)`; counts of one name are added up.
-`pytest -m faults --faults-page` keeps the counts in `figures.json` and writes the page's table from it.
+`pytest -m faults --faults-page new` keeps the counts in `figures.json` and writes the page's table from it; `--faults-page add`
+replaces those of the tests that ran, so that the tests may run in pieces.
 """
 
 import json
@@ -43,48 +44,44 @@ def fault_count(record_property):
 
 
 def pytest_addoption(parser):
-    parser.addoption("--faults-page", action="store_true", help="keep the counts of fault tests in docs/reliability.md")
+    parser.addoption("--faults-page", choices=("new", "add"), help="keep the counts of fault tests in docs/reliability.md")
 
 
 def pytest_terminal_summary(terminalreporter, config):
-    rows = {}
+    counts = {}
     for reports in terminalreporter.stats.values():
         for report in reports:
-            for name, value in getattr(report, "user_properties", ()):
-                if name == _COUNT and report.when == "call":
-                    _add(rows, *value)
-    if not rows:
+            found = [value for name, value in getattr(report, "user_properties", ()) if name == _COUNT]
+            if found and report.when == "call":
+                counts[report.nodeid] = found
+    if not counts:
         return
     terminalreporter.section("faults")
-    for line in table(rows):
+    for line in table(counts):
         terminalreporter.write_line(line)
-    if config.getoption("--faults-page"):
-        keep(rows)
+    if mode := config.getoption("--faults-page"):
+        keep(counts, add=mode == "add")
 
 
-def _add(rows, name, passed, tried, note):
-    row = rows.setdefault(name, {"passed": 0, "tried": 0, "note": ""})
-    row["passed"], row["tried"], row["note"] = row["passed"] + passed, row["tried"] + tried, note or row["note"]
-
-
-def table(rows):
-    """The lines of the table, in the order of `ROWS`."""
+def table(counts):
+    """The lines of the table, in the order of `ROWS`, from the counts of every test."""
     lines = ["| what is done to a run | held |", "|---|---|"]
     for name, text in ROWS.items():
-        if name in rows:
-            row = rows[name]
-            note = f" ({row['note']})" if row["note"] else ""
-            lines.append(f"| {text} | {row['passed']:,} of {row['tried']:,}{note} |")
+        found = [count for test in counts.values() for count in test if count[0] == name]
+        passed, tried = (sum(count[place] for count in found) for place in (1, 2))
+        notes = "; ".join(note for *_, note in found if note)
+        if found:
+            lines.append(f"| {text} | {passed:,} of {tried:,}{f' ({notes})' if notes else ''} |")
     return lines
 
 
-def keep(rows):
-    """Replace these rows in the stored figures, and write the page's table from all of them."""
+def keep(counts, *, add):
+    """Store the counts, and write the page's table from all that are stored."""
     import torch
 
-    known = json.loads(FIGURES.read_text())["rows"] if FIGURES.exists() else {}
+    known = json.loads(FIGURES.read_text())["tests"] if add and FIGURES.exists() else {}
     made_on = {"python": platform.python_version(), "torch": torch.__version__, "machine": platform.machine()}
-    figures = {"made_on": made_on, "rows": {**known, **rows}}
+    figures = {"made_on": made_on, "tests": {**known, **counts}}
     FIGURES.write_text(json.dumps(figures, indent=1, sort_keys=True) + "\n")
     PAGE.write_text(with_table(PAGE.read_text(), figures))
 
@@ -95,4 +92,4 @@ def with_table(text, figures):
     _, _, after = rest.partition(END)
     where = figures["made_on"]
     made = f"Python {where['python']}, torch {where['torch']}, {where['machine']}"
-    return f"{before}{BEGIN}\n" + "\n".join(table(figures["rows"])) + f"\n\nMade with {made}.\n\n{END}{after}"
+    return f"{before}{BEGIN}\n" + "\n".join(table(figures["tests"])) + f"\n\nMade with {made}.\n\n{END}{after}"
