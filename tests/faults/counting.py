@@ -1,7 +1,7 @@
 """Counts what the fault tests try and what held, prints them as a table, and writes the table of `docs/reliability.md`.
 
 A test takes the fixture `fault_count` and calls `fault_count("flips", passed, tried)`; counts of one name are added up.
-`pytest -m faults --faults-page new` keeps the counts in `figures.json` and writes the page's table from it; `--faults-page add`
+`pytest -m faults --faults-page new` keeps the counts in `figures.json` and writes the table from it; `--faults-page add`
 replaces those of the tests that ran, so that the tests may run in pieces.
 """
 
@@ -24,7 +24,7 @@ ROWS = {
     "sealed edits": "edited checkpoints with right hashes: refused in one line, or they work; no traceback, no hang",
     "hostile data files": "data files made to exhaust memory, hang or read other files: refused within the stated memory",
     "payloads": "files with code to run if they were trusted (pickle, YAML, npz, HDF5, ...): none ran",
-    "races": "eight processes start at once in one run directory: one trains, seven are refused by name",
+    "races": "eight processes start at once in one run directory: one trains, seven are refused",
     "soak": "200,000 steps with 50 resumes in one process: memory grows by less than 5 %, open files not at all",
     "verify": "`rl-training verify CONFIG` of each kind of run: exact",
 }
