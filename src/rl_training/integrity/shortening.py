@@ -18,6 +18,7 @@ def shortened(config: RunConfig[Any], steps: int, mode: str | None = None) -> tu
     is the engine mode that a run of the whole budget has; `auto` could choose another for a short one.
     """
     values = config.record()
+    steps = min(steps, config.total_timesteps)
     lengths = {"eval_interval": steps // 4, "log_interval": steps // SAVES, "checkpoint_interval": steps // SAVES}
     for name, most in {**lengths, "total_timesteps": steps, "eval_episodes": _EPISODES}.items():
         values[name] = min(values[name], max(most, 1))
