@@ -138,6 +138,24 @@ def test_what_a_cut_does_is_told():
     assert Cut(1, number=signal.SIGINT).exit_code == 130
 
 
+def test_modules_that_a_run_names_are_not_imported(finished, monkeypatch, tmp_path):
+    """They would be a stranger's choice."""
+    run, asked = finished.copy(tmp_path / "run"), []
+    text = (run / "config.yaml").read_text()
+    (run / "config.yaml").write_text(text.replace("env_imports: []", "env_imports:\n- payload"))
+
+    def ended(_config, _run_dir, imports=(), cut=None):
+        asked.append(list(imports))
+        return Ended(2, lines=["error: stop"])
+
+    monkeypatch.setattr(module, "train_process", ended)
+    with pytest.raises(RunFailedError):
+        rl_training.verify(run, exact=True)
+    with pytest.raises(RunFailedError):
+        rl_training.verify(run, exact=True, imports=["mine"])
+    assert asked == [[], ["mine"]]
+
+
 def test_settings_are_for_configs(finished):
     with pytest.raises(ConfigError, match="is a run, whose settings and data are known"):
         rl_training.verify(finished().run_dir, settings=["seed=1"])

@@ -42,6 +42,7 @@ def change(path, old, new):
         ("config.yaml", b"algo: rlpd", b"algo: \xff"),
         ("checkpoints/latest.json", b"step", b"stop"),
         ("checkpoints/best.json", b"checkpoint", b"checkpaint"),
+        ("checkpoints/best.json", b"sha256", b"sha257"),
         ("metrics.jsonl", b"{", b"["),
         ("timings.jsonl", b'"', b"'"),
     ],
@@ -52,7 +53,7 @@ def test_a_changed_file_is_named_with_what_to_do(run, file, old, new, capsys):
     done = call_cli(capsys, "verify", run, code=4)
     assert f"problem: {run / file}: " in done.stdout
     assert "error: " in done.stderr
-    assert "is not whole (1 problems" in done.stderr
+    assert "is not whole (1 problem found)" in done.stderr
 
 
 def test_damaged_checkpoints_and_replay_are_named(run):

@@ -89,6 +89,5 @@ def _row(one: bytes | None, other: bytes | None) -> str:
 
 
 def _pointers(expected: Path, found: Path) -> list[str]:
-    names = [path / "checkpoints" / "best.json" for path in (expected, found)]
-    bests = [read_regular_file(name, 4096) if name.exists() else None for name in names]
-    return [] if bests[0] == bests[1] else ["best.json: names another checkpoint as the best"]
+    one, other = (CheckpointStore(path / "checkpoints", 2).pointed("best") for path in (expected, found))
+    return [] if one == other else [f"best.json: names {other or 'no checkpoint'}, not {one or 'none'}"]

@@ -1,6 +1,7 @@
 """Every file of a run, checked and not changed: checkpoints, pointers, replay, metrics, records, config and data."""
 
 import json
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from rl_training.experiment.same_config import check_same_config
 from rl_training.runtime.checkpoints.checkpoint import Checkpoint, CheckpointStore, load_checkpoint
 from rl_training.runtime.checkpoints.lock import is_in_use
 from rl_training.runtime.offline_data import files_fingerprint
-from rl_training.storage import MAX_JSON_BYTES, check_seal, read_regular_file, sha256
+from rl_training.storage import MAX_JSON_BYTES, check_seal, parse_json, read_regular_file, sha256
 
 _SIDE_FILES = ("timings.jsonl", "tracking.jsonl")
 
@@ -138,14 +139,14 @@ def _check_pointers(report: FileReport, store: CheckpointStore) -> None:
     }
     for name, advice in again.items():
         path = store.directory / f"{name}.json"
+        if not os.path.lexists(path):
+            continue
         try:
-            text = read_regular_file(path, 4096) if path.exists() or path.is_symlink() else None
+            known = {"checkpoint", "sha256"} >= set(parse_json(read_regular_file(path, 4096), str(path)))
         except CheckpointError as error:
             report.add(error, advice)
             continue
-        if text is None:
-            continue
-        if store.pointed(name) not in store.names():
+        if not known or store.pointed(name) not in store.names():
             report.note(path, "is damaged, or names no checkpoint that exists", advice)
         else:
             report.checked.append(path.name)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from rl_training.config.loading import load_config
+from rl_training.config.loading import load_config, make_config
 from rl_training.config.run import RunConfig
 from rl_training.errors import ConfigError
 from rl_training.experiment.manager import ExperimentManager, find_checkpoint
@@ -82,28 +82,32 @@ def verify(
     seed: int | None = None,
     settings: Sequence[str] = (),
     dataset: Sequence[str] = (),
-    extra: dict[str, Any] | None = None,
+    env_id: str | None = None,
+    device: str | None = None,
+    imports: Sequence[str] = (),
     keep: str | os.PathLike[str] | None = None,
     tell: Tell = lambda _text: None,
 ) -> Verdict:
     """Return whether every file of a run is whole and, of a config or with `exact`, whether its resume is exact here.
 
     A short version of the config is trained twice in processes of their own: once undisturbed, once killed and stopped
-    `cuts` times at places drawn from `seed` and resumed. Both are compared to the last bit. `settings`, `dataset` and
-    `extra` change a config as `load_config` does. `keep` names a new folder for both runs.
+    `cuts` times at places drawn from `seed` and resumed. Both are compared to the last bit. `settings`
+    (`key.path=value`), `dataset` and `env_id` complete a config; `imports` are modules that the processes import, which
+    those that a config names are not. `keep` names a new folder for both runs.
     """
     name = os.fspath(run_or_config)
     is_run = Path(name).is_dir()
-    if is_run and (settings or dataset):
+    if is_run and (settings or dataset or env_id):
         raise ConfigError(f"{name}: is a run, whose settings and data are known; name a config to try others")
     files = check_files(name) if is_run else None
     if exact is False or (is_run and not exact):
         return Verdict(files)
+    extra = {key: value for key, value in (("env_id", env_id), ("device", device)) if value}
     config, mode = _of_run(name) if is_run else (load_config(name, settings, extra, dataset), None)
-    if is_run and extra:
-        config = type(config).model_validate({**config.record(), **extra})
+    if is_run:
+        config = make_config({**config.record(), **extra}, name)
     chosen = int.from_bytes(os.urandom(4)) if seed is None else seed
-    return Verdict(files, _try(config, mode, min(cuts, steps // 4), steps, chosen, keep, tell))
+    return Verdict(files, _try(config, mode, _Plan(steps, cuts, chosen, imports, keep), tell))
 
 
 def _of_run(run: str) -> tuple[RunConfig[Any], str | None]:
@@ -111,39 +115,55 @@ def _of_run(run: str) -> tuple[RunConfig[Any], str | None]:
     return ExperimentManager.open(run).config, str(find_checkpoint(run, fall_back=True).execution["mode"])
 
 
-def _try(
-    config: RunConfig[Any],
-    mode: str | None,
-    cuts: int,
-    steps: int,
-    seed: int,
-    keep: str | os.PathLike[str] | None,
-    tell: Tell,
-) -> ExactReport:
+@dataclass(frozen=True)
+class _Plan:
+    """How long the short run is, how often it is cut, and where both runs are."""
+
+    steps: int
+    cuts: int
+    seed: int
+    imports: Sequence[str]
+    keep: str | os.PathLike[str] | None
+
+    def folder(self) -> Path:
+        """Make the folder of both runs."""
+        if self.keep is None:
+            return Path(tempfile.mkdtemp(prefix="rl-training-verify-"))
+        try:
+            Path(self.keep).mkdir(parents=True)
+        except OSError as error:
+            raise ConfigError(f"--keep {os.fspath(self.keep)}: cannot be made: {error.strerror}; name a new folder") from None
+        return Path(self.keep)
+
+    def clear(self, folder: Path) -> None:
+        """Remove both runs unless they were asked for."""
+        if self.keep is None:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _try(config: RunConfig[Any], mode: str | None, plan: _Plan, tell: Tell) -> ExactReport:
     """Train the short version undisturbed and cut, and compare; the folder stays if the two differ."""
-    short, changed = shortened(config, steps, mode or fastest_mode(resolve_device(config.device), config.total_timesteps))
-    report = ExactReport(seed, changed)
+    mode = mode or fastest_mode(resolve_device(config.device), config.total_timesteps)
+    short, changed = shortened(config, plan.steps, mode)
+    report = ExactReport(plan.seed, changed)
     tell(f"a short run of it: {'; '.join(changed) or 'it is short already'}")
-    tell(f"seed {seed} draws where it is cut")
-    if keep is not None:
-        Path(keep).mkdir(parents=True)
-    folder = Path(keep) if keep is not None else Path(tempfile.mkdtemp(prefix="rl-training-verify-"))
+    tell(f"seed {plan.seed} draws where it is cut")
+    folder = plan.folder()
     file = folder / "config.yaml"
-    done = False
     try:
         replace_file(file, short.to_yaml().encode())
         whole, cut = folder / "whole", folder / "cut"
-        first = train_process(file, whole, short.env_imports)
+        first = train_process(file, whole, plan.imports)
         first.check([0])
         tell(f"undisturbed: {len(first.saved)} checkpoints, the last at {first.saved[-1]}")
-        report.cuts = _cut(file, cut, short.env_imports, _drawn(first, cuts, seed), tell)
+        report.cuts = _cut(file, cut, plan.imports, _drawn(first, plan.cuts, plan.seed), tell)
         report.differs = [*differences(whole, cut), *map(str, check_files(cut).problems)]
-        done = report.exact
-    finally:
-        if done and keep is None:
-            shutil.rmtree(folder, ignore_errors=True)
-        else:
-            report.kept = str(folder)
+    except BaseException:
+        plan.clear(folder)
+        raise
+    if report.exact:
+        plan.clear(folder)
+    report.kept = str(folder) if folder.exists() else None
     return report
 
 

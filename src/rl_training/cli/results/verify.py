@@ -2,7 +2,7 @@
 
 import json
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -40,8 +40,6 @@ def verify(
     from rl_training.integrity.verify import verify as find
     from rl_training.runtime.signals import interrupted_by_stop_signals
 
-    given = {"env_id": env, "device": device, "env_imports": imports}
-    extra: dict[str, Any] = {key: value for key, value in given.items() if value}
     with interrupted_by_stop_signals("nothing was verified"):
         verdict = find(
             target,
@@ -51,7 +49,9 @@ def verify(
             seed=seed,
             settings=settings or (),
             dataset=dataset or (),
-            extra=extra,
+            env_id=env,
+            device=device,
+            imports=imports or (),
             keep=keep,
             tell=(lambda _text: None) if as_json else (lambda text: print(text, file=sys.stderr, flush=True)),
         )
@@ -82,7 +82,8 @@ def _print(verdict: "Verdict") -> None:
 def _failure(verdict: "Verdict") -> str:
     parts = []
     if verdict.files is not None and not verdict.files.whole:
-        parts.append(f"is not whole ({len(verdict.files.problems)} problems, listed above)")
+        count = len(verdict.files.problems)
+        parts.append(f"is not whole ({count} problem{'s' * (count > 1)} found)")
     if verdict.resume is not None and not verdict.resume.cuts:
         parts.append("nothing is proved: the run had ended before it was cut; try more --steps")
     elif verdict.resume is not None and not verdict.resume.exact:
