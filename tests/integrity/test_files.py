@@ -5,10 +5,12 @@ import os
 
 import pytest
 
+from rl_training.data import save_dataset
 from rl_training.errors import RunBusyError
 from rl_training.integrity.files import check_files
 from rl_training.runtime.checkpoints.lock import RunLock
-from tests.helpers import call_cli, checkpoints, contents
+from tests.golden.runs import rows
+from tests.helpers import call_cli, checkpoints, contents, tiny_run
 
 
 @pytest.fixture
@@ -38,7 +40,6 @@ def change(path, old, new):
     [
         ("run.json", b"finished", b"finishes"),
         ("config.yaml", b"batch_size: 32", b"batch_size: 33"),
-        ("config.yaml", b"batch_size: 32", b"batch_size:  32"),
         ("config.yaml", b"algo: rlpd", b"algo: \xff"),
         ("checkpoints/latest.json", b"step", b"stop"),
         ("checkpoints/best.json", b"checkpoint", b"checkpaint"),
@@ -89,6 +90,22 @@ def test_one_checkpoint_is_checked_alone(run, capsys):
     change(newest / "state.json", b"seeds", b"seats")
     found = json.loads(call_cli(capsys, "verify", newest, "--json", code=4).stdout)
     assert found["files"]["problems"][0]["file"] == str(newest / "state.json")
+
+
+def test_files_of_data_are_compared_with_what_was_trained_on(tmp_path):
+    data = save_dataset(rows(200), tmp_path / "data")
+    tiny_run(tmp_path / "run", total_timesteps=10, eval_interval=10, algo_kwargs={"dataset": {"path": str(data)}})
+    assert "the files of data" in check_files(tmp_path / "run").checked
+    change(data / "rows.npy", (data / "rows.npy").read_bytes()[-8:], b"12345678")
+    (problem,) = check_files(tmp_path / "run").problems
+    assert problem.file == str(data / "rows.npy")
+    save_dataset(rows(200, seed=1), data, overwrite=True)
+    (problem,) = check_files(tmp_path / "run").problems
+    assert (problem.file, problem.what[:30]) == ("the data", "has changed since step-00000001"[:30])
+
+
+def test_a_folder_that_is_no_run_is_told(tmp_path, capsys):
+    assert "is not a run directory; name one" in call_cli(capsys, "verify", tmp_path, code=4).stderr
 
 
 def test_a_run_in_use_is_not_judged(run):

@@ -2,7 +2,7 @@
 
 import json
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +66,8 @@ def check_files(run: str | Path) -> FileReport:
     run_dir, checkpoint = locate(run)
     if checkpoint is not None or run_dir is None:
         return _check_checkpoint(Path(run))
+    if not any(os.path.lexists(run_dir / name) for name in ("run.json", "config.yaml", "checkpoints")):
+        raise CheckpointError(f"{run_dir}: is not a run directory; name one, one of its checkpoints, or a config")
     if is_in_use(run_dir):
         raise RunBusyError(f"{run_dir}: is in use; verify it when its process has ended")
     report = FileReport(str(run_dir))
@@ -73,10 +75,10 @@ def check_files(run: str | Path) -> FileReport:
     newest = _check_checkpoints(report, run_dir, finished=finished)
     config = _check_config(report, run_dir, newest)
     for name in _SIDE_FILES:
-        if (run_dir / name).exists():
+        if os.path.lexists(run_dir / name):
             _read_lines(report, run_dir / name, "delete it; no other command needs it to go on")
     if newest is not None:
-        _check_data(report, config or _config_of(newest), newest)
+        _check_data(report, config, newest)
     return report
 
 
@@ -120,7 +122,7 @@ def _check_checkpoints(report: FileReport, run_dir: Path, *, finished: bool) -> 
             bad.append(error)
             continue
         segments |= {segment["name"] for segment in found.state.get("replay") or ()}
-        good.append(found)
+        good.append(replace(found, tensors={}))  # which may be large, and are no longer needed
     way = f"delete it, and resume goes on from {good[-1].path.name}" if good else "no checkpoint is left: start over"
     for fault in bad:
         report.add(fault, way)
@@ -190,14 +192,12 @@ def _read_lines(report: FileReport, path: Path, advice: str) -> bytes | None:
 
 
 def _check_config(report: FileReport, run_dir: Path, newest: Checkpoint | None) -> RunConfig[Any] | None:
-    """Check that config.yaml is what we write, and the config of the newest checkpoint; return it."""
+    """Check that config.yaml is legal, and that a run with it may go on from the newest checkpoint; return it."""
     path = run_dir / "config.yaml"
     where = f"write the `config` of {newest.path / 'state.json'} into it" if newest else "start the run again"
     try:
         text = read_regular_file(path, MAX_JSON_BYTES).decode()
         config = make_config(*_parsed(text, path))
-        if config.to_yaml() != text:
-            raise ConfigError(f"{path}: was changed since it was written")
         if newest is not None:
             check_same_config(config, newest)
     except UnicodeDecodeError:
@@ -215,17 +215,13 @@ def _parsed(text: str, path: Path) -> tuple[Any, str, Any]:
     return values, str(path), lines
 
 
-def _config_of(checkpoint: Checkpoint) -> RunConfig[Any]:
-    return make_config(checkpoint.state["config"], str(checkpoint.path))
-
-
-def _check_data(report: FileReport, config: RunConfig[Any], newest: Checkpoint) -> None:
+def _check_data(report: FileReport, config: RunConfig[Any] | None, newest: Checkpoint) -> None:
     """Check that the files of data are those that the run has learned from; a recipe is made anew at every start."""
     known = newest.state["dataset_fingerprint"]
     advice = "put back the data of the run; with other data it cannot go on"
     try:
-        found = files_fingerprint(config)
-    except DatasetError as error:
+        found = files_fingerprint(config or make_config(newest.state["config"], str(newest.path)))
+    except (DatasetError, ConfigError) as error:
         report.add(error, advice)
         return
     if found is None or known is None:
