@@ -41,7 +41,7 @@ test-learning: setup
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m learning --timeout 2700 -rP
 
 test-faults: setup
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m faults --timeout 2700
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m faults --timeout 2400 --faults-page new
 
 # The libraries behind --log, in an environment of their own: their requirements contradict constraints.txt.
 $(BACKENDS)/.installed: pyproject.toml constraints.txt

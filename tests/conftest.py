@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from tests import helpers
+from tests.faults.counting import fault_count, pytest_addoption, pytest_terminal_summary  # noqa: F401 - a fixture and hooks
 
 
 @pytest.hookimpl(optionalhook=True)

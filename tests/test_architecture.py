@@ -22,6 +22,7 @@ LAYERS = [
         "report",
         "analysis",
         "deploy",
+        "integrity",
         "experiment",
         "tracking",
         "runtime",
@@ -104,8 +105,13 @@ def test_rooms_stay_small():
 
 FORBIDDEN_CALLS = {"eval", "exec", "compile", "__import__"}
 FORBIDDEN_MODULES = {"pickle", "cloudpickle", "dill", "marshal", "shelve", "joblib", "subprocess"}
-STARTING = [  # the Python that the user names; ffmpeg; a C compiler, and what it made of our own header
-    *(PACKAGE / "bench" / "worker.py", PACKAGE / "envs" / "animation.py", PACKAGE / "deploy" / "compiled.py"),
+STARTING = [  # the Python that the user names; our own; ffmpeg; a C compiler, and what it made of our own header
+    *(
+        PACKAGE / "bench" / "worker.py",
+        PACKAGE / "integrity" / "processes.py",
+        PACKAGE / "envs" / "animation.py",
+        PACKAGE / "deploy" / "compiled.py",
+    ),
 ]
 
 

@@ -15,6 +15,7 @@ from rl_training.errors import CheckpointError as CheckpointError
 from rl_training.errors import ConfigError as ConfigError
 from rl_training.errors import DatasetError as DatasetError
 from rl_training.experiment.manager import ExperimentManager as ExperimentManager
+from rl_training.integrity.verify import verify as verify
 from rl_training.runtime.callbacks import Callback as Callback
 from rl_training.runtime.callbacks import EarlyStopping as EarlyStopping
 

@@ -27,6 +27,7 @@ _TABLE: dict[str, dict[str, str]] = {
         "api.off_policy": "evaluate_off_policy",
         "api.reporting": "write_report",
         "api.selecting": "select",
+        "integrity.verify": "verify",
         "data.offline_dataset": "TransitionDataset",
         "data.replay_buffer": "ReplayBuffer",
         "data.dataset_loaders": "load_dataset",

@@ -211,34 +211,42 @@ def write_files(stage: Path, files: Mapping[str, bytes], format_version: int, ki
 
 def write_manifest(stage: Path, manifest: Mapping[str, Any]) -> None:
     """Write a manifest that hashes itself."""
-    write_file(stage / MANIFEST, sealed(manifest))
+    write_file(stage / MANIFEST, sealed_json(manifest))
 
 
-def sealed(manifest: Mapping[str, Any]) -> bytes:
-    """Return the bytes of a manifest with its own hash."""
-    return canonical_json({**manifest, "sha256": sha256(canonical_json(manifest))})
+def sealed_json(record: Mapping[str, Any]) -> bytes:
+    """Return the canonical bytes of a JSON object together with their hash, so that any change of it shows."""
+    return canonical_json({**record, "sha256": sha256(canonical_json(record))})
+
+
+def check_seal(
+    data: bytes, record: Mapping[str, Any], where: str, error_type: type[RLTrainingError] = CheckpointError
+) -> None:
+    """Raise unless `data`, which was parsed as `record`, is byte for byte what `sealed_json` wrote."""
+    if data != sealed_json({name: value for name, value in record.items() if name != "sha256"}):
+        raise error_type(f"{where}: is damaged (its hash does not match)")
 
 
 def read_manifest(
     path: Path, kind: str, format_version: int, error_type: type[RLTrainingError] = CheckpointError
 ) -> dict[str, Any]:
     """Return the verified manifest of a directory, without its own hash."""
-    return unsealed(
-        read_regular_file(path / MANIFEST, MAX_JSON_BYTES, error_type), str(path / MANIFEST), kind, format_version, error_type
-    )
+    data = read_regular_file(path / MANIFEST, MAX_JSON_BYTES, error_type)
+    return unsealed(data, str(path / MANIFEST), kind, format_version, error_type)
 
 
 def unsealed(
     data: bytes, where: str, kind: str, format_version: int, error_type: type[RLTrainingError] = CheckpointError
 ) -> dict[str, Any]:
-    """Return the manifest that `sealed` made these bytes of, or raise an error that says what is wrong with them."""
+    """Return the manifest that these bytes are, without its hash, or raise an error that says what is wrong with them."""
     manifest = parse_json(data, where, error_type)
-    claimed = manifest.pop("sha256", None)
-    if claimed != sha256(canonical_json(manifest)) or data != canonical_json({**manifest, "sha256": claimed}):
-        raise error_type(f"{where}: is damaged (its hash does not match)")
+    check_seal(data, manifest, where, error_type)
+    del manifest["sha256"]
     if manifest.get("kind") != kind or manifest.get("format") != format_version:
-        found = f"{manifest.get('kind')!r}, format {manifest.get('format')!r}"
-        raise error_type(f"{where}: is {found}, not {kind!r}, format {format_version}; use the version that wrote it")
+        found, wanted = f"{manifest.get('kind')!r}, format {manifest.get('format')!r}", f"{kind!r}, format {format_version}"
+        newer = manifest.get("kind") == kind and type(manifest.get("format")) is int and manifest["format"] > format_version
+        way = "a newer rl_training wrote it: upgrade to read it" if newer else "use the version that wrote it"
+        raise error_type(f"{where}: is {found}, not {wanted}; {way}")
     return manifest
 
 

@@ -163,7 +163,7 @@ def test_nothing_is_removed_while_a_pointer_is_damaged(tmp_path, pointer):
         for bit in range(8):
             damaged = bytes([*text[:place], text[place] ^ (1 << bit), *text[place + 1 :]])
             (tmp_path / f"{pointer}.json").write_bytes(damaged)
-            named = store._pointed(pointer)
+            named = store.pointed(pointer)
             assert named in (None, json.loads(text)["checkpoint"])
             if named is None and bit == 0:
                 store._prune()

@@ -22,6 +22,7 @@ from rl_training.cli.render import render
 from rl_training.cli.results.compare import compare
 from rl_training.cli.results.report import report
 from rl_training.cli.results.reproduce import reproduce
+from rl_training.cli.results.verify import verify
 from rl_training.cli.results.watch import watch
 from rl_training.cli.tune import tune_app
 from rl_training.errors import RLTrainingError
@@ -41,7 +42,7 @@ READING = (
 )  # commands that take the read options, which are built only when used
 for command in (
     *(training.train, training.resume, training.finetune, policies.evaluate, policies.predict, policies.export),
-    *(ope, select, render, report, watch, reproduce, collect, compare, env, bench),
+    *(ope, select, render, report, watch, reproduce, verify, collect, compare, env, bench),
 ):
     app.command()(without_read_options(command) if command in READING else command)
 app.command("export-member")(policies.export_member)

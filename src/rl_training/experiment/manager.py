@@ -277,9 +277,9 @@ class ExperimentManager:
         return {"name": name, "from_step": start.step if start else 0, "from_env_step": start.env_step if start else None}
 
     def _write_record(self, record: dict[str, Any], status: str, message: str | None = None) -> None:
-        from rl_training.storage import canonical_json
+        from rl_training.storage import sealed_json
 
-        self._write("run.json", canonical_json({**record, "status": status, "message": message}))
+        self._write("run.json", sealed_json({**record, "status": status, "message": message}))
 
     def _write(self, name: str, data: bytes) -> None:
         from rl_training.storage import replace_file

@@ -12,7 +12,7 @@ from typing import Any
 from rl_training.errors import CheckpointError
 from rl_training.remote.cache import safe_name
 from rl_training.remote.store import Store
-from rl_training.storage import MAX_JSON_BYTES, RUN_FILES, listed_files, sealed, unsealed
+from rl_training.storage import MAX_JSON_BYTES, RUN_FILES, listed_files, sealed_json, unsealed
 
 INDEXES = "index"
 _KIND, _FORMAT = "rl_training run in a store", 1
@@ -31,7 +31,7 @@ class Index:
     def encoded(self) -> bytes:
         """Return the bytes of the index, with their hash."""
         listed = {"files": self.files, "format": _FORMAT, "kind": _KIND, "number": self.number, "writer": self.writer}
-        return sealed(listed)
+        return sealed_json(listed)
 
     @property
     def objects(self) -> set[str]:

@@ -22,6 +22,7 @@ from rl_training.doctor.doctor import quick_findings
 from rl_training.envs.environments import environment_spaces, infer_env_spaces
 from rl_training.envs.recipes import make_dataset
 from rl_training.errors import CheckpointError, ConfigError, DatasetError
+from rl_training.faults import fault_point
 from rl_training.registry import get_spec
 from rl_training.runtime.checkpoints.checkpoint import Checkpoint
 from rl_training.runtime.progress import Reporter
@@ -77,6 +78,7 @@ def offline_data(
 
     For a run that continues from a `checkpoint` the data must be the same, and is processed as it was then.
     """
+    fault_point("data:begin")
     if dataset is None:
         dataset = build_offline_dataset(config, stop_if_requested)
     if dataset.origin:
@@ -89,7 +91,7 @@ def offline_data(
         train, held = _default_split(dataset) if config.env_id is None else (train, None)
     elif held_out.path is not None:
         other = load_file(held_out, config.algo_kwargs.max_dataset_bytes)
-        fingerprint = hashlib.sha256(f"{fingerprint} validation {other.fingerprint}".encode()).hexdigest()
+        fingerprint = _joint_fingerprint(dataset, other)
         held = RowView(other)
         if other.fingerprint == dataset.fingerprint:
             reporter.warn("the validation data is the training data itself, so its losses are meaningless")
@@ -157,6 +159,25 @@ def build_offline_dataset(config: RunConfig[Any], check: Callable[[], None] = la
     check_size("the mixture", 2 * sum(values.nbytes for d in datasets for values in d.fields().values()), limit)
     weights = None if parts[0].weight is None else [part.weight for part in parts]
     return mix_datasets(datasets, weights, seed=parts[0].seed)
+
+
+def files_fingerprint(config: RunConfig[Any]) -> str | None:
+    """Return the fingerprint of the data in files that a config describes, which are all read; None if there are no files.
+
+    It is the one that checkpoints have. Recipes are not made for it, so data that is in part made by one has none.
+    """
+    parts = getattr(config.algo_kwargs, "dataset", ())
+    if not parts or any(part.kind is not None for part in parts):
+        return None
+    dataset, held_out = build_offline_dataset(config), getattr(config.algo_kwargs, "validation", None)
+    if held_out is None or held_out.path is None:
+        return dataset.fingerprint
+    return _joint_fingerprint(dataset, load_file(held_out, config.algo_kwargs.max_dataset_bytes))
+
+
+def _joint_fingerprint(dataset: TransitionDataset, held_out: TransitionDataset) -> str:
+    """The fingerprint of data that is held out in files of its own."""
+    return hashlib.sha256(f"{dataset.fingerprint} validation {held_out.fingerprint}".encode()).hexdigest()
 
 
 def load_file(file: FileConfig, max_bytes: int | None) -> TransitionDataset:

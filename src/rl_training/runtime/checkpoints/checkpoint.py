@@ -194,7 +194,7 @@ class CheckpointStore:
     def rewind(self, path: Path) -> None:
         """Make an older checkpoint the latest, before the run resumes from it; the next save removes what came after it."""
         self._start = path
-        if self._pointed("latest") != path.name:
+        if self.pointed("latest") != path.name:
             self._point("latest", path)
 
     def after(self, path: Path) -> list[str]:
@@ -213,15 +213,15 @@ class CheckpointStore:
         asides = {aside["name"] for entry in entries if (aside := _ASIDE.fullmatch(entry))}
         return sorted({name for name in entries if _NAME.fullmatch(name)} | asides, key=_order)
 
-    def _stored_at(self, name: str) -> Path:
-        """Where a checkpoint is stored: set aside, if a save of the same step was interrupted between its two renames."""
+    def stored_at(self, name: str) -> Path:
+        """Return where a checkpoint is stored: set aside, if a save of its step was interrupted between two renames."""
         path = self.directory / name
         return path if path.exists() else next(iter(self.directory.glob(f"{name}.old-*")), path)
 
     def referenced_segments(self) -> set[str] | None:
         """Return the replay segments that any checkpoint refers to; None when one of them cannot be read."""
         try:
-            states = [read_regular_file(self._stored_at(name) / "state.json", MAX_JSON_BYTES) for name in self.names()]
+            states = [read_regular_file(self.stored_at(name) / "state.json", MAX_JSON_BYTES) for name in self.names()]
             return set().union(*(segment_names(parse_json(state, "state.json")) for state in states))
         except (CheckpointError, KeyError, TypeError):
             return None
@@ -241,7 +241,7 @@ class CheckpointStore:
         first_error: CheckpointError | None = None
         for candidate in [wanted, *(others if fall_back else [])]:
             try:
-                checkpoint = replace(load_checkpoint(self._stored_at(candidate)), path=self.directory / candidate)
+                checkpoint = replace(load_checkpoint(self.stored_at(candidate)), path=self.directory / candidate)
                 check(checkpoint)
             except CheckpointError as error:
                 first_error = first_error or error
@@ -255,7 +255,7 @@ class CheckpointStore:
     def _named(self, which: str, names: Sequence[str], *, fall_back: bool) -> str:
         """The name of the checkpoint given as `latest`, `best`, a step, or a name."""
         if which in ("latest", "best"):
-            pointed = self._pointed(which)
+            pointed = self.pointed(which)
             if pointed in names:
                 return str(pointed)
             if which == "latest" and (pointed is None or fall_back):
@@ -276,8 +276,8 @@ class CheckpointStore:
         pointer = {"checkpoint": path.name, "sha256": sha256(path.name.encode())}
         replace_file(self.directory / f"{name}.json", canonical_json(pointer))
 
-    def _pointed(self, name: str) -> str | None:
-        """The checkpoint a pointer names; None when the pointer is missing or damaged."""
+    def pointed(self, name: str) -> str | None:
+        """Return the checkpoint a pointer names; None when the pointer is missing or damaged."""
         try:
             pointer = parse_json(read_regular_file(self.directory / f"{name}.json", 4096), name)
         except CheckpointError:
@@ -298,7 +298,7 @@ class CheckpointStore:
         discarded = [name for name in later if name != path.name]
         if discarded:
             read_files(path, CHECKPOINT_FORMAT)
-        if self._pointed("best") in later:  # also if `path` has taken its place
+        if self.pointed("best") in later:  # also if `path` has taken its place
             self._point("best", self._start)
         for name in discarded:
             self._remove(name)
@@ -322,18 +322,18 @@ class CheckpointStore:
     def _evaluated(self, name: str) -> str | None:
         """The checkpoint whose evaluation was under way when another was written, which needs it to repeat that."""
         try:
-            state = parse_json(read_regular_file(self._stored_at(name) / "state.json", MAX_JSON_BYTES), "state.json")
+            state = parse_json(read_regular_file(self.stored_at(name) / "state.json", MAX_JSON_BYTES), "state.json")
             return checkpoint_name(state["evaluating"]["counters"])
         except (CheckpointError, KeyError, TypeError, ValueError, AttributeError):
             return None
 
     def _prune(self) -> None:
         for pointer in ("best", "latest"):
-            if os.path.lexists(self.directory / f"{pointer}.json") and self._pointed(pointer) not in self.names():
+            if os.path.lexists(self.directory / f"{pointer}.json") and self.pointed(pointer) not in self.names():
                 self.warn(f"{self.directory / pointer}.json: is damaged, so old checkpoints are kept")
                 return
         offline = [name for name in self.names() if not name.startswith("env-")]  # an online phase started from the last one
-        kept = {*self.names()[-self.keep :], *offline[-1:], self._pointed("best"), self._pointed("latest")}
+        kept = {*self.names()[-self.keep :], *offline[-1:], self.pointed("best"), self.pointed("latest")}
         kept |= {self._evaluated(name) for name in self.names() if name in kept}
         for name in self.names():
             if name not in kept:

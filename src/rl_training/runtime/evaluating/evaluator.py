@@ -18,6 +18,7 @@ from rl_training.envs.environments import EnvBatch
 from rl_training.envs.evaluation import TRAINING_EPISODES, Evaluation, evaluate_policy
 from rl_training.envs.workers.count import open_batch
 from rl_training.errors import StoppedBySignal
+from rl_training.faults import fault_point
 from rl_training.runtime.checkpoints.checkpoint import Checkpoint, load_checkpoint
 from rl_training.runtime.sharing.ranks import Ranks
 from rl_training.runtime.signals import SignalWatch
@@ -95,6 +96,7 @@ class Evaluator:
 
     def episodes(self, env: EnvSource, stream: str, check: Check) -> Evaluation:
         """Return the evaluation of every member."""
+        fault_point("evaluation:begin")
         config = self._config
         if self._copies is None or self._copies.env is not env:
             self.close_copies()

@@ -86,7 +86,9 @@ def resolve_execution(
     threads = wanted if stored is None else max(1, min(int(stored["threads"]), torch.get_num_threads()))
     mode: str = config.engine if batch_parts == 1 else "eager"
     if mode == "auto":
-        mode = stored["mode"] if stored is not None and stored["device"] == device.type else _mode(device, planned_steps)
+        mode = (
+            stored["mode"] if stored is not None and stored["device"] == device.type else fastest_mode(device, planned_steps)
+        )
     return Execution(
         device=device.type,
         mode=mode,
@@ -99,8 +101,8 @@ def resolve_execution(
     )
 
 
-def _mode(device: torch.device, planned_steps: int) -> str:
-    """The fastest available mode: compiled steps, as graphs on a GPU, if the run is long enough for compiling to pay off."""
+def fastest_mode(device: torch.device, planned_steps: int) -> str:
+    """Return the fastest mode: compiled steps, as graphs on a GPU, if the run is long enough for compiling to pay off."""
     if planned_steps < STEPS_WORTH_COMPILING[device.type]:
         return "eager"
     if device.type == "cuda":
