@@ -4,6 +4,7 @@ import contextlib
 import errno
 import hashlib
 import json
+import math
 import os
 import shutil
 import stat
@@ -15,6 +16,7 @@ from rl_training.errors import CheckpointError, RLTrainingError, StorageError
 from rl_training.faults import fault_point
 
 MAX_JSON_BYTES = 16 * 2**20
+MAX_DEPTH = 64  # of values inside one another
 MANIFEST = "manifest.json"
 CHECKPOINT = "rl_training checkpoint"
 CHECKPOINT_FORMAT = 1
@@ -95,13 +97,29 @@ def parse_json(data: bytes, where: str, error_type: type[RLTrainingError] = Chec
     def refuse(constant: str) -> None:
         raise ValueError(f"{constant} is not JSON")
 
+    def finite(text: str) -> float:
+        if math.isinf(number := float(text)):
+            raise ValueError(f"{text[:20]} is too large a number")
+        return number
+
     try:
-        value = json.loads(data.decode(), object_pairs_hook=unique, parse_constant=refuse)
+        value = json.loads(data.decode(), object_pairs_hook=unique, parse_constant=refuse, parse_float=finite)
+        check_depth(value)
     except (ValueError, RecursionError) as error:
         raise error_type(f"{where}: is not valid JSON ({str(error)[:80]})") from None
     if not isinstance(value, dict):
         raise error_type(f"{where}: is not a JSON object")
     return value
+
+
+def check_depth(value: Any) -> None:
+    """Raise a ValueError for a value nested so deeply that code which follows it down might not come back."""
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        inner = (one.values() if isinstance(one, dict) else one for one in level if isinstance(one, dict | list))
+        level = [deeper for one in inner for deeper in one]
+    if level:
+        raise ValueError(f"more than {MAX_DEPTH} levels")
 
 
 def read_regular_file(path: Path, limit: int | None = None, error_type: type[RLTrainingError] = CheckpointError) -> bytes:
@@ -111,7 +129,7 @@ def read_regular_file(path: Path, limit: int | None = None, error_type: type[RLT
             size = os.fstat(stream.fileno()).st_size
             if limit is not None and size > limit:
                 raise error_type(f"{path}: has {size:,} bytes, at most {limit:,} are allowed")
-            return stream.read() if limit is None else stream.read(limit)
+            return stream.read() if limit is None else stream.read(min(limit, size))
     except FileNotFoundError:
         raise error_type(f"{path}: is missing") from None
     except NotPlainError:

@@ -16,15 +16,20 @@ import torch
 
 from rl_training import faults, storage
 from rl_training.api.policy import Policy
+from rl_training.data.transforms import Transforms
 from rl_training.errors import CheckpointError, ConfigError, StorageError
 from rl_training.runtime import load_checkpoint
 from rl_training.runtime.checkpoints.checkpoint import CheckpointStore, write_checkpoint
 from rl_training.storage import canonical_json
 from tests.helpers import call_cli, checkpoints, generator, tiny_run
 
+MEMBER = {"seed": 0, "status": "training", "status_step": None, "last_return": None, "best_return": None, "best_step": None}
+EXECUTION = {"device": "cpu", "mode": "eager", "precision": "float32", "deterministic": True, "threads": 1}
 STATE = {
-    **{"algo": "iql", "config": {}, "spaces": {}, "seeds": [0], "step": 5, "members": [], "environment": {}},
-    **{"hooks_pending": False, "best_mean": None, "callbacks": [], "metrics_bytes": 0, "dataset_fingerprint": ""},
+    **{"algo": "iql", "config": {"algo": "iql"}, "seeds": [0], "step": 5, "members": [MEMBER]},
+    **{"hooks_pending": False, "best_mean": None, "callbacks": [], "metrics_bytes": 0, "dataset_fingerprint": None},
+    "spaces": {"observation_dim": 1, "action_dim": 1, "action_low": [-1.0], "action_high": [1.0]},
+    "environment": {**EXECUTION, "torch": "2.13.0", "machine": "x86_64"},  # the name in the first versions
 }
 
 
@@ -185,7 +190,7 @@ def test_a_newer_format_says_so(checkpoint):
 
 def fill(store, steps, value=0.0):
     for step in steps:
-        tensors = {"x": torch.full((50,), float(step) + value)}
+        tensors = {"x": torch.full((50,), float(step) + value), **Transforms.identity(1).tensors()}
         store.save({"step": step}, tensors, {**STATE, "step": step}, best=step == 1)
 
 
