@@ -111,14 +111,15 @@ class ExperimentManager:
         from rl_training.runtime.checkpoints.checkpoint import CheckpointStore
         from rl_training.runtime.progress import QuietReporter
         from rl_training.runtime.sharing.ranks import joined
+        from rl_training.runtime.signals import SignalWatch
         from rl_training.runtime.trainer import TrainOptions
         from rl_training.tracking.tracker import tracking
 
-        with joined(self.config) as ranks:
+        with joined(self.config) as ranks, SignalWatch(patient=ranks.count > 1) as signals:
             self.run_dir, self.speaks = Path(ranks.first(str(self.run_dir))), ranks.writes
             if not ranks.writes:
                 self.started = True
-                return follow(self.config, self.run_dir, dataset, ranks)
+                return follow(self.config, self.run_dir, dataset, ranks, signals)
             with self._locked(), tracking(self.config, self.run_dir, reporter) as trackers:
                 store = CheckpointStore(self.run_dir / "checkpoints", 2, reporter.warn if reporter else None)
                 store.restore_aside()
@@ -157,6 +158,7 @@ class ExperimentManager:
                     reporter=KeepingReporter(reporter or QuietReporter(), record["warnings"], on_warning),
                     go_on=go_on,
                     on_ready=on_ready,
+                    signals=signals,
                     ranks=ranks,
                 )
                 try:

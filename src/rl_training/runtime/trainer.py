@@ -47,6 +47,7 @@ class TrainOptions:
     reporter: Reporter | None = None
     go_on: str | None = None  # the command that continues an interrupted run; `rl-training resume` by default
     on_ready: Callable[[OfflineData | None], None] | None = None  # called once all is checked, before the run writes
+    signals: SignalWatch | None = None  # an open one, if somebody watches already
     ranks: Ranks | None = None  # the processes that share the members; by default this one has them all
 
 
@@ -74,7 +75,7 @@ def _train(config: RunConfig[Any], run_dir: Path, options: TrainOptions) -> Trai
     """Train to the end of the budget, from the beginning or by an exact resume from a checkpoint."""
     reporter, checkpoint = options.reporter or QuietReporter(), options.resume_from
     ranks = options.ranks or Ranks(len(config.member_seeds))
-    watch = SignalWatch(patient=ranks.count > 1)
+    watch = contextlib.nullcontext(options.signals) if options.signals else SignalWatch(patient=ranks.count > 1)
     with watch as signals, contextlib.closing(reporter), contextlib.ExitStack() as stack, _out_of_memory_reported():
         device = resolve_device(ranks.use_device(config.device))
         check_execution(config, device)
@@ -111,6 +112,7 @@ def _train(config: RunConfig[Any], run_dir: Path, options: TrainOptions) -> Trai
         total = phases[-1].last
         if checkpoint is not None and total < (taken := position_of(phases, checkpoint)):
             raise ConfigError(f"the budget of {total} steps is below the {taken} of {checkpoint.path}")
+        signals.raise_if_stopped()
         if options.on_ready is not None:
             options.on_ready(found)
         parts = LoopParts(
