@@ -16,6 +16,8 @@ from tests.helpers import assert_same_run, checkpoints, environment, run_values,
 
 SENDER = """
 import os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # who started the tests may ignore some
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 number, name = int(sys.argv.pop(1)), sys.argv.pop(1)
 class Sender:
     def find_spec(self, wanted, *_):

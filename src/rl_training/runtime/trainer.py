@@ -16,6 +16,7 @@ from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.data.processing import action_variance
 from rl_training.data.transforms import Transforms
 from rl_training.envs.environments import infer_env_spaces, time_limit
+from rl_training.envs.evaluation import MOST_STEPS
 from rl_training.envs.imports import import_flags
 from rl_training.errors import CheckpointError, ConfigError, StorageError
 from rl_training.registry import get_spec
@@ -76,7 +77,14 @@ def _train(config: RunConfig[Any], run_dir: Path, options: TrainOptions) -> Trai
     reporter, checkpoint = options.reporter or QuietReporter(), options.resume_from
     ranks = options.ranks or Ranks(len(config.member_seeds))
     watch = contextlib.nullcontext(options.signals) if options.signals else SignalWatch(patient=ranks.count > 1)
-    with watch as signals, contextlib.closing(reporter), contextlib.ExitStack() as stack, _out_of_memory_reported():
+    with (
+        watch as signals,
+        contextlib.closing(reporter),
+        contextlib.ExitStack() as stack,
+        _out_of_memory_reported(),
+        torch.inference_mode(False),
+        torch.enable_grad(),  # whatever the caller has switched off
+    ):
         device = resolve_device(ranks.use_device(config.device))
         check_execution(config, device)
         found = _data(config, options, signals, reporter)
@@ -141,7 +149,8 @@ def _train(config: RunConfig[Any], run_dir: Path, options: TrainOptions) -> Trai
 def _warn_of_endless_episodes(config: RunConfig[Any], reporter: Reporter) -> None:
     for env in {str(env): env for env in (config.environment, config.final_environment) if env is not None}.values():
         if time_limit(env) is None:
-            reporter.warn(f"{env} has no time limit: an evaluation waits until its episodes end; or set max_episode_steps")
+            waits = f"an evaluation waits until its episodes end, or cuts them after {MOST_STEPS:,} steps"
+            reporter.warn(f"{env} has no time limit: {waits}; or set max_episode_steps")
 
 
 def _note_fitted(asked: AlgorithmKwargs, fitted: AlgorithmKwargs, reporter: Reporter) -> None:
