@@ -20,6 +20,7 @@ from rl_training.models.threads import acting_threads
 
 TRAINING_EPISODES = "evaluation"  # stream of the episodes by which training selects checkpoints
 MOST_STEPS = 100_000  # of an episode in an environment without a time limit, which may never end
+_LARGEST_RETURN = 1e150  # whose square, for the deviation, is still a number
 FINAL_EPISODES = "final evaluation"  # stream of the episodes for final results: separate, to avoid selection bias
 
 
@@ -82,10 +83,11 @@ def evaluate_policy(
             actions = mean_actions(learner, envs.observations.reshape(members, episodes, -1), transforms, own)
             lengths += envs.running
             rewards, _, _ = envs.step(actions.reshape(members * episodes, -1))
-            returns += rewards
+            with np.errstate(over="ignore"):
+                returns += rewards
             envs.running &= lengths < most
-    if not np.isfinite(np.square(returns).sum()):
-        raise ConfigError(f"the returns of {env} overflow: its rewards are too large to be added up; scale them down there")
+    if not (np.abs(returns) < _LARGEST_RETURN).all():
+        raise ConfigError(f"a return in {env} overflows: its rewards are too large to be added up; scale them there")
     return Evaluation(returns.reshape(members, episodes), lengths.reshape(members, episodes))
 
 
