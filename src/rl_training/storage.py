@@ -20,6 +20,7 @@ MAX_DEPTH = 64  # of values inside one another
 MANIFEST = "manifest.json"
 CHECKPOINT = "rl_training checkpoint"
 CHECKPOINT_FORMAT = 1
+_BLOCK = 4096
 _UNFINISHED = ".unfinished"  # marks a directory that is being written
 
 
@@ -77,7 +78,7 @@ def replace_file(path: Path, data: bytes) -> None:
         sync_directory(path.parent)
     except OSError as error:
         stage.unlink(missing_ok=True)
-        raise storage_error(path, len(data), error) from error
+        raise storage_error(path, on_disk(len(data)), error) from error
 
 
 def canonical_json(value: Mapping[str, Any]) -> bytes:
@@ -139,9 +140,10 @@ def read_regular_file(path: Path, limit: int | None = None, error_type: type[RLT
 
 
 @contextlib.contextmanager
-def staged_directory(path: Path) -> Iterator[Path]:
+def staged_directory(path: Path, needed: int = 0) -> Iterator[Path]:
     """Yield a sibling directory to fill; rename it to `path` when the block ends, remove it when the block fails.
 
+    `needed` bytes will be written, if it is known; an error of a full disk then says so.
     What was at `path` is removed last, and put back on a failure; a kill between two renames leaves it beside, as `.old-`.
     """
     stage, aside = path.with_name(f"{path.name}.tmp-{os.getpid()}"), path.with_name(f"{path.name}.old-{os.getpid()}")
@@ -161,7 +163,8 @@ def staged_directory(path: Path) -> Iterator[Path]:
         sync_directory(path.parent)
         shutil.rmtree(aside, ignore_errors=True)
     except OSError as error:
-        needed = sum(file.stat().st_size for file in stage.glob("*")) if stage.is_dir() else 0
+        written = sum(file.stat().st_size for file in stage.glob("*")) if stage.is_dir() else 0
+        needed = max(needed, written)
         _put_back(stage, aside, path)
         raise storage_error(path, needed, error) from error
     except BaseException:
@@ -210,8 +213,14 @@ def storage_error(path: Path, needed: int, error: OSError) -> StorageError:
         if not needed or error.errno not in (errno.ENOSPC, errno.EDQUOT):
             return StorageError(f"{path}: cannot be written: {error.strerror}")
         free = shutil.disk_usage(next(p for p in path.parents if p.exists())).free
-        return StorageError(f"{path}: cannot be written: {error.strerror} ({needed:,} bytes needed, {free:,} free)")
+        why = "" if needed > free else "; a quota may be used up, or all inodes"
+        return StorageError(f"{path}: cannot be written: {error.strerror} ({needed:,} bytes needed, {free:,} free{why})")
     return StorageError(f"{path}: cannot be written: {error.strerror}")
+
+
+def on_disk(size: int) -> int:
+    """Return the bytes that a file of some size takes from a disk, whose blocks are usually this long."""
+    return -(-size // _BLOCK) * _BLOCK
 
 
 def write_files(stage: Path, files: Mapping[str, bytes], format_version: int, kind: str = CHECKPOINT) -> None:

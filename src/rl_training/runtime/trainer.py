@@ -24,7 +24,7 @@ from rl_training.runtime.build_learner import build_learner
 from rl_training.runtime.callbacks import CallbackLike
 from rl_training.runtime.checkpoints.checkpoint import Checkpoint
 from rl_training.runtime.evaluating.selecting import selector
-from rl_training.runtime.execution.mode import applied, check_execution, resolve_device, resolve_execution
+from rl_training.runtime.execution.mode import applied, check_execution, leave_lost_threads, resolve_device, resolve_execution
 from rl_training.runtime.execution.steps import Executor
 from rl_training.runtime.loop import TrainingLoop
 from rl_training.runtime.loop_parts import LoopParts
@@ -85,6 +85,7 @@ def _train(config: RunConfig[Any], run_dir: Path, options: TrainOptions) -> Trai
         torch.inference_mode(False),
         torch.enable_grad(),  # whatever the caller has switched off
     ):
+        leave_lost_threads(reporter.warn)
         device = resolve_device(ranks.use_device(config.device))
         check_execution(config, device)
         found = _data(config, options, signals, reporter)

@@ -3,12 +3,14 @@
 That every algorithm evaluates and predicts from one alone is in its contract (`algorithms/test_contract.py`).
 """
 
+import errno
 import json
 import os
 import pickle
 import shutil
 import signal
 import struct
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -339,7 +341,7 @@ def test_a_full_disk_keeps_the_old_checkpoints(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(StorageError, match=r"No space left on device \([\d,]+ bytes needed, [\d,]+ free\)"):
+    with pytest.raises(StorageError, match=r"No space left on device \([\d,]+ bytes needed, [\d,]+ free"):
         fill(store, (3,))
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
@@ -354,3 +356,19 @@ def test_a_run_directory_that_disappears_is_an_error(tmp_path):
 
     with pytest.raises(StorageError, match="has disappeared"):
         tiny_run(tmp_path / "run", callbacks=[Remove()])
+
+
+def test_a_full_disk_says_what_the_whole_checkpoint_needs(tmp_path, monkeypatch):
+    """Not what was written of it before the disk was full, which is as much as there was free."""
+
+    def full(path, data):
+        path.write_bytes(data[:100])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(storage, "write_file", full)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=8192))
+    with pytest.raises(StorageError, match=r"\(409,600 bytes needed, 8,192 free\)"):  # whole blocks of each file
+        write_checkpoint(tmp_path / "step-000000005", {"x": torch.zeros(100_000)}, STATE)
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(StorageError, match=r"\(4,096 bytes needed, 8,192 free; a quota may be used up, or all inodes\)"):
+        raise storage.storage_error(tmp_path / "x", 4096, OSError(errno.ENOSPC, "No space left on device"))
