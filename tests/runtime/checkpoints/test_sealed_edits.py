@@ -34,7 +34,7 @@ def runs(tmp_path_factory):
         ("solo", ("execution", "mode"), 3, r"`execution.mode` = 3 is not legal"),
         ("population", ("members", 1), None, r"`members.1` = None is not legal"),
         ("population", ("callbacks", 0, "state", "going_on"), [None], "the callback Pruning cannot take its state"),
-        ("online", ("replay_ready", 0), 2**31, "`replay_ready` is beyond `env_step`"),
+        ("online", ("replay_ready", 0), 2**31, "`replay_from` or `replay_ready` is beyond `env_step`"),
         ("online", ("episodes", 0, "length"), 3, "6 actions, and the episode of member 0 has 3"),
         ("finetune", ("config", "algo_kwargs", "hidden_sizes"), {}, "in its config: in `algo_kwargs.hidden_sizes`"),
         ("beside", ("evaluating", "counters", "step"), "../../x", r"`evaluating.counters.step` = '../../x'"),

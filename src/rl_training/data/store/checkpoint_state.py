@@ -155,6 +155,7 @@ class CheckpointState(StrictModel):
     evaluating: EvaluatingState | None = None
     replay: list[SegmentState] | None = None
     replay_ready: list[Count] | None = None
+    replay_from: Count = 0
     episodes: list[EpisodeState] | None = None
 
     @model_validator(mode="after")
@@ -183,8 +184,8 @@ class CheckpointState(StrictModel):
                 raise ValueError(f"`{extra[0]}` is of an online run, and there is no `env_step`")
         elif missing := [name for name, value in online.items() if value is None]:
             raise ValueError(f"`{missing[0]}` is required after `env_step`")
-        elif any(ready > self.env_step for ready in self.replay_ready or ()):
-            raise ValueError("`replay_ready` is beyond `env_step`")
+        elif any(number > self.env_step for number in (self.replay_from, *(self.replay_ready or ()))):
+            raise ValueError("`replay_from` or `replay_ready` is beyond `env_step`")
         return self
 
     def check_config(self, config: RunConfig[Any]) -> None:

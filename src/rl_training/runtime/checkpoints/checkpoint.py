@@ -27,6 +27,7 @@ from rl_training.storage import (
     CHECKPOINT_FORMAT,
     MAX_JSON_BYTES,
     canonical_json,
+    on_disk,
     parse_json,
     read_files,
     read_regular_file,
@@ -51,6 +52,7 @@ class Checkpoint:
     state: dict[str, Any]
     source: Path  # the directory it was read from
     member: int | None = None  # which member of the population in `source` it is, if one was extracted
+    forget_replay: bool = False  # whether a run goes on from it without its replay
 
     @property
     def step(self) -> int:
@@ -86,7 +88,7 @@ def write_checkpoint(
     """Write one complete checkpoint directory; nothing appears at `path` unless all of it is on disk."""
     data = encode_tensors({name: value.cpu().contiguous() for name, value in tensors.items()})
     contents = {"state.safetensors": data, "state.json": canonical_json(state), **(files or {})}
-    with staged_directory(path) as stage:
+    with staged_directory(path, needed=sum(on_disk(len(content)) for content in contents.values()) + on_disk(1)) as stage:
         write_files(stage, contents, CHECKPOINT_FORMAT)
     return path
 
