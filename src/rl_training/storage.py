@@ -4,6 +4,7 @@ import contextlib
 import errno
 import hashlib
 import json
+import math
 import os
 import shutil
 import stat
@@ -15,6 +16,7 @@ from rl_training.errors import CheckpointError, RLTrainingError, StorageError
 from rl_training.faults import fault_point
 
 MAX_JSON_BYTES = 16 * 2**20
+MAX_DEPTH = 64  # of values inside one another
 MANIFEST = "manifest.json"
 CHECKPOINT = "rl_training checkpoint"
 CHECKPOINT_FORMAT = 1
@@ -22,6 +24,7 @@ TRACKING_FILES = ("tensorboard", "tracking.jsonl")
 _OPE = OPE_FILE, OPE_FOLDER = ("ope.json", "ope")  # what `rl-training ope` or `select` last said of a run, and all they found
 RUN_FILES = ("config.yaml", "run.json", "metrics.jsonl", "timings.jsonl", "checkpoints", "replay", *_OPE, *TRACKING_FILES)
 """What a run directory holds, apart from its lock."""
+_BLOCK = 4096
 _UNFINISHED = ".unfinished"  # marks a directory that is being written
 
 
@@ -79,7 +82,7 @@ def replace_file(path: Path, data: bytes) -> None:
         sync_directory(path.parent)
     except OSError as error:
         stage.unlink(missing_ok=True)
-        raise storage_error(path, len(data), error) from error
+        raise storage_error(path, on_disk(len(data)), error) from error
 
 
 def canonical_json(value: Mapping[str, Any]) -> bytes:
@@ -99,13 +102,29 @@ def parse_json(data: bytes, where: str, error_type: type[RLTrainingError] = Chec
     def refuse(constant: str) -> None:
         raise ValueError(f"{constant} is not JSON")
 
+    def finite(text: str) -> float:
+        if math.isinf(number := float(text)):
+            raise ValueError(f"{text[:20]} is too large a number")
+        return number
+
     try:
-        value = json.loads(data.decode(), object_pairs_hook=unique, parse_constant=refuse)
+        value = json.loads(data.decode(), object_pairs_hook=unique, parse_constant=refuse, parse_float=finite)
+        check_depth(value)
     except (ValueError, RecursionError) as error:
         raise error_type(f"{where}: is not valid JSON ({str(error)[:80]})") from None
     if not isinstance(value, dict):
         raise error_type(f"{where}: is not a JSON object")
     return value
+
+
+def check_depth(value: Any) -> None:
+    """Raise a ValueError for a value nested so deeply that code which follows it down might not come back."""
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        inner = (one.values() if isinstance(one, dict) else one for one in level if isinstance(one, dict | list))
+        level = [deeper for one in inner for deeper in one]
+    if level:
+        raise ValueError(f"more than {MAX_DEPTH} levels")
 
 
 def read_regular_file(path: Path, limit: int | None = None, error_type: type[RLTrainingError] = CheckpointError) -> bytes:
@@ -115,7 +134,7 @@ def read_regular_file(path: Path, limit: int | None = None, error_type: type[RLT
             size = os.fstat(stream.fileno()).st_size
             if limit is not None and size > limit:
                 raise error_type(f"{path}: has {size:,} bytes, at most {limit:,} are allowed")
-            return stream.read() if limit is None else stream.read(limit)
+            return stream.read() if limit is None else stream.read(min(limit, size))
     except FileNotFoundError:
         raise error_type(f"{path}: is missing") from None
     except NotPlainError:
@@ -125,9 +144,10 @@ def read_regular_file(path: Path, limit: int | None = None, error_type: type[RLT
 
 
 @contextlib.contextmanager
-def staged_directory(path: Path) -> Iterator[Path]:
+def staged_directory(path: Path, needed: int = 0) -> Iterator[Path]:
     """Yield a sibling directory to fill; rename it to `path` when the block ends, remove it when the block fails.
 
+    `needed` bytes will be written, if it is known; an error of a full disk then says so.
     What was at `path` is removed last, and put back on a failure; a kill between two renames leaves it beside, as `.old-`.
     """
     stage, aside = path.with_name(f"{path.name}.tmp-{os.getpid()}"), path.with_name(f"{path.name}.old-{os.getpid()}")
@@ -147,7 +167,8 @@ def staged_directory(path: Path) -> Iterator[Path]:
         sync_directory(path.parent)
         shutil.rmtree(aside, ignore_errors=True)
     except OSError as error:
-        needed = sum(file.stat().st_size for file in stage.glob("*")) if stage.is_dir() else 0
+        written = sum(file.stat().st_size for file in stage.glob("*")) if stage.is_dir() else 0
+        needed = max(needed, written)
         _put_back(stage, aside, path)
         raise storage_error(path, needed, error) from error
     except BaseException:
@@ -196,8 +217,14 @@ def storage_error(path: Path, needed: int, error: OSError) -> StorageError:
         if not needed or error.errno not in (errno.ENOSPC, errno.EDQUOT):
             return StorageError(f"{path}: cannot be written: {error.strerror}")
         free = shutil.disk_usage(next(p for p in path.parents if p.exists())).free
-        return StorageError(f"{path}: cannot be written: {error.strerror} ({needed:,} bytes needed, {free:,} free)")
+        why = "" if needed > free else "; a quota may be used up, or all inodes"
+        return StorageError(f"{path}: cannot be written: {error.strerror} ({needed:,} bytes needed, {free:,} free{why})")
     return StorageError(f"{path}: cannot be written: {error.strerror}")
+
+
+def on_disk(size: int) -> int:
+    """Return the bytes that a file of some size takes from a disk, whose blocks are usually this long."""
+    return -(-size // _BLOCK) * _BLOCK
 
 
 def write_files(stage: Path, files: Mapping[str, bytes], format_version: int, kind: str = CHECKPOINT) -> None:

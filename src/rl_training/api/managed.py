@@ -1,5 +1,6 @@
 """Managed algorithms: construct, learn, evaluate, predict, save, load; the run directory is managed for you."""
 
+import signal
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,7 +21,7 @@ from rl_training.data.dataset_loaders import load_dataset
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.envs.given import EnvGiven, env_settings
 from rl_training.envs.rendering import Rendering
-from rl_training.errors import CheckpointError, ConfigError
+from rl_training.errors import CheckpointError, ConfigError, StoppedBySignal
 from rl_training.experiment.manager import ExperimentManager, check_replaceable, find_checkpoint, finetune_config, locate
 from rl_training.experiment.registry import get_spec
 from rl_training.remote.runs import local_run
@@ -119,7 +120,7 @@ class ManagedAlgorithm:
         """Train until `total_timesteps` steps have been taken in total; called again, or after `load`, it continues.
 
         A `callback` is a Callback, a function `f(step, rows)` that gets all metric rows and may return False to stop, or a
-        list of both.
+        list of both. Ctrl-C saves and raises KeyboardInterrupt; `learn` called again continues.
         """
         if self.config.finetune is not None:
             raise ConfigError("this run is in its online phase: continue with finetune(env_steps)")
@@ -158,6 +159,10 @@ class ManagedAlgorithm:
                 dataset=self._dataset,
                 reporter=self._reporter,
             )
+        except StoppedBySignal as stop:
+            if stop.signal_number != signal.SIGINT:
+                raise
+            raise KeyboardInterrupt(str(stop)) from None  # what Ctrl-C is everywhere else: `except Exception` lets it pass
         finally:  # also after an interruption: `learn` continues from what was saved
             store = CheckpointStore(self.run_dir / "checkpoints", 2)
             if manager.started:

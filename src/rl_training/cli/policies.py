@@ -65,13 +65,17 @@ def evaluate(
         return
     reading.check_used_with(data)
     from rl_training.envs.environments import infer_env_spaces, unused_range
+    from rl_training.envs.evaluation import cut_short
     from rl_training.envs.reference_scores import normalized_score, reference_of
 
     policy = Policy.load(run, device=device or "auto", which=which_checkpoint(run, checkpoint, best))
     chosen = named_env(env, env_kwargs, policy.config.final_environment)
     named = reference or (str(chosen) if normalize and chosen else None)
     task = reference_of(named) if named else None
-    measured = evaluation_report(policy.evaluate(episodes, seed, chosen), policy.members, member)
+    evaluation = policy.evaluate(episodes, seed, chosen)
+    measured = evaluation_report(evaluation, policy.members, member)
+    if chosen is not None and (cut := cut_short(evaluation, chosen)):
+        print(f"warning: {cut}", file=sys.stderr)
     if chosen is not None and (note := unused_range(policy.spaces, infer_env_spaces(chosen), chosen)):
         print(note, file=sys.stderr)
     counters = {"step": policy.learner.step, "env_step": policy.checkpoint.env_step if policy.checkpoint else None}

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 _KINDS = " (a file, a folder of episode files, or a glob)"
 _CONTINUED_IN = "Continue in a new run directory; one member or a checkpoint outside a run always does, by default in runs/."
+_FORGOTTEN = "Go on from the weights alone where the replay of an online run is damaged; no longer exact, and recorded so."
 _FINETUNED_IN = "Finetune in a new run directory and leave RUN as it is; required for a checkpoint outside a run."
 _FINETUNE_SETTINGS = (
     "key=value of the finetune block, or eval_interval, eval_episodes, log_interval or checkpoint_interval from here on; "
@@ -135,6 +136,7 @@ def resume(
     run_dir: Annotated[str | None, typer.Option(help=_CONTINUED_IN)] = None,
     member: MemberOption = None,
     total_timesteps: Annotated[int | None, typer.Option(help="A larger budget (constant schedules only).")] = None,
+    forget_replay: Annotated[bool, typer.Option("--forget-replay", help=_FORGOTTEN)] = False,
     imports: ImportOption = None,
     device: DeviceOption = None,
     log: LogOption = None,
@@ -145,7 +147,7 @@ def resume(
     del imports, debug
     from rl_training.experiment.manager import ExperimentManager
 
-    manager, checkpoint = ExperimentManager.resuming(run, run_dir, member)
+    manager, checkpoint = ExperimentManager.resuming(run, run_dir, member, forget_replay=forget_replay)
     changes: dict[str, Any] = log_setting(log)
     if total_timesteps is not None:
         changes["total_timesteps"] = total_timesteps

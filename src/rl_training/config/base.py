@@ -5,12 +5,13 @@ from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, ValidationError, field_validator, model_validator
 from pydantic_core import ErrorDetails
 
 from rl_training.errors import ConfigError, did_you_mean
 from rl_training.registry import REGISTRY
 
+SMALLEST, LARGEST = 1.2e-38, 3.4e38  # in size, of numbers in single precision with all their digits
 _LIMITS = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
 
 
@@ -47,6 +48,18 @@ class StrictModel(BaseModel):
         except ValidationError as error:
             faults = [fault for _, fault in describe_faults(cls, error, inside)]
             raise ConfigError("; ".join(f"{where}{fault}" for fault in faults)) from None
+
+
+class SingleModel(StrictModel):
+    """A strict model of numbers for single precision: one that overflows there, or vanishes, is refused."""
+
+    @field_validator("*")
+    @classmethod
+    def _fits(cls, value: Any) -> Any:
+        for number in value if isinstance(value, tuple) else (value,):
+            if isinstance(number, float) and number != 0.0 and not SMALLEST <= abs(number) <= LARGEST:
+                raise ValueError(f"must be 0, or between {SMALLEST:g} and {LARGEST:g} in size")
+        return value
 
 
 PositiveRate = Annotated[float, Field(gt=0.0, le=1.0)]
@@ -166,7 +179,8 @@ def describe_fault(model: type[BaseModel], fault: ErrorDetails, inside: str = ""
         return path, f"{f'in `{name}`: ' if path else ''}{reason}"
     value = fault["input"]
     shown = repr(value) if len(repr(value)) <= 60 else f"{repr(value)[:57]}..."
-    return path, f"`{inside}{name}` = {shown} is not legal: {_legal_range(owner, path) or reason}"
+    legal = "" if fault["type"] == "value_error" else _legal_range(owner, path)
+    return path, f"`{inside}{name}` = {shown} is not legal: {legal or reason}"
 
 
 def _legal_range(owner: type[BaseModel] | None, path: tuple[int | str, ...]) -> str:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
-from rl_training.config.base import FlagOrAuto, Seed, StrictModel
+from rl_training.config.base import FlagOrAuto, Seed, SingleModel, StrictModel
 from rl_training.config.columns import ColumnMap
 from rl_training.remote.address import is_remote
 
@@ -64,7 +64,7 @@ def _as_tuple(value: Any) -> Any:
     return (value,) if isinstance(value, int | float) and not isinstance(value, bool) else value
 
 
-class RewardConfig(StrictModel):
+class RewardConfig(SingleModel):
     """How rewards are transformed: r <- clip(scale * r + shift)."""
 
     scale: float = 1.0

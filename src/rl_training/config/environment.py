@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from rl_training.config.base import StrictModel
 
-_MAX_WORKERS = 1024
+_MAX_WORKERS, _LONGEST_ID = 1024, 200
 
 WrapperName = Literal[
     "ClipAction",
@@ -58,6 +58,14 @@ class WrapperConfig(StrictModel):
     """Its arguments."""
 
 
+def _as_a_name(value: str) -> str:
+    """Refuse what cannot be the id of an environment: it is part of the path of a run that has no other."""
+    if not 0 < len(value) <= _LONGEST_ID or not value.isprintable() or not all(part.strip(".") for part in value.split("/")):
+        raise ValueError("must be the id of an environment, such as Pendulum-v1")
+    return value
+
+
+EnvId = Annotated[str, AfterValidator(_as_a_name)]
 EnvKwargs = Annotated[dict[str, Any], BeforeValidator(plain_values), Field(default_factory=dict)]
 Workers = Annotated[int | Literal["auto"], BeforeValidator(_count_or_auto)]
 Wrappers = Annotated[

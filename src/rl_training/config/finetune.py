@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 from pydantic import BeforeValidator, Field, model_validator
 
 from rl_training.config.blocks import EVEN_VARIANCE, AlgorithmKwargs, CollectionConfig
-from rl_training.config.environment import EnvKwargs, TimeLimit, Wrappers
+from rl_training.config.environment import EnvId, EnvKwargs, TimeLimit, Wrappers
 from rl_training.config.parts import learner_knobs, part_of
 from rl_training.config.shared_knobs import LearnerKnobs, NetworkKnobs
 from rl_training.errors import ConfigError, did_you_mean
@@ -52,7 +52,7 @@ class FinetuneConfig(CollectionConfig):
 
     env_steps: int = Field(ge=1)
     """Environment steps of the online phase."""
-    env_id: str | None = None
+    env_id: EnvId | None = None
     """Gymnasium environment of the online phase; null is that of the run. The policy keeps the bounds it was trained with."""
     env_kwargs: EnvKwargs
     """Arguments of this environment."""

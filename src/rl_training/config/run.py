@@ -7,7 +7,7 @@ from pydantic import BeforeValidator, Field, SerializeAsAny, ValidationInfo, fie
 
 from rl_training.config.base import Seed, StrictModel
 from rl_training.config.blocks import AlgorithmKwargs, OfflineKwargs, OnlineKwargs
-from rl_training.config.environment import EnvKwargs, EnvSource, TimeLimit, Workers, Wrappers
+from rl_training.config.environment import EnvId, EnvKwargs, EnvSource, TimeLimit, Workers, Wrappers
 from rl_training.config.finetune import FinetuneConfig, check_changes
 from rl_training.config.schedules import GroupSchedules, ScheduleConfig, for_all_groups
 from rl_training.config.shared_knobs import CriticKnobs
@@ -75,7 +75,7 @@ class RunConfig(StrictModel, Generic[KwargsT]):
 
     algo: str
     """Algorithm id."""
-    env_id: str | None = None
+    env_id: EnvId | None = None
     """Gymnasium environment; null when training from a file alone."""
     env_kwargs: EnvKwargs
     """Arguments of the environment."""

@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Literal, Self, get_args, get_origin
 
 from pydantic import Field, field_validator, model_validator
 
-from rl_training.config.base import PositiveRate, Sizes, StrictModel
+from rl_training.config.base import PositiveRate, SingleModel, Sizes
 from rl_training.errors import ConfigError, did_you_mean
 
 Activation = Literal["relu", "gelu", "tanh", "silu"]
@@ -21,7 +21,7 @@ def ordered(limits: tuple[float, float]) -> tuple[float, float]:
     return limits
 
 
-class LearnerKnobs(StrictModel):
+class LearnerKnobs(SingleModel):
     """Knobs of every learner."""
 
     actor_learning_rate: PositiveRate = 3e-4
@@ -108,7 +108,7 @@ class CriticKnobs(LearnerKnobs):
         return ("n_step", "gamma") if self.n_step > 1 else ("n_step",)
 
 
-class NetworkKnobs(StrictModel):
+class NetworkKnobs(SingleModel):
     """Shapes of the networks."""
 
     acting_knobs: ClassVar[tuple[str, ...]] = ()

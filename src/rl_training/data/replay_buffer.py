@@ -51,6 +51,7 @@ class ReplayBuffer:
         rows = None if prior is None else prior(self.layout)
         self.prior_rows = 0 if rows is None else len(rows)
         self.added = 0  # transitions ever added, per member
+        self.first = 0  # number of the first that was kept; those before it were forgotten
         self.ready = np.zeros(members, dtype=np.int64)  # how many of them, from the first on, may be sampled
         try:
             self.storage = torch.zeros(self.prior_rows + members * capacity, self.layout.width, device=device)
@@ -66,7 +67,7 @@ class ReplayBuffer:
         self._unknown = {**unknown, "discounts": np.full(members, n_step.gamma)}  # of a transition that has just been taken
 
     def __len__(self) -> int:
-        return min(self.added, self.capacity)
+        return min(self.added - self.first, self.capacity)
 
     @property
     def oldest(self) -> int:
@@ -186,10 +187,18 @@ class ReplayBuffer:
         slots = torch.arange(first, stop, device=self._ring.device) % self.capacity
         return self._ring[:, slots].cpu().numpy()
 
-    def restore(self, rows: NDArray[np.float32], added: int, ready: Sequence[int] | None = None) -> None:
-        """Restore the last of `added` transitions, (members, count, width); those beyond the capacity are dropped."""
+    def begin_at(self, number: int) -> None:
+        """Hold nothing, and count on from a transition as if those before it had been forgotten."""
+        self.added = self.first = number
+        self.ready[:] = number
+
+    def restore(self, rows: NDArray[np.float32], added: int, ready: Sequence[int] | None = None, first: int = 0) -> None:
+        """Restore the last of `added` transitions, (members, count, width); those beyond the capacity are dropped.
+
+        `first` is the number of the first that was kept.
+        """
         rows = rows[:, max(0, rows.shape[1] - self.capacity) :]
         slots = torch.arange(added - rows.shape[1], added, device=self._ring.device) % self.capacity
         self._ring[:, slots] = torch.from_numpy(rows).to(self._ring.device)
-        self.added = added
+        self.added, self.first = added, first
         self.ready[:] = added if ready is None else ready

@@ -129,6 +129,18 @@ class Collector:
             self._see(member)
         return lost
 
+    def begin_anew(self, state: Sequence[Mapping[str, Any]], tensors: Mapping[str, Tensor]) -> None:
+        """Begin a new episode in every environment, after those that a checkpoint has counted."""
+        self.episodes.restore(state, [np.empty((0, self.spaces.action_dim), dtype=np.float32)] * len(self.episodes))
+        self._waiting = []
+        for member, trained in enumerate(self._trained.tolist()):
+            if trained:
+                self.episodes.begin_next(member)
+                self._reset(member)
+            else:
+                self.envs.observations[member] = tensors["online/observations"][member].numpy()
+                self._see(member)
+
     def _replay(self, member: int, actions: NDArray[np.float32], expected: NDArray[np.float32]) -> str:
         """Replay an environment to its saved state; return why that failed, or an empty string."""
         if self.episodes.too_long(member):

@@ -75,8 +75,10 @@ class CurrentEpisodes:
         return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
     def restore(self, state: Sequence[Mapping[str, Any]], actions: Sequence[NDArray[np.float32]]) -> None:
-        """Restore what `state` and `actions` of each member returned; a KeyError or TypeError where that is incomplete."""
-        for member, values in enumerate(state):
+        """Restore what `state` and `actions` of each member returned; KeyError, TypeError or ValueError if it is wrong."""
+        for member, (values, own) in enumerate(zip(state, actions, strict=True)):
+            if len(own) not in (0, values["length"]):  # none of an episode that is not replayed
+                raise ValueError(f"{len(own)} actions, and the episode of member {member} has {values['length']}")
             self.numbers[member], self.lengths[member] = values["number"], values["length"]
             self._totals[member] = values["total_reward"]
             self._last_returns[member], self._last_lengths[member] = values["last_return"], values["last_length"]

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from rl_training import rng
 from rl_training.config.environment import EnvLike
 from rl_training.data.spaces import Spaces
-from rl_training.envs.environments import make_env, own_spaces, reset_env, reset_seeds, step_env, time_limit
+from rl_training.envs.environments import close_env, make_env, own_spaces, reset_env, reset_seeds, step_env, time_limit
 from rl_training.errors import ConfigError
 
 _STREAM = "description"  # of the reset seeds
@@ -61,7 +61,7 @@ def describe_env(env: EnvLike, seconds: float = 0.5) -> Description:
     except ConfigError as error:
         found["refused"] = str(error)
     finally:
-        made.close()
+        close_env(made, env)
     spaces = f"{made.unwrapped.observation_space}", f"{made.action_space}"
     return Description(str(env), *spaces, time_limit(env), **found)
 
@@ -81,7 +81,7 @@ def _findings(made: Any, env: EnvLike, seconds: float) -> Iterator[dict[str, Any
     try:  # also in a copy that has played before, which shows what is kept from one episode to the next
         yield {"repeats": all(_Rollout(other, env).play(own) == first.seen for _ in range(2))}
     finally:
-        other.close()
+        close_env(other, env)
     yield {"steps_per_second": _speed(made, env, own, seconds)}
 
 

@@ -4,6 +4,7 @@ import contextlib
 import itertools
 import math
 import os
+import sys
 import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -109,22 +110,39 @@ def _place(error: BaseException) -> str:
     return f"{Path(own[-1].filename).name}:{own[-1].lineno}" if own else ""
 
 
-def reset_env(env: Any, env_id: EnvLike, seed: int) -> NDArray[Any]:
-    """Return the first observation of an episode; any failure of the environment becomes a ConfigError."""
+def close_env(env: Any, env_id: EnvLike) -> None:
+    """Close an environment; where that fails nothing is lost, so it is told in one line and no more comes of it."""
+    try:
+        env.close()
+    except (Exception, SystemExit) as error:
+        with contextlib.suppress(OSError, ValueError):  # nobody may be there to read it
+            print(f"warning: environment {env_id} failed in close(): {one_line(error)}", file=sys.stderr)
+
+
+def reset_env(env: Any, env_id: EnvLike, seed: int, shape: tuple[int, ...] | None = None) -> NDArray[Any]:
+    """Return the first observation of an episode; any failure of the environment becomes a ConfigError.
+
+    `shape` is the one that its space declared when the environment was made, if it is known.
+    """
     try:
         result = env.reset(seed=seed)
     except (Exception, SystemExit) as error:  # it is not for an environment to end the run
         raise _failure(env_id, f"reset(seed={seed})", error, _RESET) from error
     if not isinstance(result, tuple) or len(result) != 2:
         raise _not_gymnasium(env_id, _RESET, _returned(result))
-    observation = _observed(result[0], env_id, env.observation_space.shape)
+    observation = _observed(result[0], env_id, shape or env.observation_space.shape)
     check_finite(observation, env_id)
     return observation
 
 
-def step_env(env: Any, env_id: EnvLike, action: NDArray[np.float32]) -> tuple[NDArray[Any], float, bool, bool]:
-    """Return observation, reward, terminated and truncated; the environment gets a copy of the action, in its own type."""
-    limits = Limits(env)
+def step_env(
+    env: Any, env_id: EnvLike, action: NDArray[np.float32], limits: "Limits | None" = None
+) -> tuple[NDArray[Any], float, bool, bool]:
+    """Return observation, reward, terminated and truncated; the environment gets a copy of the action, in its own type.
+
+    `limits` are those that its spaces declared when it was made, if they are known.
+    """
+    limits = limits or Limits(env)
     found = stepped(env, env_id, limits.commands(action), limits)
     check_finite(found[0], env_id)
     return found
@@ -230,7 +248,7 @@ def environment_spaces(env: EnvLike) -> EnvironmentSpaces:
         spaces = own_spaces(made, env)
         return EnvironmentSpaces(str(env), spaces, made.observation_space.low, made.observation_space.high)
     finally:
-        made.close()
+        close_env(made, env)
 
 
 def infer_env_spaces(env: EnvLike) -> Spaces:
@@ -303,7 +321,7 @@ class EnvBatch:
 
     def reset(self, index: int, seed: int) -> None:
         """Start a new episode in one environment."""
-        self.observations[index] = reset_env(self.envs[index], self.env, seed)
+        self.observations[index] = reset_env(self.envs[index], self.env, seed, self._limits.shape)
         self.running[index], self._seeds[index], self._steps[index] = True, seed, 0
 
     def reset_all(self, seeds: Sequence[int]) -> None:
@@ -338,7 +356,7 @@ class EnvBatch:
     def close(self) -> None:
         """Close every environment."""
         for env in self.envs:
-            env.close()
+            close_env(env, self.env)
 
     def __enter__(self) -> "EnvBatch":
         return self

@@ -13,12 +13,14 @@ from rl_training.algorithms.learner import Learner
 from rl_training.config.environment import EnvLike
 from rl_training.data.spaces import Spaces
 from rl_training.data.transforms import Transforms
-from rl_training.envs.environments import EnvBatch, check_fits, reset_seeds
+from rl_training.envs.environments import EnvBatch, check_fits, reset_seeds, time_limit
 from rl_training.envs.workers.count import open_batch
 from rl_training.errors import ConfigError
 from rl_training.models.threads import acting_threads
 
 TRAINING_EPISODES = "evaluation"  # stream of the episodes by which training selects checkpoints
+MOST_STEPS = 100_000  # of an episode in an environment without a time limit, which may never end
+_LARGEST_RETURN = 1e150  # whose square, for the deviation, is still a number
 FINAL_EPISODES = "final evaluation"  # stream of the episodes for final results: separate, to avoid selection bias
 
 
@@ -64,9 +66,10 @@ def evaluate_policy(
     Episode e of a member is reset with a seed that depends on the member's entry in `seeds`, on `stream` and on e alone, so
     that the same policy always gets the same episodes. `spaces` are those the policy was trained with; by default the
     environment's own. `check` is called at every step and may raise to stop. `workers` processes step the environments, or
-    `kept`, copies of it for all episodes that the caller keeps; the results are the same bits.
+    `kept`, copies of it for all episodes that the caller keeps; the results are the same bits. Where there is no time limit,
+    an episode is cut after `MOST_STEPS`; `cut_short` tells.
     """
-    members = learner.model.members
+    members, most = learner.model.members, time_limit(env) or MOST_STEPS
     if len(seeds) != members:
         raise ConfigError(f"{len(seeds)} evaluation seeds were given for {members} members")
     batch = nullcontext(kept) if kept is not None else open_batch(env, members * episodes, workers, timeout)
@@ -80,8 +83,21 @@ def evaluate_policy(
             actions = mean_actions(learner, envs.observations.reshape(members, episodes, -1), transforms, own)
             lengths += envs.running
             rewards, _, _ = envs.step(actions.reshape(members * episodes, -1))
-            returns += rewards
+            with np.errstate(over="ignore"):
+                returns += rewards
+            envs.running &= lengths < most
+    if not (np.abs(returns) < _LARGEST_RETURN).all():
+        raise ConfigError(f"a return in {env} overflows: its rewards are too large to be added up; scale them there")
     return Evaluation(returns.reshape(members, episodes), lengths.reshape(members, episodes))
+
+
+def cut_short(evaluation: Evaluation, env: EnvLike) -> str | None:
+    """Return a warning where episodes of an evaluation did not end by themselves; None where all did."""
+    cut = int((evaluation.lengths >= MOST_STEPS).sum()) if time_limit(env) is None else 0
+    if not cut:
+        return None
+    ended = f"{cut} of {evaluation.lengths.size} episodes in {env} did not end within {MOST_STEPS:,} steps"
+    return f"{ended}, and were cut there; set max_episode_steps"
 
 
 def acting_spaces(learner: Learner[Any, Any], spaces: Spaces | None, envs: EnvBatch) -> Spaces:

@@ -5,7 +5,7 @@ from the process that trains, which can go on meanwhile. What a lane holds does 
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final
 
@@ -117,8 +117,7 @@ class LaneEvaluation:
 
     def _close_copies(self) -> None:
         for copies in self._copies.values():
-            with suppress(Exception):  # environments are third-party code
-                copies.close()
+            copies.close()
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.data.spaces import Spaces
 from rl_training.envs.collecting.behaviours import action_noise, clipped, uniform_actions
 from rl_training.envs.controllers import scripted_controller
-from rl_training.envs.environments import episode_seeds, infer_env_spaces, make_env, reset_env, step_env
+from rl_training.envs.environments import Limits, close_env, episode_seeds, infer_env_spaces, make_env, reset_env, step_env
 from rl_training.errors import ConfigError, did_you_mean
 
 Policy = Callable[[NDArray[Any], int], NDArray[np.float32]]
@@ -61,19 +61,20 @@ def make_dataset(env: EnvLike, recipe: DatasetConfig, check: Callable[[], None] 
     terminals, timeouts = np.zeros((2, size), dtype=bool)
     made, row, seeds = make_env(env), 0, episode_seeds(recipe.seed, f"recipe/{recipe.kind}")
     try:
+        limits = Limits(made)
         while row < size:
-            observation, ended = reset_env(made, env, next(seeds)), False
+            observation, ended = reset_env(made, env, next(seeds), limits.shape), False
             while not ended and row < size:
                 if row % _ROWS_PER_CHECK == 0:
                     check()
                 actions[row], observations[row] = policy(observation, row), observation
-                observation, rewards[row], terminal, timeout = step_env(made, env, actions[row])
+                observation, rewards[row], terminal, timeout = step_env(made, env, actions[row], limits)
                 next_observations[row] = observation
                 if terminal or timeout:
                     ended, terminals[row], timeouts[row] = True, terminal, timeout
                 row += 1
     finally:
-        made.close()
+        close_env(made, env)
     timeouts[-1] = not terminals[-1]  # the end of the data cuts the last episode
     return TransitionDataset.from_dict(
         {

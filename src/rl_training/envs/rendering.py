@@ -15,7 +15,7 @@ from rl_training.config.environment import EnvLike
 from rl_training.data.spaces import Spaces
 from rl_training.data.transforms import Transforms
 from rl_training.envs.animation import INSTALL, Frame, Grid, Picture, check_target, write_animation
-from rl_training.envs.environments import EnvBatch, make_env, one_line, reset_seeds
+from rl_training.envs.environments import EnvBatch, close_env, make_env, one_line, reset_seeds
 from rl_training.envs.evaluation import FINAL_EPISODES, Evaluation, acting_spaces, mean_actions
 from rl_training.errors import ConfigError
 
@@ -148,7 +148,7 @@ def _steps_per_second(where: EnvLike, fps: float | None) -> float:
     try:
         modes, own = list(env.metadata.get("render_modes") or ()), env.metadata.get("render_fps")
     finally:
-        env.close()
+        close_env(env, where)
     if "rgb_array" not in modes:
         raise ConfigError(f"environment {where} draws no pictures: `rgb_array` is not among its render modes {modes}")
     return float(fps or own or _DEFAULT_FPS)

@@ -11,6 +11,7 @@ from rl_training.runtime.checkpoints.checkpoint import Checkpoint, load_checkpoi
 from rl_training.runtime.progress import SilentReporter
 from rl_training.runtime.result import TrainingResult
 from rl_training.runtime.sharing.ranks import Ranks
+from rl_training.runtime.signals import SignalWatch
 from rl_training.runtime.trainer import TrainOptions
 
 
@@ -19,7 +20,9 @@ def tell_start(ranks: Ranks, start: Checkpoint | None, *, ours: bool) -> None:
     ranks.first(None if start is None else [str(start.source), str(start.path), ours])
 
 
-def follow(config: RunConfig[Any], run_dir: Path, dataset: TransitionDataset | None, ranks: Ranks) -> TrainingResult:
+def follow(
+    config: RunConfig[Any], run_dir: Path, dataset: TransitionDataset | None, ranks: Ranks, signals: SignalWatch
+) -> TrainingResult:
     """Train the members of this rank from where the first rank says."""
     told: list[Any] | None = ranks.first(None)
     options = TrainOptions(
@@ -27,6 +30,7 @@ def follow(config: RunConfig[Any], run_dir: Path, dataset: TransitionDataset | N
         resume_from=replace(load_checkpoint(told[0]), path=Path(told[1])) if told else None,
         continue_metrics=bool(told and told[2]),
         reporter=SilentReporter(),
+        signals=signals,
         ranks=ranks,
     )
     result: TrainingResult = get_spec(config.algo).train()(config, run_dir, options)

@@ -6,6 +6,7 @@ import shutil
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -61,12 +62,18 @@ class ExperimentManager:
 
     @classmethod
     def resuming(
-        cls, run: str | Path, run_dir: str | Path | None = None, member: int | None = None
+        cls,
+        run: str | Path,
+        run_dir: str | Path | None = None,
+        member: int | None = None,
+        *,
+        forget_replay: bool = False,
     ) -> "tuple[ExperimentManager, Checkpoint | None]":
         """Return the manager and the checkpoint to continue from, in the run itself or in a new `run_dir`.
 
         A checkpoint outside a run, and one member of a population, continue in a run directory of their own. A run that was
-        stopped before its first checkpoint has none, and starts.
+        stopped before its first checkpoint has none, and starts. With `forget_replay` an online run goes on from the
+        weights alone: that is not exact, and is said so.
         """
         from rl_training.runtime.checkpoints.checkpoint import CheckpointStore
 
@@ -74,10 +81,13 @@ class ExperimentManager:
         begun = run_status(run) not in (None, "finished")
         if begun and not CheckpointStore(run / "checkpoints", 2).names():
             return cls.open(run), None
-        checkpoint = find_checkpoint(run, check=resumable, fall_back=True)
+        checkpoint = find_checkpoint(run, check=None if forget_replay else resumable, fall_back=True)
+        if forget_replay and checkpoint.env_step is None:
+            raise ConfigError(f"{run}: has no replay that could be forgotten: {checkpoint.path.name} is of an offline run")
         if member is not None:
             checkpoint = solo_member(checkpoint, member, run)
-        elif run_dir is None and locate(run)[0] is not None:
+        checkpoint = replace(checkpoint, forget_replay=forget_replay)
+        if member is None and run_dir is None and locate(run)[0] is not None:
             return cls.open(run), checkpoint
         return cls(make_config(checkpoint.state["config"], str(checkpoint.path)), run_dir), checkpoint
 
@@ -118,14 +128,15 @@ class ExperimentManager:
         from rl_training.runtime.checkpoints.checkpoint import CheckpointStore
         from rl_training.runtime.progress import QuietReporter
         from rl_training.runtime.sharing.ranks import joined
+        from rl_training.runtime.signals import SignalWatch
         from rl_training.runtime.trainer import TrainOptions
         from rl_training.tracking.tracker import tracking
 
-        with joined(self.config) as ranks:
+        with joined(self.config) as ranks, SignalWatch(patient=ranks.count > 1) as signals:
             self.run_dir, self.speaks = Path(ranks.first(str(self.run_dir))), ranks.writes
             if not ranks.writes:
                 self.started = True
-                return follow(self.config, self.run_dir, dataset, ranks)
+                return follow(self.config, self.run_dir, dataset, ranks, signals)
             with (
                 self._locked(),
                 mirroring(self.address, (reporter or QuietReporter()).warn) as mirror,
@@ -169,6 +180,7 @@ class ExperimentManager:
                     reporter=KeepingReporter(reporter or QuietReporter(), record["warnings"], on_warning),
                     go_on=go_on or self._go_on,
                     on_ready=on_ready,
+                    signals=signals,
                     ranks=ranks,
                 )
                 try:
@@ -274,7 +286,9 @@ class ExperimentManager:
 
     def _phase(self, start: "Checkpoint | None") -> dict[str, Any]:
         name = "online" if get_spec(self.config.algo).online else "finetune" if self.config.finetune else "offline"
-        return {"name": name, "from_step": start.step if start else 0, "from_env_step": start.env_step if start else None}
+        forgotten = {"forgot_replay": True} if start and start.forget_replay else {}
+        begun = {"from_step": start.step if start else 0, "from_env_step": start.env_step if start else None}
+        return {"name": name, **begun, **forgotten}
 
     def _write_record(self, record: dict[str, Any], status: str, message: str | None = None) -> None:
         from rl_training.storage import sealed_json
@@ -365,11 +379,14 @@ def solo_member(checkpoint: "Checkpoint", member: int, run: str | Path) -> "Chec
 
 
 def resumable(checkpoint: "Checkpoint") -> None:
-    """Refuse a checkpoint whose replay is incomplete."""
+    """Refuse a checkpoint whose replay is incomplete, and say how to go on without."""
     from rl_training.runtime.checkpoints.replay_store import read_replay
 
-    if checkpoint.env_step is not None:
-        read_replay(checkpoint)
+    try:
+        if checkpoint.env_step is not None:
+            read_replay(checkpoint)
+    except CheckpointError as error:
+        raise CheckpointError(f"{error}; `rl-training resume --forget-replay` goes on from the weights alone") from error
 
 
 def default_run_dir(config: RunConfig[Any]) -> Path:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rl_training.envs.evaluation import Evaluation
-from rl_training.errors import ConfigError
+from rl_training.errors import CheckpointError, ConfigError
 
 Rows = Sequence[dict[str, Any]]
 Stop = Collection[int] | bool | None
@@ -144,6 +144,8 @@ class EarlyStopping(Callback):
         """Restore best scores and waiting times."""
         self._best = {int(member): float(value) for member, value in state["best"].items()}
         self._waited = {int(member): int(value) for member, value in state["waited"].items()}
+        if set(self._best) != set(self._waited):
+            raise ValueError("`best` and `waited` are of different members")
 
 
 def callback_states(callbacks: Sequence[Callback]) -> list[dict[str, Any]]:
@@ -153,7 +155,10 @@ def callback_states(callbacks: Sequence[Callback]) -> list[dict[str, Any]]:
 
 
 def restore_callbacks(callbacks: Sequence[Callback], saved: Sequence[dict[str, Any]], warn: Callable[[str], None]) -> None:
-    """Restore each saved state to the callback of the same class name, in order; warn where there is none."""
+    """Restore each saved state to the callback of the same class name, in order; warn where there is none.
+
+    A state that the callback cannot take is a CheckpointError: the file may have been changed, or the callback.
+    """
     remaining = list(callbacks)
     for entry in saved:
         callback = next((c for c in remaining if type(c).__name__ == entry["name"]), None)
@@ -161,4 +166,10 @@ def restore_callbacks(callbacks: Sequence[Callback], saved: Sequence[dict[str, A
             warn(f"the checkpoint holds the state of a callback {entry['name']} that was not given")
             continue
         remaining.remove(callback)
-        callback.load_state_dict(entry["state"])
+        try:
+            callback.load_state_dict(entry["state"])
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}".splitlines()[0]
+            raise CheckpointError(
+                f"the callback {entry['name']} cannot take its state in the checkpoint ({reason})"
+            ) from error

@@ -14,7 +14,7 @@ from typing import Any
 
 from rl_training.algorithms.learner import Metrics, summarize
 from rl_training.config.environment import EnvSource
-from rl_training.envs.evaluation import FINAL_EPISODES, Evaluation
+from rl_training.envs.evaluation import FINAL_EPISODES, Evaluation, cut_short
 from rl_training.errors import CheckpointError, ConfigError, DatasetError, DivergedError, EnvironmentFailedError
 from rl_training.faults import fault_point
 from rl_training.runtime.callbacks import as_callbacks, call_hook, callback_states, restore_callbacks
@@ -100,10 +100,9 @@ class TrainingLoop:
             self.files.close()
         if self.last_checkpoint is None:
             raise CheckpointError(f"{self.parts.run_dir}: the run ended without a checkpoint")
-        held_out = self.held_out.figures if self.held_out else []
         counts = self.learner.step, self.place.counters.get("env_step"), self.last_checkpoint
-        results = self.population.records, self.evaluation, final
-        return TrainingResult(*counts, *results, self.learner, self.parts.spaces, self.parts.transforms, held_out)
+        results = self.population.records, self.evaluation, final, self.learner, self.parts.spaces, self.parts.transforms
+        return TrainingResult(*counts, *results, self.held_out.figures if self.held_out else [])
 
     def _prepare(self, phase: Phase, count: int) -> None:
         """Fetch the next batches; if the data can no longer be read, save a checkpoint before raising."""
@@ -279,13 +278,14 @@ class TrainingLoop:
     def _take(self, of: Evaluated, evaluation: Evaluation) -> bool:
         """Write what an evaluation found, call the callbacks, and return whether the mean is the best so far."""
         fault_point("evaluation:done")
-        self.evaluation, means = evaluation, evaluation.member_means
-        count = of.count
+        self.evaluation, means, count = evaluation, evaluation.member_means, of.count
         rows = [{**self._row(member, of.counters), **evaluation.metrics(member)} for member in of.members]
         self.files.write(rows)
         self.population.record_evaluation(count, self.place.phase.unit, means, of.members)
         mean = self.population.mean_return()  # of those that have stopped too, by which the best is chosen
         self.parts.reporter.note(f"{of.label}: {mean_and_range(means, of.members)}")
+        if (env := self.place.phase.environment) is not None and (cut := cut_short(evaluation, env)):
+            self.parts.reporter.warn(f"endless-episodes: {of.label}: {cut}")
         self._call("on_evaluation", count, evaluation, [member for member in of.members if member in self.population.active])
         self._call("on_metrics", count, rows)
         improved = self.best_mean is None or mean > self.best_mean

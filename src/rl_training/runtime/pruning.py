@@ -66,6 +66,8 @@ class Pruning(Callback):
         """Restore what `state_dict` returned."""
         self._values = {int(member): float(value) for member, value in state["values"].items()}
         self._evaluations, self._going_on = int(state["evaluations"]), set(state["going_on"])
+        if not self._going_on.issubset(range(len(self._members))):
+            raise ValueError("`going_on` names combinations that are not there")
 
 
 def stopping_rules(config: RunConfig[Any]) -> list[Callback]:

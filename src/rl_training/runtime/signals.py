@@ -1,20 +1,45 @@
-"""Signals set flags; the loop acts on them at points where its state is consistent."""
+"""Signals set flags; the loop acts on them at points where its state is consistent. Before a run they interrupt."""
 
 import os
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType, TracebackType
 
 from rl_training.errors import StoppedBySignal
 
-_STOP = (signal.SIGTERM, signal.SIGINT)
+_STOP = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_SAVING = b"\nstopping and saving once the current step is done; the same signal again ends the run at once\n"
+_early: list[int] = []  # what interrupted this process while no run watched for it
+
+
+def _heeded(*numbers: int) -> list[int]:
+    """Those of some signals that this process was not started to ignore, as `nohup` does with SIGHUP."""
+    return [number for number in numbers if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN]
+
+
+def interrupt_on_stop_signals() -> None:
+    """Let SIGTERM and SIGHUP interrupt this process as Ctrl-C does, so that it cleans up; a second one ends it at once."""
+    for number in _heeded(signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupt)
+
+
+def _interrupt(number: int, _frame: FrameType | None) -> None:
+    if _early:
+        os._exit(128 + number)
+    _early.append(number)
+    raise KeyboardInterrupt
+
+
+def interrupted_exit_code() -> int:
+    """Return the exit code of a process that was interrupted before it had anything to save."""
+    return 128 + (_early[0] if _early else signal.SIGINT)
 
 
 @contextmanager
 def stop_signals_blocked() -> Iterator[None]:
-    """Block SIGTERM and SIGINT in this context, also for child processes: a Ctrl-C reaches the whole process group."""
+    """Block stop signals in this context, also for child processes: a Ctrl-C reaches the whole process group."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _STOP)
     try:
         yield
@@ -24,34 +49,38 @@ def stop_signals_blocked() -> Iterator[None]:
 
 @contextmanager
 def interrupted_by_stop_signals(message: str) -> Iterator[None]:
-    """Let SIGTERM interrupt the block as Ctrl-C does, so that it cleans up, and tell this message alone of a stop.
+    """Let SIGTERM and SIGHUP interrupt the block as Ctrl-C does, so that it cleans up, and tell this message alone of a stop.
 
     A training run inside saves and stops as ever; what it says about that is left out, for a block that keeps nothing.
     """
     stopped_by: int = signal.SIGINT
 
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
+    def interrupt(number: int, _frame: FrameType | None) -> None:
         nonlocal stopped_by
-        stopped_by = signal.SIGTERM
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one would interrupt the cleaning up
+        stopped_by = number
+        for other in before:
+            signal.signal(other, signal.SIG_IGN)  # a second one would interrupt the cleaning up
         raise KeyboardInterrupt
 
     main = threading.current_thread() is threading.main_thread()
-    before = signal.signal(signal.SIGTERM, interrupt) if main else None
+    before = {n: signal.getsignal(n) for n in _heeded(signal.SIGTERM, signal.SIGHUP)} if main else {}
+    for number in before:
+        signal.signal(number, interrupt)
     try:
         yield
     except (KeyboardInterrupt, StoppedBySignal) as stop:
         number = stop.signal_number if isinstance(stop, StoppedBySignal) else stopped_by
         raise StoppedBySignal(number, f"{signal.Signals(number).name}: {message}") from None
     finally:
-        if main:
-            signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 class SignalWatch:
-    """While open, SIGTERM and SIGINT request a save and a stop, SIGUSR1 a save; a second stop signal exits at once.
+    """While open, SIGTERM, SIGINT and SIGHUP request a save and a stop, SIGUSR1 a save; a second stop signal exits at once.
 
-    With `patient` it does not: who started several ranks passes on the signal that the ranks may have got themselves.
+    With `patient` it does not: who started several ranks passes on the signal that the ranks may have got themselves. Nor
+    does a second SIGHUP: where a terminal is lost, both the system and the shell send one. An ignored SIGHUP stays so.
     """
 
     def __init__(self, *, patient: bool = False) -> None:
@@ -62,8 +91,9 @@ class SignalWatch:
 
     def __enter__(self) -> "SignalWatch":
         if threading.current_thread() is threading.main_thread():
-            for number in (*_STOP, signal.SIGUSR1):
+            for number in _heeded(*_STOP, signal.SIGUSR1):
                 self._previous[number] = signal.signal(number, self._handle)
+            self.stop_signal = _early[0] if _early else None  # an interruption that other code has swallowed
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -77,10 +107,9 @@ class SignalWatch:
         elif self.stop_signal is None:
             self.stop_signal = number
             if os.isatty(2):  # print is not for signal handlers
-                os.write(
-                    2, b"\nstopping and saving once the current step is done; the same signal again ends the run at once\n"
-                )
-        elif not self._patient:
+                with suppress(OSError):  # the terminal is gone
+                    os.write(2, _SAVING)
+        elif not self._patient and number != signal.SIGHUP:
             os._exit(128 + number)  # the second request: exit now, the last checkpoint is complete
 
     def raise_if_stopped(self, message: str = "stopped before anything had to be saved") -> None:

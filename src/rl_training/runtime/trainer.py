@@ -17,6 +17,7 @@ from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.data.processing import action_variance
 from rl_training.data.transforms import Transforms
 from rl_training.envs.environments import infer_env_spaces, time_limit
+from rl_training.envs.evaluation import MOST_STEPS
 from rl_training.envs.imports import import_flags
 from rl_training.errors import CheckpointError, ConfigError, StorageError
 from rl_training.registry import get_spec
@@ -24,7 +25,7 @@ from rl_training.runtime.build_learner import build_learner
 from rl_training.runtime.callbacks import CallbackLike
 from rl_training.runtime.checkpoints.checkpoint import Checkpoint
 from rl_training.runtime.evaluating.selecting import selector
-from rl_training.runtime.execution.mode import applied, check_execution, resolve_device, resolve_execution
+from rl_training.runtime.execution.mode import applied, check_execution, leave_lost_threads, resolve_device, resolve_execution
 from rl_training.runtime.execution.steps import Executor
 from rl_training.runtime.loop import TrainingLoop
 from rl_training.runtime.loop_parts import LoopParts
@@ -49,6 +50,7 @@ class TrainOptions:
     reporter: Reporter | None = None
     go_on: str | None = None  # the command that continues an interrupted run; `rl-training resume` by default
     on_ready: Callable[[OfflineData | None], None] | None = None  # called once all is checked, before the run writes
+    signals: SignalWatch | None = None  # an open one, if somebody watches already
     ranks: Ranks | None = None  # the processes that share the members; by default this one has them all
 
 
@@ -76,8 +78,16 @@ def _train(config: RunConfig[Any], run_dir: Path, options: TrainOptions) -> Trai
     """Train to the end of the budget, from the beginning or by an exact resume from a checkpoint."""
     reporter, checkpoint = options.reporter or QuietReporter(), options.resume_from
     ranks = options.ranks or Ranks(len(config.member_seeds))
-    watch = SignalWatch(patient=ranks.count > 1)
-    with watch as signals, contextlib.closing(reporter), contextlib.ExitStack() as stack, _out_of_memory_reported():
+    watch = contextlib.nullcontext(options.signals) if options.signals else SignalWatch(patient=ranks.count > 1)
+    with (
+        watch as signals,
+        contextlib.closing(reporter),
+        contextlib.ExitStack() as stack,
+        _out_of_memory_reported(),
+        torch.inference_mode(False),
+        torch.enable_grad(),  # whatever the caller has switched off
+    ):
+        leave_lost_threads(reporter.warn)
         device = resolve_device(ranks.use_device(config.device))
         check_execution(config, device)
         found = _data(config, options, signals, reporter)
@@ -115,6 +125,7 @@ def _train(config: RunConfig[Any], run_dir: Path, options: TrainOptions) -> Trai
         total = phases[-1].last
         if checkpoint is not None and total < (taken := position_of(phases, checkpoint)):
             raise ConfigError(f"the budget of {total} steps is below the {taken} of {checkpoint.path}")
+        signals.raise_if_stopped()
         if options.on_ready is not None:
             options.on_ready(found)
         parts = LoopParts(
@@ -155,7 +166,8 @@ def _batch_share(ranks: Ranks, learner: Learner[Any, Any]) -> BatchShare | None:
 def _warn_of_endless_episodes(config: RunConfig[Any], reporter: Reporter) -> None:
     for env in {str(env): env for env in (config.environment, config.final_environment) if env is not None}.values():
         if time_limit(env) is None:
-            reporter.warn(f"{env} has no time limit: an evaluation waits until its episodes end; or set max_episode_steps")
+            waits = f"an evaluation waits until its episodes end, or cuts them after {MOST_STEPS:,} steps"
+            reporter.warn(f"{env} has no time limit: {waits}; or set max_episode_steps")
 
 
 def _note_fitted(asked: AlgorithmKwargs, fitted: AlgorithmKwargs, reporter: Reporter) -> None:

@@ -3,12 +3,14 @@
 That every algorithm evaluates and predicts from one alone is in its contract (`algorithms/test_contract.py`).
 """
 
+import errno
 import json
 import os
 import pickle
 import shutil
 import signal
 import struct
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,15 +18,20 @@ import torch
 
 from rl_training import faults, storage
 from rl_training.api.policy import Policy
+from rl_training.data.transforms import Transforms
 from rl_training.errors import CheckpointError, ConfigError, StorageError
 from rl_training.runtime import load_checkpoint
 from rl_training.runtime.checkpoints.checkpoint import CheckpointStore, write_checkpoint
 from rl_training.storage import canonical_json
 from tests.helpers import call_cli, checkpoints, generator, tiny_run
 
+MEMBER = {"seed": 0, "status": "training", "status_step": None, "last_return": None, "best_return": None, "best_step": None}
+EXECUTION = {"device": "cpu", "mode": "eager", "precision": "float32", "deterministic": True, "threads": 1}
 STATE = {
-    **{"algo": "iql", "config": {}, "spaces": {}, "seeds": [0], "step": 5, "members": [], "environment": {}},
-    **{"hooks_pending": False, "best_mean": None, "callbacks": [], "metrics_bytes": 0, "dataset_fingerprint": ""},
+    **{"algo": "iql", "config": {"algo": "iql"}, "seeds": [0], "step": 5, "members": [MEMBER]},
+    **{"hooks_pending": False, "best_mean": None, "callbacks": [], "metrics_bytes": 0, "dataset_fingerprint": None},
+    "spaces": {"observation_dim": 1, "action_dim": 1, "action_low": [-1.0], "action_high": [1.0]},
+    "environment": {**EXECUTION, "torch": "2.13.0", "machine": "x86_64"},  # the name in the first versions
 }
 
 
@@ -185,7 +192,7 @@ def test_a_newer_format_says_so(checkpoint):
 
 def fill(store, steps, value=0.0):
     for step in steps:
-        tensors = {"x": torch.full((50,), float(step) + value)}
+        tensors = {"x": torch.full((50,), float(step) + value), **Transforms.identity(1).tensors()}
         store.save({"step": step}, tensors, {**STATE, "step": step}, best=step == 1)
 
 
@@ -334,7 +341,7 @@ def test_a_full_disk_keeps_the_old_checkpoints(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(StorageError, match=r"No space left on device \([\d,]+ bytes needed, [\d,]+ free\)"):
+    with pytest.raises(StorageError, match=r"No space left on device \([\d,]+ bytes needed, [\d,]+ free"):
         fill(store, (3,))
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
@@ -349,3 +356,19 @@ def test_a_run_directory_that_disappears_is_an_error(tmp_path):
 
     with pytest.raises(StorageError, match="has disappeared"):
         tiny_run(tmp_path / "run", callbacks=[Remove()])
+
+
+def test_a_full_disk_says_what_the_whole_checkpoint_needs(tmp_path, monkeypatch):
+    """Not what was written of it before the disk was full, which is as much as there was free."""
+
+    def full(path, data):
+        path.write_bytes(data[:100])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(storage, "write_file", full)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=8192))
+    with pytest.raises(StorageError, match=r"\(409,600 bytes needed, 8,192 free\)"):  # whole blocks of each file
+        write_checkpoint(tmp_path / "step-000000005", {"x": torch.zeros(100_000)}, STATE)
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(StorageError, match=r"\(4,096 bytes needed, 8,192 free; a quota may be used up, or all inodes\)"):
+        raise storage.storage_error(tmp_path / "x", 4096, OSError(errno.ENOSPC, "No space left on device"))

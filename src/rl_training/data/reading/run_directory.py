@@ -18,6 +18,7 @@ from rl_training.data.reading.base import Candidate, Reader
 from rl_training.data.reading.guards import check_size
 from rl_training.data.reading.reading import Arrays, Reading
 from rl_training.data.spaces import Spaces
+from rl_training.data.store.checkpoint_state import parse_state
 from rl_training.data.store.replay_segments import checked_segments, read_segments
 from rl_training.data.transforms import Transforms
 from rl_training.errors import CheckpointError, ConfigError, DatasetError, RLTrainingError
@@ -79,7 +80,7 @@ class _Replay:
         path = run if (run / MANIFEST).exists() else _latest(run)
         files = read_files(path, CHECKPOINT_FORMAT)
         try:
-            state = parse_json(files["state.json"], str(path / "state.json"))
+            state = parse_state(files["state.json"], path / "state.json")
             tensors = decode_tensors(files["state.safetensors"])
             if state.get("env_step") is None:
                 data = "it has collected nothing in an environment; use the data that it learned from"

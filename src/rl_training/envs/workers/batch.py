@@ -1,6 +1,5 @@
 """Copies of an environment stepped in worker processes over shared memory, bit for bit as in one process."""
 
-import contextlib
 from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
@@ -10,7 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rl_training.config.environment import EnvLike
-from rl_training.envs.environments import EnvBatch, Limits, check_finite, environment_spaces, make_env, reset_env, stepped
+from rl_training.envs.environments import (
+    EnvBatch,
+    Limits,
+    check_finite,
+    close_env,
+    environment_spaces,
+    make_env,
+    reset_env,
+    stepped,
+)
 from rl_training.envs.workers.calls import Calls, Move, first_failure
 from rl_training.envs.workers.process import shared_arrays
 from rl_training.errors import ConfigError
@@ -104,15 +112,15 @@ class WorkerBatch(EnvBatch):
 
     def _close_copies(self) -> None:
         for made, _ in self._made.values():
-            with contextlib.suppress(Exception):  # environments are third-party code
-                made.close()
+            close_env(made, self.env)
 
     def _create_copy(self, index: int) -> None:
         made = make_env(self.env)
         self._made[index] = made, Limits(made)
 
     def _reset_copy(self, index: int) -> None:
-        self.observations[index] = reset_env(self._made[index][0], self.env, int(self._seeds[index]))
+        made, limits = self._made[index]
+        self.observations[index] = reset_env(made, self.env, int(self._seeds[index]), limits.shape)
         self.running[index], self._steps[index] = True, 0
 
     def _step_copy(self, index: int) -> None:

@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 
 from rl_training.config.environment import EnvLike
-from rl_training.envs.environments import EnvBatch, make_env, own_spaces, reset_env, step_env
+from rl_training.envs.environments import EnvBatch, close_env, make_env, own_spaces, reset_env, step_env
 from rl_training.envs.workers.batch import WorkerBatch
 from rl_training.errors import ConfigError
 
@@ -85,4 +85,4 @@ def _step_seconds(env: EnvLike) -> float:
                 reset_env(made, env, number + 1)
         return float(np.median(taken))
     finally:
-        made.close()
+        close_env(made, env)

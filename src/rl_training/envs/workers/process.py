@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 GRACE_SECONDS = 1.0  # in which a worker may answer late, as one that was suspended does, or end
-_IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+_IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 _PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
 
 

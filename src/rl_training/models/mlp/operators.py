@@ -6,6 +6,7 @@ the kernels do not support are traced operation by operation instead, and so is 
 """
 
 import contextlib
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
@@ -17,13 +18,18 @@ from rl_training.models.mlp.layout import MLPLayout
 
 SMALLEST_WIDTH, LARGEST_WIDTH = 16, 512  # of a hidden layer that has a kernel
 _precision: str | None = None
+_owner = 0  # the thread that traces
 
 
 @contextlib.contextmanager
 def fused_networks(precision: str) -> Iterator[None]:
-    """Trace networks inside the block for a compiler, on a GPU as operators of this module in the given precision."""
-    global _precision  # noqa: PLW0603 - a process-wide switch, set while a step is traced
-    before, _precision = _precision, precision
+    """Trace networks inside the block for a compiler, on a GPU as operators of this module in the given precision.
+
+    One thread at a time may do so. On the CPU others may take eager steps meanwhile; on a GPU torch has threads of its own
+    for the backward pass, so there the switch is the process's.
+    """
+    global _precision, _owner  # noqa: PLW0603 - a switch, set while a step is traced
+    before, _precision, _owner = _precision, precision, threading.get_ident()
     try:
         yield
     finally:
@@ -32,12 +38,14 @@ def fused_networks(precision: str) -> Iterator[None]:
 
 def recorded_plainly(device: torch.device) -> bool:
     """Return whether a network is being traced as plain operations, which the CPU's compiler fuses itself."""
-    return _precision is not None and device.type == "cpu"
+    return _precision is not None and device.type == "cpu" and _owner == threading.get_ident()
 
 
 def fused_precision(layout: MLPLayout, device: torch.device) -> str | None:
     """Return the precision in which a network calls these operators, None if it does not call them."""
     if _precision is None or (device.type == "cuda" and not has_kernels(layout)):
+        return None
+    if device.type == "cpu" and _owner != threading.get_ident():
         return None
     return _precision
 

@@ -20,12 +20,14 @@ from safetensors.torch import load as decode_tensors
 from safetensors.torch import save as encode_tensors
 from torch import Tensor
 
+from rl_training.data.store.checkpoint_state import check_transforms, parse_state
 from rl_training.errors import CheckpointError, ConfigError
 from rl_training.faults import fault_point
 from rl_training.storage import (
     CHECKPOINT_FORMAT,
     MAX_JSON_BYTES,
     canonical_json,
+    on_disk,
     parse_json,
     read_files,
     read_regular_file,
@@ -39,10 +41,6 @@ _NAME = re.compile(r"(?:env-(\d{9,})_)?step-(\d{9,})")
 _STAGE = re.compile(rf"{_NAME.pattern}\.tmp-\d+")
 _ASIDE = re.compile(rf"(?P<name>{_NAME.pattern})\.old-\d+")
 _SHARED = ("transforms/", "online/")  # tensors that are not the learner's
-_REQUIRED = {
-    *("algo", "config", "spaces", "seeds", "step", "hooks_pending", "members", "best_mean"),
-    *("callbacks", "metrics_bytes", "dataset_fingerprint", "execution"),
-}
 
 
 @dataclass(frozen=True)
@@ -54,6 +52,7 @@ class Checkpoint:
     state: dict[str, Any]
     source: Path  # the directory it was read from
     member: int | None = None  # which member of the population in `source` it is, if one was extracted
+    forget_replay: bool = False  # whether a run goes on from it without its replay
 
     @property
     def step(self) -> int:
@@ -89,7 +88,7 @@ def write_checkpoint(
     """Write one complete checkpoint directory; nothing appears at `path` unless all of it is on disk."""
     data = encode_tensors({name: value.cpu().contiguous() for name, value in tensors.items()})
     contents = {"state.safetensors": data, "state.json": canonical_json(state), **(files or {})}
-    with staged_directory(path) as stage:
+    with staged_directory(path, needed=sum(on_disk(len(content)) for content in contents.values()) + on_disk(1)) as stage:
         write_files(stage, contents, CHECKPOINT_FORMAT)
     return path
 
@@ -102,18 +101,23 @@ def load_checkpoint(path: str | Path) -> Checkpoint:
         raise CheckpointError(f"{where}: holds {sorted(files)}; state.safetensors and state.json are expected")
     if len(files["state.json"]) > MAX_JSON_BYTES:
         raise CheckpointError(f"{where / 'state.json'}: is larger than {MAX_JSON_BYTES:,} bytes")
-    state = parse_json(files["state.json"], str(where / "state.json"))
-    if "environment" in state:  # the key in the first versions
-        state.setdefault("execution", state.pop("environment"))
-    if missing := sorted(_REQUIRED - set(state)):
-        raise CheckpointError(f"{where / 'state.json'}: lacks {', '.join(missing)}")
+    state = parse_state(files["state.json"], where / "state.json")
+    _check_name(where, state)
     try:
         tensors = decode_tensors(files["state.safetensors"])
     except (safetensors.SafetensorError, ValueError, KeyError) as error:
         raise CheckpointError(f"{where / 'state.safetensors'}: cannot be read: {error}") from error
     if extra := set(files) - {"state.safetensors", "state.json", *segment_names(state)}:
         raise CheckpointError(f"{where}: holds {sorted(extra)}, which are not part of a checkpoint")
+    check_transforms(tensors, state, where / "state.safetensors")
     return Checkpoint(where, tensors, state, where)
+
+
+def _check_name(path: Path, state: Mapping[str, Any]) -> None:
+    """Refuse a checkpoint under the name of another one; one that was copied out of its run may have any name."""
+    counters = {name: state[name] for name in ("env_step", "step") if state.get(name) is not None}
+    if _NAME.fullmatch(path.name) and path.name != checkpoint_name(counters):
+        raise CheckpointError(f"{path}: holds {checkpoint_name(counters)}, so it is not what its name says")
 
 
 def segment_names(state: Mapping[str, Any]) -> set[str]:

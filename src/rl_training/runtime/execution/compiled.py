@@ -23,7 +23,7 @@ from rl_training.rng import DrawKey, DrawnAhead, bits
 from rl_training.runtime.batches.base import Batches
 from rl_training.runtime.execution.compiler_cache import cpp_compiler_available, remember_vector_probes
 from rl_training.runtime.execution.cuda_graph import captured
-from rl_training.runtime.execution.tracing import TracedStep, Variant, Wanted, trace_step, variant_at
+from rl_training.runtime.execution.tracing import COMPILING, TracedStep, Variant, Wanted, trace_step, variant_at
 from rl_training.runtime.signals import stop_signals_blocked
 
 LONGEST_BLOCK = 20  # divides the usual intervals, and is a multiple of the usual delays of policies
@@ -152,7 +152,7 @@ class CompiledSteps:
         self._announce()
         try:
             self.batches.load(first, len(block.steps))
-            with stop_signals_blocked(), _garbage_kept():
+            with COMPILING, stop_signals_blocked(), _garbage_kept():
                 new = [wanted for wanted in self._wanted_by(block.steps) if wanted not in self._steps]
                 self._steps |= {wanted: self._compiled(wanted, first) for wanted in new}
                 if new and self.device.type == "cuda":

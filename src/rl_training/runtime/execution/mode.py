@@ -5,7 +5,7 @@ import ctypes
 import os
 import platform
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -24,6 +24,25 @@ CHUNK_LIMIT = 100  # steps between two checks of the watchdog and the signals, a
 _CHUNK_OPERATIONS = 2e10  # floating-point operations of a chunk: well under a second on one slow core
 _GPU_CHUNK_OPERATIONS = 1e13  # the same for compiled steps on a GPU
 STEPS_WORTH_COMPILING = {"cuda": 10_000, "cpu": 30_000}  # of a run; below, compiling takes longer than it saves
+
+
+_forked = False
+
+
+def _note_fork() -> None:
+    global _forked  # noqa: PLW0603 - a fact about the process
+    _forked = True
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_note_fork)
+
+
+def leave_lost_threads(warn: Callable[[str], None]) -> None:
+    """Use one thread in a process that was forked since torch was loaded: it would wait forever for those of its parent."""
+    if _forked and (threads := torch.get_num_threads()) > 1:
+        torch.set_num_threads(1)
+        warn(f"this process is a fork, so torch's {threads} threads are gone: it uses one; start it with `spawn` for more")
 
 
 @dataclass(frozen=True)

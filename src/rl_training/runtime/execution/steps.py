@@ -133,6 +133,7 @@ class GradientSteps:
 
         `rates` gives learning-rate factors if they are not all 1. `before` and `after` are launched with the steps.
         """
+        torch.set_grad_enabled(True)  # an environment may have switched them off for everybody
         self.learner.rounds = self.rounds  # each phase of a run has its own
         done = 0
         if self.compiled is not None and self._executor is not None and self._executor.compiles:

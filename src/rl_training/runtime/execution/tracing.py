@@ -6,11 +6,12 @@ the operators in `models.mlp.operators` takes a list of networks, and lists can 
 such calls, and nothing is merged.
 """
 
+import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import Tensor, fx
@@ -23,6 +24,8 @@ from rl_training.models.mlp import operators as mlp_ops
 from rl_training.models.mlp.layout import MLPLayout
 from rl_training.rng import DrawKey, Draws
 
+COMPILING: Final = threading.RLock()
+"""Held while a step is traced and compiled: torch keeps what it is doing in variables of the process."""
 MakeBatch = Callable[[Tensor, Tensor | None], Batch]
 """A batch from packed rows (members, batch, width) and, where fresh and prior data mix, which rows are prior."""
 
@@ -117,7 +120,7 @@ def trace_acting(model: StackedModel, observations: Tensor, noise: Tensor, preci
         with model.on_buffers(trained, model.targets.flat):
             return model.act(observations, noise)
 
-    with mlp_ops.fused_networks(precision):
+    with COMPILING, mlp_ops.fused_networks(precision):
         graph = _recorded(act, (model.trained.flat, observations, noise))
     graph.graph.eliminate_dead_code()
     graph.recompile()

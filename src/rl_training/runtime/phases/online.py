@@ -234,21 +234,45 @@ class OnlinePhase(Phase):
         return {"replay": self.store.save(self.buffer, self._settled())}
 
     def state(self) -> dict[str, Any]:
-        """Return the episodes, and how many transitions of each member may be sampled."""
-        return {"episodes": self.collector.state(), "replay_ready": self.buffer.ready.tolist()}
+        """Return the episodes, how many transitions of each member may be sampled, and which were forgotten."""
+        forgotten = {"replay_from": self.buffer.first} if self.buffer.first else {}
+        return {"episodes": self.collector.state(), "replay_ready": self.buffer.ready.tolist(), **forgotten}
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Restore replay and environments."""
         if "episodes" not in checkpoint.state or checkpoint.env_step is None:
             raise CheckpointError(f"{checkpoint.path}: is not the checkpoint of an online run")
-        rows = self._stored_rows(checkpoint, checkpoint.env_step)
-        self.buffer.restore(rows, checkpoint.env_step, checkpoint.state["replay_ready"])
+        if checkpoint.forget_replay:
+            self._collect_anew(checkpoint, checkpoint.env_step)
+        else:
+            self._restore_replay(checkpoint, checkpoint.env_step)
+        self.knobs.apply(max(checkpoint.env_step - 1, 0))  # the last step's, for hooks that are pending
+
+    def _collect_anew(self, checkpoint: Checkpoint, env_step: int) -> None:
+        """Fill the replay by the policy as it is, in place of one that is lost; the steps count for nothing else."""
+        count = min(env_step, self.buffer.capacity, max(self.plan.rhythm.starts, self.plan.batch_size))
+        self.collector.begin_anew(checkpoint.state["episodes"], checkpoint.tensors)
+        self.buffer.begin_at(env_step - count)
+        for step in range(env_step - count, env_step):
+            self.knobs.apply(step)
+            self._choose(step)
+            transition = self.collector.step(self.interaction.actions(step))
+            self.collector.begin_episodes()
+            self._write(transition, step + 1)
+            self._learn(step, self.plan.rhythm.gradient_steps(step), 0, report=False, choose=False)
+        self.warn(
+            f"not bit-exact from {self.label(env_step)} on: the replay was forgotten (--forget-replay), "
+            f"and {count:,} transitions were collected anew"
+        )
+
+    def _restore_replay(self, checkpoint: Checkpoint, env_step: int) -> None:
+        rows = self._stored_rows(checkpoint, env_step)
+        self.buffer.restore(rows, env_step, checkpoint.state["replay_ready"], checkpoint.state.get("replay_from", 0))
         lost = self.collector.restore(checkpoint.state["episodes"], checkpoint.tensors, self.warn)
         for member in lost:
             self.buffer.cut(member)
         if not lost:  # otherwise the rows have changed, and the next save rewrites them
             self.store.adopt(checkpoint)
-        self.knobs.apply(max(checkpoint.env_step - 1, 0))  # the last step's, for hooks that are pending
 
     def _stored_rows(self, checkpoint: Checkpoint, added: int) -> NDArray[np.float32]:
         """The transitions of a checkpoint, settled and pending; raise unless they are exactly those the buffer held."""
@@ -258,7 +282,8 @@ class OnlinePhase(Phase):
             rows = np.concatenate((settled, pending), axis=1) if segments else pending
             first = segments[0]["first"] if segments else added - pending.shape[1]
             shape = (self.buffer.members, added - first, self.buffer.layout.width)
-            if rows.shape != shape or rows.shape[1] < min(added, self.buffer.capacity):
+            kept = added - checkpoint.state.get("replay_from", 0)
+            if rows.shape != shape or rows.shape[1] < min(kept, self.buffer.capacity):
                 raise CheckpointError(f"{checkpoint.path}: its replay is {rows.shape}, {shape} is needed")
             if len(checkpoint.state["replay_ready"]) != self.buffer.members:
                 raise CheckpointError(f"{checkpoint.path}: its replay has another number of members")
