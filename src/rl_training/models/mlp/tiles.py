@@ -72,9 +72,10 @@ def rows_of_part(rows: int, programs: int) -> int:
 
 
 def parts_of_product(matrices: int, rows: int) -> int:
-    """Return into how many equal parts torch's products split sums over rows, so that all processors have work."""
-    wanted = min(rows // 256, 2 * PROCESSORS // (_TILES_OF_PRODUCT * matrices))
-    return max((parts for parts in range(1, wanted + 1) if rows % parts == 0), default=1)
+    """Return into how many equal parts torch's products split sums over rows: one, unless they leave processors idle."""
+    programs = _TILES_OF_PRODUCT * matrices
+    most = min(rows // 256, 8 * PROCESSORS // programs) if programs < 4 * PROCESSORS else 1
+    return max((parts for parts in range(1, most + 1) if rows % parts == 0), default=1)
 
 
 def _fitted(options: dict[str, int], layout: MLPLayout) -> dict[str, int]:

@@ -314,25 +314,26 @@ def _add_ends(
 def _hidden_weights(layout: MLPLayout, saved: Tensor, hidden: Tensor, result: Tensor, rows: int, precision: str) -> None:
     """Write the gradients of the weights between hidden layers into `result` with torch's products, critic by critic.
 
-    Sums over many rows are split, because a product of few matrices would leave processors idle.
+    Where that would leave processors idle, all critics are multiplied at once, and long sums are split.
     """
     members, ensemble = result.shape[0], layout.ensemble
     shape = (members * ensemble, rows)
     kept, gradients = layout.saved_views(saved, *shape), layout.gradient_views(hidden, *shape)
-    outs, parts = layout.destinations(result), parts_of_product(members, rows)
+    outs, parts = layout.destinations(result), parts_of_product(members * ensemble, rows)
     before = torch.backends.cuda.matmul.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
     try:
         for layer in range(1, len(kept)):
             out = outs[layout.parameters_per_layer * layer]
+            below, above = kept[layer - 1][0], gradients[layer][0]
+            if parts > 1:
+                below, above = (values.view(-1, rows // parts, values.shape[-1]) for values in (below, above))
+                products = torch.bmm(below.transpose(1, 2), above)
+                out.copy_(products.view(-1, parts, *products.shape[1:]).sum(1).view(out.shape))
+                continue
             for critic in range(ensemble):
-                below, above = (v[critic::ensemble] for v in (kept[layer - 1][0], gradients[layer][0]))
                 own = out[:, critic] if out.ndim == 4 else out[critic::ensemble]
-                if parts == 1:
-                    torch.bmm(below.transpose(1, 2), above, out=own)
-                    continue
-                below, above = (v.unflatten(1, (parts, -1)).flatten(0, 1) for v in (below, above))
-                torch.sum(torch.bmm(below.transpose(1, 2), above).unflatten(0, (members, parts)), 1, out=own)
+                torch.bmm(below[critic::ensemble].transpose(1, 2), above[critic::ensemble], out=own)
     finally:
         torch.backends.cuda.matmul.allow_tf32 = before
 
