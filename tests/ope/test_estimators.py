@@ -180,6 +180,34 @@ def test_a_tap_is_open_or_shut_in_the_model_as_often_as_in_the_log():
     assert np.mean(tap > 0.5) == pytest.approx(0.1, abs=0.04)
 
 
+def tripping(seed=0):
+    """Return episodes that drift by chance until they trip, which costs a hundred and ends them, or for 40 steps."""
+    random, rows = np.random.default_rng(seed), []
+    for _ in range(150):
+        state = 0.0
+        for step in range(40):
+            following = 0.95 * state + 0.3 * random.standard_normal()
+            ends = abs(following) > 1.5
+            rows.append((state, random.standard_normal(), -1.0 - 100.0 * ends, following, ends, step == 39 and not ends))
+            state = following
+            if ends:
+                break
+    seen, action, reward, following, ends, cut = (np.array(column) for column in zip(*rows, strict=True))
+    columns = {"observations": seen[:, None], "actions": action[:, None], "rewards": reward}
+    columns = {name: column.astype(np.float32) for name, column in columns.items()}
+    following = following[:, None].astype(np.float32)
+    return TransitionDataset.from_dict(columns | {"next_observations": following, "terminals": ends, "timeouts": cut})
+
+
+def test_rare_losses_count_in_the_model_as_in_the_log():
+    given = Episodes.of(tripping(), 100_000)
+    model = Dynamics(given, GAMMA, DynamicsOptions(steps=300, ensemble=2, widths=(32, 32), rollouts=60), CPU)
+    model.fit()
+    followed = model.followed(lambda seen: torch.zeros(len(seen), 1))
+    assert followed.surely < 0.25
+    assert model.rollouts(linear(0.0)).values.mean() == pytest.approx(-38.2, rel=0.3)  # by simulation
+
+
 def test_half_of_the_rows_give_nearly_the_same_values(episodes, fitted, monkeypatch):
     monkeypatch.setattr("rl_training.ope.fqe._ROWS", len(episodes) // 2)
     found = FittedQ(episodes, [Behaviour.of(linear(gain), episodes) for gain in GAINS], GAMMA, BUDGET, CPU).fit()

@@ -144,9 +144,10 @@ class Dynamics:
         count = min(_JUDGED, *(len(own) for own in unseen))
         rows = torch.from_numpy(np.stack([own[spread_evenly(len(own), count)] for own in unseen]))
         self._judged, self._of = self._inputs[rows.to(self.device)], torch.from_numpy(self.episodes.episode)[rows]
-        expected = self._predicted(self._networks.each(self._judged))[0]
-        self._judged, self._erred = self._judged.cpu(), (self._outcomes[rows.to(self.device)] - expected).cpu()
-        self.explained = 1.0 - self._erred.square().mean((0, 1)).double().numpy()
+        happened = torch.cat((self._outcomes, self._ends.unsqueeze(-1)), dim=-1)[rows.to(self.device)]
+        self._erred = (happened - self._expected(self._networks.each(self._judged))).cpu()
+        self._judged = self._judged.cpu()
+        self.explained = 1.0 - self._erred[..., :-1].square().mean((0, 1)).double().numpy()
 
     @torch.no_grad()
     def followed(self, usual: Callable[[Tensor], Tensor]) -> Followed:
@@ -169,12 +170,13 @@ class Dynamics:
             beyond = actions[rows] - self._usual(usual, logged[rows])
             inputs = torch.cat((seen, self._usual(usual, seen) + beyond), dim=-1)
             found = self._networks.each(inputs.to(self.device)).cpu()
+            happened = self._expected(found) + self._noise(step, inputs, torch.from_numpy(chosen))
             counted = self.gamma**step * torch.from_numpy(lengths > step)
-            more += counted * (alive * self._reward(found) - torch.from_numpy(episodes.rewards[rows]))
+            more += counted * (alive * self._reward(happened) - torch.from_numpy(episodes.rewards[rows]))
             visited.append(_some(step, inputs))
             weights.append(_some(step, counted * alive))
-            seen = self._moved(seen, found, self._noise(step, inputs, torch.from_numpy(chosen)))[1]
-            alive = self._still_alive(alive, found)
+            seen = self._moved(seen, happened)[1]
+            alive = self._still_alive(alive, happened)
         spread = float(episodes.returns(self.gamma).std(ddof=1))
         error = float(more.std(correction=0)) / np.sqrt(len(np.unique(chosen)))
         return Followed(float(more.mean()), error, spread, torch.cat(visited), torch.cat(weights))
@@ -183,16 +185,20 @@ class Dynamics:
     def _usual(usual: Callable[[Tensor], Tensor], seen: Tensor) -> Tensor:
         return usual(seen.flatten(0, 1)).view(*seen.shape[:2], -1)
 
-    def _reward(self, found: Tensor) -> Tensor:
-        return (self._mean[-1] + self._std[-1] * self._predicted(found)[0][..., -1]).double()
+    def _expected(self, found: Tensor) -> Tensor:
+        """What networks expect of each outcome and of an end, (ensemble, rows, outcomes + 1)."""
+        return torch.cat((self._predicted(found)[0], found[..., -1:].sigmoid()), dim=-1)
 
-    def _moved(self, seen: Tensor, found: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+    def _reward(self, happened: Tensor) -> Tensor:
+        return (self._mean[-1] + self._std[-1] * happened[..., -2]).double()
+
+    def _moved(self, seen: Tensor, happened: Tensor) -> tuple[Tensor, Tensor]:
         """Where observations go, and the same inside the range of the data with a margin."""
-        moved = seen + self._mean[:-1] + self._std[:-1] * (self._predicted(found)[0][..., :-1] + noise)
+        moved = seen + self._mean[:-1] + self._std[:-1] * happened[..., :-2]
         return moved, torch.minimum(torch.maximum(moved, self._low), self._high)
 
-    def _still_alive(self, alive: Tensor, found: Tensor) -> Tensor:
-        return alive * (1.0 - found[..., -1].sigmoid().double()) if self._ending else alive
+    def _still_alive(self, alive: Tensor, happened: Tensor) -> Tensor:
+        return alive * (1.0 - happened[..., -1].clamp(0.0, 1.0).double()) if self._ending else alive
 
     @torch.no_grad()
     def rollouts(self, act: Act) -> Rollouts:
@@ -203,25 +209,27 @@ class Dynamics:
         own = self.episodes.of_observations(starts[chosen]).reshape(options.rollouts, options.ensemble, -1)
         seen = torch.from_numpy(own).transpose(0, 1).contiguous()  # each network has starts of its own
         alive = torch.ones(seen.shape[:2], dtype=torch.float64)
-        values, reward = torch.zeros_like(alive), torch.zeros_like(alive)
+        values = torch.zeros_like(alive)
         outside = total = 0.0
         visited, weights = [], []
         length = min(options.longest, steps_that_count(self.gamma))
         for step in range(length):
             inputs = torch.cat((seen, self._acting(act, seen)), dim=-1)
             found = self._networks.each(inputs.to(self.device)).cpu()
-            counted, reward = self.gamma**step * alive, self._reward(found)
-            values += counted * reward
+            expected, counted = self._expected(found), self.gamma**step * alive
+            happened = expected + self._noise(step, inputs)
+            values += counted * self._reward(happened)
             visited.append(_some(step, inputs))
             weights.append(_some(step, counted))
-            moved, seen = self._moved(seen, found, self._noise(step, inputs))
+            moved, seen = self._moved(seen, happened)
             outside, total = outside + float((counted * (moved != seen).any(-1)).sum()), total + float(counted.sum())
-            alive = self._still_alive(alive, found)
-        values += alive * self.gamma**length * reward / (1.0 - self.gamma)  # as if the last reward went on
+            alive = self._still_alive(alive, happened)
+        # as if the last reward, as it was expected, went on
+        values += alive * self.gamma**length * self._reward(expected) / (1.0 - self.gamma)
         return Rollouts(values.numpy(), outside / max(total, 1e-12), torch.cat(visited), torch.cat(weights))
 
     def _noise(self, step: int, inputs: Tensor, of: Tensor | None = None) -> Tensor:
-        """Errors at rows near each place, (ensemble, rollouts, observations), none of them of the episode `of` it.
+        """Errors at rows near each place, (ensemble, rollouts, outcomes + 1), none of them of the episode `of` it.
 
         Of a random twentieth of the rows that are kept each rollout has the error of the nearest, so it meets what happened
         there as often as it did: a tap is open or shut, never a little open.
@@ -232,7 +240,7 @@ class Dynamics:
         if of is not None:
             apart[self._of[:, drawn] == of.unsqueeze(-1)] = torch.inf
         nearest = drawn.expand(len(apart), -1, -1).gather(2, apart.argmin(-1, keepdim=True)).squeeze(-1)
-        return self._erred[torch.arange(len(nearest))[:, None], nearest][..., :-1]
+        return self._erred[torch.arange(len(nearest))[:, None], nearest]
 
     def _acting(self, act: Act, seen: Tensor) -> Tensor:
         """The unitless actions of a policy for unitless observations."""
