@@ -32,7 +32,7 @@ def order_table() -> str:
         for task in tasks:
             one = found[task][name]
             fewer = "" if one["policies"] == 12 else f" ({one['policies']} policies)"
-            cells.append(f"{one['value']:.2f} / {one['return']:.2f}{fewer}")
+            cells.append(f"{one['value']:.2f} / {one['return']:.2f}{fewer}" if one["policies"] else "not known")
         rows.append(cells)
     rows.append(["bar for `fqe`", *(f"{BARS[task]}" for task in tasks)])
     return rows_of(["value / return", *tasks], rows)
