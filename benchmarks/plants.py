@@ -49,12 +49,13 @@ class Log:
         )
 
 
-def make_log(name: str, seed: int = 0, episodes: int = 60, exploration: float = 0.0) -> Log:
+def make_log(name: str, seed: int = 0, episodes: int = 60, exploration: float = 0.0, own: Plant | None = None) -> Log:
     """Return the log of a plant under its controller: a function of the arguments alone.
 
-    With `exploration`, noise of this share of the actuators' range is added to the controller's actions.
+    With `exploration`, noise of this share of the actuators' range is added to the controller's actions. `own` is a plant
+    that is not one of the five.
     """
-    plant, draw = PLANTS[name], np.random.Generator(np.random.Philox([seed, sum(map(ord, name))]))
+    plant, draw = own or PLANTS[name], np.random.Generator(np.random.Philox([seed, sum(map(ord, name))]))
     rows: list[tuple[Any, ...]] = []
     noise = exploration * (np.array(plant.high) - np.array(plant.low))
     for _ in range(episodes):

@@ -38,7 +38,9 @@ def guesses(policies: Sequence[dict[str, Any]], name: str) -> dict[str, float]:
 
 
 def correlation(guess: dict[str, float], truth: dict[str, Any], key: str) -> float:
-    """Return the rank correlation with the discounted value or the return."""
+    """Return the rank correlation with the discounted value or the return; NaN where too few policies have a guess."""
+    if len(guess) < 3:
+        return float("nan")
     return spearman(list(guess.values()), [truth["policies"][name][key] for name in guess])
 
 

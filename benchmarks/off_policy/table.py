@@ -32,7 +32,7 @@ def order_table() -> str:
         for task in tasks:
             one = found[task][name]
             fewer = "" if one["policies"] == 12 else f" ({one['policies']} policies)"
-            cells.append(f"{one['value']:.2f} / {one['return']:.2f}{fewer}")
+            cells.append(f"{one['value']:.2f} / {one['return']:.2f}{fewer}" if one["policies"] else "not known")
         rows.append(cells)
     rows.append(["bar for `fqe`", *(f"{BARS[task]}" for task in tasks)])
     return rows_of(["value / return", *tasks], rows)
@@ -80,7 +80,8 @@ def _said(said: dict[str, Any], value: float) -> str:
         return "none"
     low, high = said["interval"]
     inside = "" if low <= value <= high else ", outside"
-    return f"{said['value']:.0f} [{low:.0f}, {high:.0f}]{inside}"
+    digits = 0 if max(abs(low), abs(high)) >= 100.0 else 1
+    return f"{said['value']:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]{inside}"
 
 
 def peer_table() -> str:
@@ -127,7 +128,19 @@ def round_table() -> str:
     return rows_of(["estimators of", "", "`fqe`", counted, "`model`", counted, "joint", counted], rows)
 
 
+def plant_table() -> str:
+    """Return every policy of every plant that was measured: truth, estimates and verdict."""
+    rows = []
+    for path in sorted(RESULTS.glob("plants-*.json")):
+        for name, one in json.loads(path.read_text())["policies"].items():
+            value, said = one["value"], one["said"]
+            cells = [path.stem.removeprefix("plants-"), f"`{name}`", f"{value:.4g} +- {one['value_error']:.2g}"]
+            rows.append([*cells, *(_said(said[key], value) for key in ("fqe", "model", "joint")), said["joint"]["verdict"]])
+    return rows_of(["", "policy", "value", "`fqe`", "`model`", "joint", "verdict"], rows)
+
+
 TABLES = {
+    "plants": plant_table,
     "rounds": round_table,
     "order": order_table,
     "intervals": interval_table,

@@ -7,6 +7,9 @@ hundredth, unless they truly end; the return is that of the first steps, up to t
 """
 
 import importlib.metadata
+import multiprocessing
+from concurrent.futures import ProcessPoolExecutor
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +42,7 @@ def episodes_of(policy: Policy, task: Task) -> tuple[Numbers, Numbers]:
 
 def truth_of(checkpoint: Path, task: Task) -> dict[str, Any]:
     """Return what is written down of one policy."""
+    torch.set_num_threads(1)
     found: dict[str, Any] = {}
     policy = Policy.load(checkpoint, device="cpu")
     for name, each in zip(("value", "return"), episodes_of(policy, task), strict=True):
@@ -47,22 +51,29 @@ def truth_of(checkpoint: Path, task: Task) -> dict[str, Any]:
     return found
 
 
+def measure(name: str, known: dict[str, Any], runs: Path, workers: int) -> None:
+    """Find out about the policies of a task that are not in `known`, several at once; each is written down when it is."""
+    task = TASKS[name]
+    wanted = {policy: path for policy, path in checkpoints(name, runs) if policy not in known["policies"] and path.exists()}
+    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
+        for policy, found in zip(wanted, pool.map(truth_of, wanted.values(), repeat(task)), strict=True):
+            known["policies"][policy] = found
+            write("truth", name, known)
+            shown = [f"{key} {found[key]:.1f} +- {found[f'{key}_error']:.1f}" for key in ("value", "return")]
+            print(f"{name} {policy}: {', '.join(shown)}", flush=True)
+
+
 def main() -> None:
     """Find out about the policies that have no result yet."""
-    given = arguments(__doc__).parse_args()
-    torch.set_num_threads(1)
+    parser = arguments(__doc__)
+    parser.add_argument("--workers", type=int, default=1, help="policies that are tried at once")
+    given = parser.parse_args()
     for name in given.tasks:
         task = TASKS[name]
         versions = {library: importlib.metadata.version(library) for library in ("torch", "gymnasium", "numpy")}
         fixed = {"env_id": task.env_id, "gamma": GAMMA, "episodes": task.episodes, "limit": task.limit, "long": task.long}
         known = (None if given.again else read("truth", name)) or {**fixed, "versions": versions, "policies": {}}
-        for policy, checkpoint in checkpoints(name, given.runs):
-            if policy not in known["policies"] and checkpoint.exists():
-                found = truth_of(checkpoint, task)
-                known["policies"][policy] = found
-                write("truth", name, known)
-                shown = [f"{key} {found[key]:.1f} +- {found[f'{key}_error']:.1f}" for key in ("value", "return")]
-                print(f"{name} {policy}: {', '.join(shown)}", flush=True)
+        measure(name, known, given.runs, given.workers)
 
 
 if __name__ == "__main__":

@@ -153,6 +153,61 @@ def test_noise_of_moving_rows_does_not_move_what_stands_still():
     assert np.abs(still).mean() < 0.05 * np.abs(moved).mean()
 
 
+def drawn(seed=0):
+    """Return episodes of a tank with a tap that is opened by chance, one time in ten."""
+    random, rows = np.random.default_rng(seed), []
+    warm, tap = random.uniform(0.0, 1.0, 100), np.zeros(100)
+    for _ in range(40):
+        action = random.uniform(0.0, 1.0, 100)
+        following, then = 0.8 * warm + 0.2 * action - 0.3 * tap, (random.uniform(size=100) < 0.1).astype(float)
+        rows.append((np.stack((warm, tap), axis=-1), action, -((warm - 0.5) ** 2), np.stack((following, then), axis=-1)))
+        warm, tap = following, then
+    seen, action, reward, following = (np.stack(column, axis=1).reshape(4000, -1) for column in zip(*rows, strict=True))
+    columns = {"observations": seen, "actions": action, "rewards": reward[:, 0], "next_observations": following}
+    return TransitionDataset.from_dict(
+        {name: column.astype(np.float32) for name, column in columns.items()}
+        | {"terminals": np.zeros(4000, dtype=bool), "timeouts": np.arange(4000) % 40 == 39}
+    )
+
+
+def test_a_tap_is_open_or_shut_in_the_model_as_often_as_in_the_log():
+    given = Episodes.of(drawn(), 100_000)
+    model = Dynamics(given, GAMMA, DynamicsOptions(steps=500, ensemble=2, widths=(32, 32), rate=3e-3, rollouts=60), CPU)
+    model.fit()
+    tap = given.of_observations.real(model.rollouts(lambda seen: 0.5 + 0.0 * seen[:, :1]).visited[:, :2].numpy())[:, 1]
+    half_open = np.minimum(np.abs(tap), np.abs(tap - 1.0)) > 0.2
+    assert half_open.mean() < 0.02
+    assert np.mean(tap > 0.5) == pytest.approx(0.1, abs=0.04)
+
+
+def tripping(seed=0):
+    """Return episodes that drift by chance until they trip, which costs a hundred and ends them, or for 40 steps."""
+    random, rows = np.random.default_rng(seed), []
+    for _ in range(150):
+        state = 0.0
+        for step in range(40):
+            following = 0.95 * state + 0.3 * random.standard_normal()
+            ends = abs(following) > 1.5
+            rows.append((state, random.standard_normal(), -1.0 - 100.0 * ends, following, ends, step == 39 and not ends))
+            state = following
+            if ends:
+                break
+    seen, action, reward, following, ends, cut = (np.array(column) for column in zip(*rows, strict=True))
+    columns = {"observations": seen[:, None], "actions": action[:, None], "rewards": reward}
+    columns = {name: column.astype(np.float32) for name, column in columns.items()}
+    following = following[:, None].astype(np.float32)
+    return TransitionDataset.from_dict(columns | {"next_observations": following, "terminals": ends, "timeouts": cut})
+
+
+def test_rare_losses_count_in_the_model_as_in_the_log():
+    given = Episodes.of(tripping(), 100_000)
+    model = Dynamics(given, GAMMA, DynamicsOptions(steps=300, ensemble=2, widths=(32, 32), rollouts=60), CPU)
+    model.fit()
+    followed = model.followed(lambda seen: torch.zeros(len(seen), 1))
+    assert followed.surely < 0.25
+    assert model.rollouts(linear(0.0)).values.mean() == pytest.approx(-38.2, rel=0.3)  # by simulation
+
+
 def test_half_of_the_rows_give_nearly_the_same_values(episodes, fitted, monkeypatch):
     monkeypatch.setattr("rl_training.ope.fqe._ROWS", len(episodes) // 2)
     found = FittedQ(episodes, [Behaviour.of(linear(gain), episodes) for gain in GAINS], GAMMA, BUDGET, CPU).fit()

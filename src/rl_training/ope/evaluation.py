@@ -84,6 +84,7 @@ def evaluate(
     model = Dynamics(episodes, options.gamma, options.dynamics, device)
     model.fit()
     followed = model.followed(density.mean)
+    usual = max(_USUAL, support.strange(followed.visited, followed.counted))
     counts = counts_of(len(episodes.lengths), options.seed)
     limits, unit = episodes.possible_values(options.gamma), float(episodes.rewards.std()) / (1.0 - options.gamma)
     found = []
@@ -91,34 +92,35 @@ def evaluate(
         where = support.of(behaviour)
         rolled = model.rollouts(act)
         strange = support.strange(rolled.visited, rolled.counted)
-        unknown = max(0.0, strange - _USUAL) * unit  # where nobody was, anything may be earned that ever was
+        unknown = max(0.0, strange - usual) * unit  # where nobody was, anything may be earned that ever was
+        places = (strange, usual)
         ratios = log_ratios(episodes, behaviour, likely, deviations)
         weighted = weighted_estimates(episodes, ratios, options.gamma, counts, fitted.at_rows(number, behaviour))
         estimates = {
-            "fqe": _fitted(values, number, _of_support(where, strange), (followed.miss, unknown), episodes),
-            "model": _modelled(rolled, model, _of_places(strange), (followed, unknown), episodes),
+            "fqe": _fitted(values, number, _of_support(where, places), (followed.miss, unknown), episodes),
+            "model": _modelled(rolled, model, _of_places(places), (followed, unknown), episodes),
             "dr": _weighted(weighted[1]),
             "wpdis": _weighted(weighted[0]),
         }
         estimates = {name: possible(one, *limits) for name, one in estimates.items()}
         lead = {name: estimates[name] for name in ("fqe", "model")}
-        together = joint(lead, options.fqe.ensemble, _of_support(where, strange))
+        together = joint(lead, options.fqe.ensemble, _of_support(where, places))
         together = possible(precise(together, followed.spread), *limits)
         found.append(Estimated(estimates, together, where, rolled.outside))
     return found, _logged(episodes, values, model, options.gamma)
 
 
-def _of_places(strange: float) -> Doubts:
-    share = f"{strange:.0%} of where it goes in the model is beyond what was logged (5% of the logged rows are)"
-    return (
-        Doubts().if_(MANY_BEYOND < strange <= _MOST_BEYOND, "doubt", share).if_(strange > _MOST_BEYOND, "cannot tell", share)
-    )
+def _of_places(places: tuple[float, float]) -> Doubts:
+    strange, usual = places
+    share = f"{strange:.0%} of where it goes in the model is beyond what was logged ({usual:.0%} is for what was logged)"
+    more = strange - usual + _USUAL
+    return Doubts().if_(MANY_BEYOND < more <= _MOST_BEYOND, "doubt", share).if_(more > _MOST_BEYOND, "cannot tell", share)
 
 
-def _of_support(where: Support, strange: float) -> Doubts:
+def _of_support(where: Support, places: tuple[float, float]) -> Doubts:
     share = f"{where.beyond:.0%} of its actions are beyond what was logged in similar states (5% of the logged ones are)"
     return (
-        _of_places(strange)
+        _of_places(places)
         .if_(MANY_BEYOND < where.beyond <= _MOST_BEYOND, "doubt", share)
         .if_(where.beyond > _MOST_BEYOND, "cannot tell", share)
     )
@@ -143,9 +145,8 @@ def _modelled(
     sampling = float(rolled.values.std(ddof=1) / np.sqrt(min(rolled.values.size, len(episodes.lengths))))
     left = f"{rolled.outside:.0%} of the steps in the model leave the range of the data"
     doubts.if_(_LEAVES < rolled.outside <= _LOST, "doubt", left).if_(rolled.outside > _LOST, "cannot tell", left)
-    share = abs(followed.more) / max(followed.spread, 1e-12)
     missed = f"in the model logged episodes earn {followed.more:+.3g} more than they did"
-    doubts.if_(_MISSES < share <= 1.0, "doubt", missed).if_(share > 1.0, "cannot tell", missed)
+    doubts.if_(_MISSES < followed.surely <= 1.0, "doubt", missed).if_(followed.surely > 1.0, "cannot tell", missed)
     typical = float(np.median(model.explained))
     doubts.if_(typical < _PREDICTED, "cannot tell", f"the model predicts {typical:.0%} of how a typical column changes")
     return opinion(
