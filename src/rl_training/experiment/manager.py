@@ -61,13 +61,15 @@ class ExperimentManager:
     ) -> "tuple[ExperimentManager, Checkpoint | None]":
         """Return the manager and the checkpoint to continue from, in the run itself or in a new `run_dir`.
 
-        A checkpoint outside a run, and one member of a population, continue in a run directory of their own. A run that was
-        stopped before its first checkpoint has none, and starts.
+        A checkpoint outside a run, and one member of a population, continue in a run directory of their own. A run that goes
+        on where it is finds its latest checkpoint once it holds its lock: another process may be writing until then. One that
+        was stopped before its first checkpoint has none, and starts.
         """
         from rl_training.runtime.checkpoints.checkpoint import CheckpointStore
 
         begun = run_status(Path(run)) not in (None, "finished")
-        if begun and not CheckpointStore(Path(run) / "checkpoints", 2).names():
+        saved = bool(CheckpointStore(Path(run) / "checkpoints", 2).names())
+        if (begun and not saved) or (saved and run_dir is None and member is None and locate(run)[1] is None):
             return cls.open(run), None
         checkpoint = find_checkpoint(run, check=resumable, fall_back=True)
         if member is not None:
@@ -125,7 +127,7 @@ class ExperimentManager:
                 remove_litter(self.run_dir, RUN_FILES)
                 start = checkpoint
                 if start is None and resume and store.names():
-                    start = store.load(check=resumable, fall_back=True)
+                    start = store.load(check=self._continuable, fall_back=True)
                 ours = start is not None and start.path.parent.resolve() == store.directory.resolve()
                 if start is not None:
                     check_same_config(self.config, start)
@@ -168,6 +170,13 @@ class ExperimentManager:
                 record |= {"step": result.step, "env_step": result.env_step}
                 self._write_record(record, "finished")
                 return result
+
+    def _continuable(self, checkpoint: "Checkpoint") -> None:
+        """Refuse a checkpoint of this run whose replay is incomplete, or whose metrics were changed."""
+        from rl_training.runtime.metrics import checked_beginning
+
+        resumable(checkpoint)
+        checked_beginning(self.run_dir / "metrics.jsonl", *checkpoint.metrics)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
