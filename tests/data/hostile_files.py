@@ -51,7 +51,7 @@ class Outcome:
 
 def hostile_files(folder: Path) -> Iterator[tuple[str, Path]]:
     """Write every file below a folder, and yield its name and path."""
-    cases = {**{f"known {name}": write for name, (write, _) in HOSTILE.items()}, **CASES}
+    cases = {**{f"known {name}": write for name, (write, _) in HOSTILE.items()}, **written_here()}
     for number, (name, write) in enumerate(cases.items()):
         place = folder / f"{number:03d}"
         place.mkdir()
@@ -156,6 +156,15 @@ def zipped(entries: dict[str, bytes], method=zipfile.ZIP_STORED) -> Write:
             for name, value in {**{k: npy_bytes(v) for k, v in small_arrays().items()}, **entries}.items():
                 archive.writestr(f"{name}.npy", value)
         return place / "d.npz"
+
+    return write
+
+
+def zeros_packed(method: int) -> Write:
+    """A hundred megabytes that a few bytes hold."""
+
+    def write(place: Path) -> Path:
+        return zipped({"rewards": npy_bytes(np.zeros(25_000_000, dtype=np.float32))}, method)(place)
 
     return write
 
@@ -396,129 +405,137 @@ def pipe_among_files(place: Path) -> Path:
     return place
 
 
-ZEROS = np.zeros(30_000_000, dtype=np.float32)
-CASES: dict[str, Write] = {
-    "npz names of no width": zipped({"observation_names": npy_bytes(descr="<U0", shape=(10**9,))}),
-    "npz a million names": npz(observation_names=np.array(["x"] * 1_000_000)),
-    "npz wide names": npz(observation_names=np.array(["x" * 1_000_000] * 3)),
-    "npz bzip2": zipped({"rewards": npy_bytes(ZEROS)}, zipfile.ZIP_BZIP2),
-    "npz lzma": zipped({"rewards": npy_bytes(ZEROS)}, zipfile.ZIP_LZMA),
-    "npz bzip2 in an entry": zipped({"rewards": bz2.compress(npy_bytes(ZEROS))}),
-    "npz directory that lies": lying_zip,
-    "npz 60,000 entries": many_entries,
-    "npz rows of no width": zipped({"observations": npy_bytes(descr="<f4", shape=(10**12, 0))}),
-    "npz all rows of no width": zipped(
-        {name: npy_bytes(descr="<f4", shape=(10**12, 0)) for name in ("observations", "actions", "rewards", "terminals")}
-    ),
-    "npz long header": zipped({"rewards": b"\x93NUMPY\x02\x00\xff\xff\xff\xff" + b" " * 1000}),
-    "npz deep header": zipped({"rewards": b"\x93NUMPY\x01\x00\xff\xff" + b"(" * 65_535}),
-    "npz unknown version": zipped({"rewards": b"\x93NUMPY\x09\x00" + b"\0" * 200}),
-    "npz records": npz(rewards=np.zeros(60, dtype=[("a", "f4"), ("b", "f4")])),
-    "npz complex": npz(rewards=np.zeros(60, dtype=complex)),
-    "npz dates": npz(rewards=np.zeros(60, dtype="datetime64[s]")),
-    "npz bytes that swell as floats": npz(**{n: np.zeros((2_000_000, 3), np.uint8) for n in ("observations",)}),
-    "npz just over": npz(observations=np.zeros((60, 60_000), np.float32), next_observations=None),
-    "npz cut": lambda p: (p / "d.npz").write_bytes(npz()(p).read_bytes()[:-30]) and p / "d.npz",
-    "npz sparse": lambda p: sparse(p / "d.npz", 2**36, b"PK\x03\x04"),
-    "hdf5 chunk that inflates": hdf5(inflating_chunk),
-    "hdf5 attributes": lambda p: many_attributes(hdf5(lambda file: None)(p)),
-    "hdf5 10,000 names": hdf5(lambda file: [file.create_group(f"g{k}") for k in range(10_000)]),
-    "hdf5 soft link": hdf5(lambda file: [file.pop("rewards"), file.__setitem__("rewards", h5py.SoftLink("/actions"))]),
-    "hdf5 link to itself": hdf5(lambda f: [f.pop("rewards"), f.__setitem__("rewards", h5py.SoftLink("/rewards"))]),
-    "hdf5 link outside": hdf5(lambda f: [f.pop("rewards"), f.__setitem__("rewards", h5py.ExternalLink("/etc/passwd", "/"))]),
-    "hdf5 group for an array": hdf5(lambda file: [file.pop("rewards"), file.create_group("rewards")]),
-    "hdf5 compound": replaced("rewards", data=np.zeros(60, dtype=[("a", "f4"), ("b", "f8")])),
-    "hdf5 variable lengths": replaced("rewards", shape=(60,), dtype=h5py.vlen_dtype(np.float32)),
-    "hdf5 variable texts": replaced("rewards", shape=(60,), dtype=h5py.string_dtype()),
-    "hdf5 arrays in cells": replaced("rewards", shape=(60,), dtype=np.dtype(("f4", (100_000,)))),
-    "hdf5 references": replaced("rewards", shape=(60,), dtype=h5py.ref_dtype),
-    "hdf5 nothing": replaced("rewards", data=h5py.Empty("f4")),
-    "hdf5 one number": replaced("rewards", data=1.0),
-    "hdf5 rows of no width": replaced("observations", shape=(10**12, 0), dtype="f4"),
-    "hdf5 hollow bytes": replaced("observations", shape=(60, 9_000_000), dtype="u1"),
-    "hdf5 32 dimensions": replaced("observations", shape=(60, *[1] * 30), dtype="f4"),
-    "hdf5 packed twice": replaced("rewards", shape=(60,), dtype="f4", chunks=(60,), scaleoffset=2, compression="gzip"),
-    "hdf5 large chunk": replaced("rewards", shape=(60,), maxshape=(None,), dtype="f4", chunks=(5_000_000,)),
-    "hdf5 cut": changed_end(hdf5(lambda file: None), b"", 800),
-    "hdf5 sparse": lambda p: sparse(p / "d.h5", 2**36, b"\x89HDF\r\n\x1a\n"),
-    "minari sparse metadata": minari(lambda data, file: sparse(data / "metadata.json", 6 * 2**30)),
-    "minari pipe for metadata": minari(pipe_metadata),
-    "minari deep metadata": metadata("[" * 500_000),
-    "minari metadata of many lists": metadata('{"action_space": [' + "[]," * 300_000 + "[]]}"),
-    "minari metadata of another kind": metadata("[1, 2]"),
-    "minari bounds that are many": metadata(json.dumps({"action_space": {"low": [0] * 300_000, "high": [1] * 300_000}})),
-    "minari attributes": lambda p: many_attributes(write_minari(p / "m", LOG), "data/main_data.hdf5"),
-    "minari space of many texts": minari(
-        lambda data, file: file.attrs.create("action_space", [b"x" * 1000] * 3000, dtype=h5py.string_dtype())
-    ),
-    "minari space that is long": minari(
-        lambda data, file: file.attrs.create("action_space", "[" + "[]," * 5_000_000 + "[]]")
-    ),
-    "minari groups that widen": minari(widening_groups),
-    "minari groups that loop": minari(deep_groups),
-    "minari 5,000 observations": minari(wide_groups),
-    "minari hollow episode": minari(lambda data, file: swapped("actions", shape=(7, 10**9), dtype="f4")(file["episode_0"])),
-    "minari long episode": minari(lambda data, file: swapped("rewards", shape=(10**12,), dtype="f4")(file["episode_0"])),
-    "minari numbers": minari(lambda data, file: [file.create_group(f"episode_{10**8 + k}") for k in range(10)]),
-    "minari file for a group": minari(
-        lambda data, file: [file.pop("episode_1"), file.create_dataset("episode_1", data=[1.0])]
-    ),
-    "d3rlpy hollow ends": d3rlpy(swapped("terminated_0", shape=(10**12,), dtype="b1")),
-    "d3rlpy hollow episode": d3rlpy(swapped("observations_1", shape=(5, 10**9), dtype="f4")),
-    "d3rlpy gap": d3rlpy(lambda file: file.pop("rewards_1")),
-    "d3rlpy texts": d3rlpy(swapped("actions_0", shape=(7,), dtype=h5py.string_dtype())),
-    "d3rlpy link": d3rlpy(lambda f: [f.pop("actions_0"), f.__setitem__("actions_0", h5py.SoftLink("/actions_1"))]),
-    "parquet long text that repeats": parquet({"episode": repeated("x" * 1_000_000, 5000)}),
-    "parquet text in place of numbers": parquet({"obs_0": repeated("x" * 1_000_000, 5000)}),
-    "parquet bytes that repeat": parquet({"obs_0": repeated(b"x" * 1_000_000, 5000)}),
-    "parquet fixed bytes": parquet({"obs_0": arrow.array([b"x" * 100_000] * 100, type=arrow.binary(100_000))}),
-    "parquet packed text": parquet(
-        {"episode": [f"{k}" + "x" * 200_000 for k in range(1000)]}, compression="zstd", use_dictionary=False
-    ),
-    "parquet packed numbers": parquet({"obs_0": np.zeros(20_000_000)}, compression="gzip", use_dictionary=False),
-    "parquet nulls": parquet({"obs_0": arrow.nulls(20_000_000)}),
-    "parquet numbers that repeat": parquet({"obs_0": repeated(1.0, 20_000_000)}),
-    "parquet structures": parquet({"obs_0": [{"a": [1.0] * 100}] * 1000}),
-    "parquet lists of lists": parquet({"obs_0": [[[1.0] * 10] * 10] * 1000}),
-    "parquet lists of texts": parquet({"obs_0": [["x" * 1000] * 10] * 1000}),
-    "parquet uneven lists": parquet({"obs_0": [[1.0] * (k % 3) for k in range(1000)]}),
-    "parquet decimals": parquet({"obs_0": arrow.array([1] * 1000).cast(arrow.decimal128(30, 2))}),
-    "parquet 3,000 columns": parquet({f"x_{k}": COLUMN[:1].repeat(1000) for k in range(3000)}),
-    "parquet long end": changed_end(parquet({}), b"\xff\xff\xff\x7fPAR1", 8),
-    "parquet end of zeros": changed_end(parquet({}), b"\0" * 400 + b"\x90\x01\0\0PAR1", 8),
-    "parquet cut": changed_end(parquet({}), b"", 100),
-    "csv header of a million": csv(",".join(f"c{k}" for k in range(1_000_000)), ["1"]),
-    "csv open quote": csv(HEADER, ['"1,2,3', *["1,2,3"] * 500_000]),
-    "csv short different texts": csv(f"{HEADER},episode", (f"1,2,3,{k:x}" for k in range(700_000))),
-    "csv long text among short ones": csv(f"{HEADER},episode", ["1,2,3," + "x" * 100_000, *["1,2,3,a"] * 100_000]),
-    "csv texts for numbers": csv(HEADER, (f"x{k},{k}y,z" for k in range(600_000))),
-    "csv words for actions": csv(HEADER, (f"1,word{k},2" for k in range(500_000))),
-    "csv tiny rows": csv(HEADER, ["1,2,3"] * 1_600_000),
-    "csv empty cells": csv(HEADER, [",,"] * 3_000_000),
-    "csv empty lines": csv("\n" * 8_000_000 + HEADER, ["1,2,3"] * 10),
-    "csv comments": csv("#\n" * 4_000_000 + HEADER, ["1,2,3"] * 10),
-    "csv one line of zeros": lambda p: sparse(p / "d.csv", LIMIT - 100, f"{HEADER}\n".encode()),
-    "csv sparse": lambda p: sparse(p / "d.csv", 2**36, f"{HEADER}\n".encode()),
-    "csv uneven": csv(HEADER, ["1,2,3"] * 400_000 + ["1,2"]),
-    "csv long numbers": csv(HEADER, ["9" * 5000 + ",2,3"] * 1000),
-    "csv dates": csv(f"{HEADER},time", (f"1,2,3,2024-01-01 00:00:00.{k:06d}" for k in range(200_000))),
-    "csv of wide letters": csv(f"{HEADER},episode", ["1,2,3,\U0001f600"] * 400_000, "utf-16"),
-    "csv in no encoding": lambda p: (p / "d.csv").write_bytes(b"\xff\xfe" + bytes(range(256)) * 10_000) and p / "d.csv",
-    "store of wide rows": store(wide_rows),
-    "store of many rows": store(manifest(rows=10**15)),
-    "store with negative rows": store(manifest(rows=-5)),
-    "store with a link": store(lambda path: [(path / "rows.npy").rename(path / "x"), (path / "rows.npy").symlink_to("x")]),
-    "store without sense": store(manifest(fields=[["observations", "<f4", [2**30] * 20]])),
-    "store with a large manifest": large_manifest,
-    "store sealed over noise": store(manifest(rows_sha256="0" * 64)),
-    "run with a large state": run_with(),
-    "run without files": run_with(files=3),
-    "folder of 3,000 files": folder_of(lambda p, k: (p / f"{k}.csv").write_text(f"{HEADER}\n1,2,3\n2,3,4\n"), 3000),
-    "folder with a pipe": pipe_among_files,
-    "folder of links in a circle": folder_of(lambda p, k: (p / f"{k}.csv").symlink_to(f"{(k + 1) % 20}.csv"), 20),
-    "device": lambda p: Path("/dev/zero"),
-    "link to a device": lambda p: (p / "d.csv").symlink_to("/dev/zero") or p / "d.csv",
-}
+def written_here() -> dict[str, Write]:
+    """What writes each file, by its name."""
+    return {
+        "npz names of no width": zipped({"observation_names": npy_bytes(descr="<U0", shape=(10**9,))}),
+        "npz a million names": npz(observation_names=np.array(["x"] * 1_000_000)),
+        "npz wide names": npz(observation_names=np.array(["x" * 1_000_000] * 3)),
+        "npz bzip2": zeros_packed(zipfile.ZIP_BZIP2),
+        "npz lzma": zeros_packed(zipfile.ZIP_LZMA),
+        "npz bzip2 in an entry": zipped({"rewards": bz2.compress(bytes(10**7))}),
+        "npz directory that lies": lying_zip,
+        "npz 60,000 entries": many_entries,
+        "npz rows of no width": zipped({"observations": npy_bytes(descr="<f4", shape=(10**12, 0))}),
+        "npz all rows of no width": zipped(
+            {name: npy_bytes(descr="<f4", shape=(10**12, 0)) for name in ("observations", "actions", "rewards", "terminals")}
+        ),
+        "npz long header": zipped({"rewards": b"\x93NUMPY\x02\x00\xff\xff\xff\xff" + b" " * 1000}),
+        "npz deep header": zipped({"rewards": b"\x93NUMPY\x01\x00\xff\xff" + b"(" * 65_535}),
+        "npz unknown version": zipped({"rewards": b"\x93NUMPY\x09\x00" + b"\0" * 200}),
+        "npz records": npz(rewards=np.zeros(60, dtype=[("a", "f4"), ("b", "f4")])),
+        "npz complex": npz(rewards=np.zeros(60, dtype=complex)),
+        "npz dates": npz(rewards=np.zeros(60, dtype="datetime64[s]")),
+        "npz bytes that swell as floats": npz(**{n: np.zeros((2_000_000, 3), np.uint8) for n in ("observations",)}),
+        "npz just over": npz(observations=np.zeros((60, 60_000), np.float32), next_observations=None),
+        "npz cut": lambda p: (p / "d.npz").write_bytes(npz()(p).read_bytes()[:-30]) and p / "d.npz",
+        "npz sparse": lambda p: sparse(p / "d.npz", 2**36, b"PK\x03\x04"),
+        "hdf5 chunk that inflates": hdf5(inflating_chunk),
+        "hdf5 attributes": lambda p: many_attributes(hdf5(lambda file: None)(p)),
+        "hdf5 10,000 names": hdf5(lambda file: [file.create_group(f"g{k}") for k in range(10_000)]),
+        "hdf5 soft link": hdf5(lambda file: [file.pop("rewards"), file.__setitem__("rewards", h5py.SoftLink("/actions"))]),
+        "hdf5 link to itself": hdf5(lambda f: [f.pop("rewards"), f.__setitem__("rewards", h5py.SoftLink("/rewards"))]),
+        "hdf5 link outside": hdf5(
+            lambda f: [f.pop("rewards"), f.__setitem__("rewards", h5py.ExternalLink("/etc/passwd", "/"))]
+        ),
+        "hdf5 group for an array": hdf5(lambda file: [file.pop("rewards"), file.create_group("rewards")]),
+        "hdf5 compound": replaced("rewards", data=np.zeros(60, dtype=[("a", "f4"), ("b", "f8")])),
+        "hdf5 variable lengths": replaced("rewards", shape=(60,), dtype=h5py.vlen_dtype(np.float32)),
+        "hdf5 variable texts": replaced("rewards", shape=(60,), dtype=h5py.string_dtype()),
+        "hdf5 arrays in cells": replaced("rewards", shape=(60,), dtype=np.dtype(("f4", (100_000,)))),
+        "hdf5 references": replaced("rewards", shape=(60,), dtype=h5py.ref_dtype),
+        "hdf5 nothing": replaced("rewards", data=h5py.Empty("f4")),
+        "hdf5 one number": replaced("rewards", data=1.0),
+        "hdf5 rows of no width": replaced("observations", shape=(10**12, 0), dtype="f4"),
+        "hdf5 hollow bytes": replaced("observations", shape=(60, 9_000_000), dtype="u1"),
+        "hdf5 32 dimensions": replaced("observations", shape=(60, *[1] * 30), dtype="f4"),
+        "hdf5 packed twice": replaced("rewards", shape=(60,), dtype="f4", chunks=(60,), scaleoffset=2, compression="gzip"),
+        "hdf5 large chunk": replaced("rewards", shape=(60,), maxshape=(None,), dtype="f4", chunks=(5_000_000,)),
+        "hdf5 cut": changed_end(hdf5(lambda file: None), b"", 800),
+        "hdf5 sparse": lambda p: sparse(p / "d.h5", 2**36, b"\x89HDF\r\n\x1a\n"),
+        "minari sparse metadata": minari(lambda data, file: sparse(data / "metadata.json", 6 * 2**30)),
+        "minari pipe for metadata": minari(pipe_metadata),
+        "minari deep metadata": metadata("[" * 500_000),
+        "minari metadata of many lists": metadata('{"action_space": [' + "[]," * 300_000 + "[]]}"),
+        "minari metadata of another kind": metadata("[1, 2]"),
+        "minari bounds that are many": metadata(json.dumps({"action_space": {"low": [0] * 300_000, "high": [1] * 300_000}})),
+        "minari attributes": lambda p: many_attributes(write_minari(p / "m", LOG), "data/main_data.hdf5"),
+        "minari space of many texts": minari(
+            lambda data, file: file.attrs.create("action_space", [b"x" * 1000] * 3000, dtype=h5py.string_dtype())
+        ),
+        "minari space that is long": minari(
+            lambda data, file: file.attrs.create("action_space", "[" + "[]," * 5_000_000 + "[]]")
+        ),
+        "minari groups that widen": minari(widening_groups),
+        "minari groups that loop": minari(deep_groups),
+        "minari 5,000 observations": minari(wide_groups),
+        "minari hollow episode": minari(
+            lambda data, file: swapped("actions", shape=(7, 10**9), dtype="f4")(file["episode_0"])
+        ),
+        "minari long episode": minari(lambda data, file: swapped("rewards", shape=(10**12,), dtype="f4")(file["episode_0"])),
+        "minari numbers": minari(lambda data, file: [file.create_group(f"episode_{10**8 + k}") for k in range(10)]),
+        "minari file for a group": minari(
+            lambda data, file: [file.pop("episode_1"), file.create_dataset("episode_1", data=[1.0])]
+        ),
+        "d3rlpy hollow ends": d3rlpy(swapped("terminated_0", shape=(10**12,), dtype="b1")),
+        "d3rlpy hollow episode": d3rlpy(swapped("observations_1", shape=(5, 10**9), dtype="f4")),
+        "d3rlpy gap": d3rlpy(lambda file: file.pop("rewards_1")),
+        "d3rlpy texts": d3rlpy(swapped("actions_0", shape=(7,), dtype=h5py.string_dtype())),
+        "d3rlpy link": d3rlpy(lambda f: [f.pop("actions_0"), f.__setitem__("actions_0", h5py.SoftLink("/actions_1"))]),
+        "parquet long text that repeats": parquet({"episode": repeated("x" * 1_000_000, 5000)}),
+        "parquet text in place of numbers": parquet({"obs_0": repeated("x" * 1_000_000, 5000)}),
+        "parquet bytes that repeat": parquet({"obs_0": repeated(b"x" * 1_000_000, 5000)}),
+        "parquet fixed bytes": parquet({"obs_0": arrow.array([b"x" * 100_000] * 100, type=arrow.binary(100_000))}),
+        "parquet packed text": parquet(
+            {"episode": [f"{k}" + "x" * 200_000 for k in range(1000)]}, compression="zstd", use_dictionary=False
+        ),
+        "parquet packed numbers": parquet({"obs_0": np.zeros(20_000_000)}, compression="gzip", use_dictionary=False),
+        "parquet nulls": parquet({"obs_0": arrow.nulls(20_000_000)}),
+        "parquet numbers that repeat": parquet({"obs_0": repeated(1.0, 20_000_000)}),
+        "parquet structures": parquet({"obs_0": [{"a": [1.0] * 100}] * 1000}),
+        "parquet lists of lists": parquet({"obs_0": [[[1.0] * 10] * 10] * 1000}),
+        "parquet lists of texts": parquet({"obs_0": [["x" * 1000] * 10] * 1000}),
+        "parquet uneven lists": parquet({"obs_0": [[1.0] * (k % 3) for k in range(1000)]}),
+        "parquet decimals": parquet({"obs_0": arrow.array([1] * 1000).cast(arrow.decimal128(30, 2))}),
+        "parquet 3,000 columns": parquet({f"x_{k}": COLUMN[:1].repeat(1000) for k in range(3000)}),
+        "parquet long end": changed_end(parquet({}), b"\xff\xff\xff\x7fPAR1", 8),
+        "parquet end of zeros": changed_end(parquet({}), b"\0" * 400 + b"\x90\x01\0\0PAR1", 8),
+        "parquet cut": changed_end(parquet({}), b"", 100),
+        "csv header of a million": csv(",".join(f"c{k}" for k in range(1_000_000)), ["1"]),
+        "csv open quote": csv(HEADER, ['"1,2,3', *["1,2,3"] * 500_000]),
+        "csv short different texts": csv(f"{HEADER},episode", (f"1,2,3,{k:x}" for k in range(700_000))),
+        "csv long text among short ones": csv(f"{HEADER},episode", ["1,2,3," + "x" * 100_000, *["1,2,3,a"] * 100_000]),
+        "csv texts for numbers": csv(HEADER, (f"x{k},{k}y,z" for k in range(600_000))),
+        "csv words for actions": csv(HEADER, (f"1,word{k},2" for k in range(500_000))),
+        "csv tiny rows": csv(HEADER, ["1,2,3"] * 1_600_000),
+        "csv empty cells": csv(HEADER, [",,"] * 3_000_000),
+        "csv empty lines": csv("\n" * 8_000_000 + HEADER, ["1,2,3"] * 10),
+        "csv comments": csv("#\n" * 4_000_000 + HEADER, ["1,2,3"] * 10),
+        "csv one line of zeros": lambda p: sparse(p / "d.csv", LIMIT - 100, f"{HEADER}\n".encode()),
+        "csv sparse": lambda p: sparse(p / "d.csv", 2**36, f"{HEADER}\n".encode()),
+        "csv uneven": csv(HEADER, ["1,2,3"] * 400_000 + ["1,2"]),
+        "csv long numbers": csv(HEADER, ["9" * 5000 + ",2,3"] * 1000),
+        "csv dates": csv(f"{HEADER},time", (f"1,2,3,2024-01-01 00:00:00.{k:06d}" for k in range(200_000))),
+        "csv of wide letters": csv(f"{HEADER},episode", ["1,2,3,\U0001f600"] * 400_000, "utf-16"),
+        "csv in no encoding": lambda p: (p / "d.csv").write_bytes(b"\xff\xfe" + bytes(range(256)) * 10_000) and p / "d.csv",
+        "store of wide rows": store(wide_rows),
+        "store of many rows": store(manifest(rows=10**15)),
+        "store with negative rows": store(manifest(rows=-5)),
+        "store with a link": store(
+            lambda path: [(path / "rows.npy").rename(path / "x"), (path / "rows.npy").symlink_to("x")]
+        ),
+        "store without sense": store(manifest(fields=[["observations", "<f4", [2**30] * 20]])),
+        "store with a large manifest": large_manifest,
+        "store sealed over noise": store(manifest(rows_sha256="0" * 64)),
+        "run with a large state": run_with(),
+        "run without files": run_with(files=3),
+        "folder of 3,000 files": folder_of(lambda p, k: (p / f"{k}.csv").write_text(f"{HEADER}\n1,2,3\n2,3,4\n"), 3000),
+        "folder with a pipe": pipe_among_files,
+        "folder of links in a circle": folder_of(lambda p, k: (p / f"{k}.csv").symlink_to(f"{(k + 1) % 20}.csv"), 20),
+        "device": lambda p: Path("/dev/zero"),
+        "link to a device": lambda p: (p / "d.csv").symlink_to("/dev/zero") or p / "d.csv",
+    }
+
 
 if __name__ == "__main__":
     _measure_all(sys.argv[1:])

@@ -238,8 +238,8 @@ def open_store(path: Path) -> TransitionDataset:
         if stream.read(len(header)) != header:
             raise DatasetError(f"{file}: is damaged (its header does not match the manifest)")
         _verify(stream, dtype, expected, file)
-    records = RecordFile.open(file, dtype, len(header), rows, content)
-    fields = {name: records.rows[name] for name in dtype.names or ()}
+    records = RecordFile(file, dtype, len(header), rows, content)
+    fields: dict[str, Any] = {name: records.field(name) for name in dtype.names or ()}
     known = {"action_low": low, "action_high": high, **names, "origin": origin, "records": records}
     return TransitionDataset(**fields, **known)  # type: ignore[arg-type]
 
