@@ -11,7 +11,6 @@ Both sides of a ratio are timed in turn, and the best round of each counts. `--j
 
 import argparse
 import json
-import mmap
 import os
 import tempfile
 import threading
@@ -121,8 +120,7 @@ def write_store(path: Path, rows: int) -> None:
 def forget_pages(path: Path, data: TransitionDataset | None = None) -> None:
     """Drop the file from the page cache; mapped pages would stay there, so they are released first."""
     if data is not None and data.records is not None:
-        mapped: Any = data.records.rows
-        mapped._mmap.madvise(mmap.MADV_DONTNEED)
+        data.records.forget_pages()
     handle = os.open(path, os.O_RDONLY)
     os.fsync(handle)
     os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)

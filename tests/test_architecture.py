@@ -33,7 +33,7 @@ LAYERS = [
         "models",
     ),
     "data",
-    *(("config", "_exports"), "registry", "remote", ("rng", "rng_kernel", "storage"), "faults", "errors"),
+    *(("config", "_exports"), "registry", "remote", ("rng", "rng_kernel", "storage"), "faults", ("errors", "output")),
 ]
 RUNTIME_LAYERS = ["phases", "execution", "batches", "checkpoints"]  # rooms of `runtime`, each above the next
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in ([names] if isinstance(names, str) else names)}

@@ -4,7 +4,6 @@ Commands import their dependencies in the function body, since every module-leve
 """
 
 import errno
-import os
 import sys
 import traceback
 from collections.abc import Sequence
@@ -26,6 +25,7 @@ from rl_training.cli.results.verify import verify
 from rl_training.cli.results.watch import watch
 from rl_training.cli.tune import tune_app
 from rl_training.errors import RLTrainingError
+from rl_training.output import NobodyReadsError, forgiving_output
 
 app = typer.Typer(
     name="rl-training",
@@ -62,6 +62,14 @@ def _load_commands(arguments: Sequence[str]) -> None:
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command line and return its exit code; a user error is one clear line on standard error."""
+    with forgiving_output():
+        try:
+            return _run(arguments)
+        except NobodyReadsError:  # `| head`: not our fault, and what had to be saved is
+            return 0
+
+
+def _run(arguments: Sequence[str]) -> int:
     debug = "--debug" in arguments
     try:
         _load_commands(list(arguments))
@@ -98,12 +106,9 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _output_error(error: OSError) -> int | None:
-    """Return the exit code when standard output was closed (`| head`, not our fault) or is full; None for another error."""
-    if not isinstance(error, BrokenPipeError) and error.errno != errno.ENOSPC:
+    """Return the exit code when standard output is full; None for another error."""
+    if error.errno != errno.ENOSPC:
         return None
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nothing more can be written there
-    if isinstance(error, BrokenPipeError):
-        return 0
     print(f"error: output cannot be written: {error.strerror}", file=sys.stderr)
     return 6
 

@@ -12,7 +12,8 @@ from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.data.reading.base import Candidate
 from rl_training.data.reading.episode_files import Found, find_files, joined, shortened
 from rl_training.data.reading.formats import READERS, recognised
-from rl_training.data.reading.minari import minari_path
+from rl_training.data.reading.guards import bounded_memory
+from rl_training.data.reading.hdf5.minari import minari_path
 from rl_training.data.reading.reading import Reading, reading_of, settle
 from rl_training.data.reading.refused_files import file_fault
 from rl_training.data.reading.tables.table import frame_reading, mapping_reading
@@ -64,7 +65,7 @@ def _read_files(sources: Sequence[str | os.PathLike[str]], format: str, options:
     if format != "auto" and format not in READERS:
         raise DatasetError(f"unknown format {format!r}.{did_you_mean(format, READERS)} There are: auto, {', '.join(READERS)}")
     texts = [os.path.expanduser(source) for source in sources]
-    with _one_line_errors(shortened(texts)):
+    with _one_line_errors(shortened(texts)), bounded_memory(options.max_bytes):
         texts = [local_data(text) for text in texts]
         found = [_files(text, format) for text in texts]
         paths = [path for one in found for path in one.paths]

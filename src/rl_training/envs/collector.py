@@ -152,11 +152,11 @@ class Collector:
         self.envs.running[:] = False
         self.envs.running[member] = True
         all_actions = np.zeros((len(self.seeds), self.spaces.action_dim), dtype=np.float32)
-        fault = ""
+        fault, total = "", 0.0
         try:
             for action in actions:
                 all_actions[member] = action
-                self.envs.step(all_actions)
+                total += float(self.envs.step(all_actions)[0][member])
         except ConfigError as error:
             fault = f"its episode cannot be replayed ({error})"
         alive = bool(self.envs.running[member])
@@ -165,6 +165,8 @@ class Collector:
             return fault
         if not alive or self.envs.observations[member].tobytes() != expected.tobytes():
             return f"{self.env} does not repeat: replaying the episode led to another state"
+        if total != self.episodes.total_reward(member):
+            return f"{self.env} does not repeat: replaying the episode gave other rewards"
         return ""
 
     def freeze(self, members: Collection[int]) -> None:

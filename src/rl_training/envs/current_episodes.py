@@ -45,6 +45,10 @@ class CurrentEpisodes:
         self.numbers[member] += 1
         self.lengths[member], self._totals[member] = 0, 0.0
 
+    def total_reward(self, member: int) -> float:
+        """Return the return so far of a member's episode."""
+        return float(self._totals[member])
+
     def too_long(self, member: int) -> bool:
         """Return whether a member's episode is too long to be replayed."""
         return bool(self.lengths[member] > LONGEST_REPLAY)

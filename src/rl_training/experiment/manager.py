@@ -24,7 +24,7 @@ from rl_training.storage import MAX_JSON_BYTES, RUN_FILES, TRACKING_FILES, read_
 if TYPE_CHECKING:
     from rl_training.data.offline_dataset import TransitionDataset
     from rl_training.runtime.callbacks import CallbackLike
-    from rl_training.runtime.checkpoints.checkpoint import Checkpoint
+    from rl_training.runtime.checkpoints.checkpoint import Checkpoint, CheckpointStore
     from rl_training.runtime.offline_data import OfflineData
     from rl_training.runtime.progress import Reporter
     from rl_training.runtime.result import TrainingResult
@@ -71,15 +71,18 @@ class ExperimentManager:
     ) -> "tuple[ExperimentManager, Checkpoint | None]":
         """Return the manager and the checkpoint to continue from, in the run itself or in a new `run_dir`.
 
-        A checkpoint outside a run, and one member of a population, continue in a run directory of their own. A run that was
-        stopped before its first checkpoint has none, and starts. With `forget_replay` an online run goes on from the
+        A checkpoint outside a run, and one member of a population, continue in a run directory of their own. A run that goes
+        on where it is finds its latest checkpoint once it holds its lock: another process may be writing until then. One that
+        was stopped before its first checkpoint has none, and starts. With `forget_replay` an online run goes on from the
         weights alone: that is not exact, and is said so.
         """
         from rl_training.runtime.checkpoints.checkpoint import CheckpointStore
 
         run = local_run(run)
         begun = run_status(run) not in (None, "finished")
-        if begun and not CheckpointStore(run / "checkpoints", 2).names():
+        saved = bool(CheckpointStore(run / "checkpoints", 2).names())
+        in_place = saved and run_dir is None and member is None and locate(run)[1] is None
+        if (begun and not saved) or (in_place and not forget_replay):
             return cls.open(run), None
         checkpoint = find_checkpoint(run, check=None if forget_replay else resumable, fall_back=True)
         if forget_replay and checkpoint.env_step is None:
@@ -143,16 +146,7 @@ class ExperimentManager:
                 tracking(self.config, self.run_dir, reporter) as trackers,
             ):
                 store = CheckpointStore(self.run_dir / "checkpoints", 2, reporter.warn if reporter else None)
-                store.restore_aside()
-                remove_litter(self.run_dir, RUN_FILES)
-                start = checkpoint
-                if start is None and resume and store.names():
-                    start = store.load(check=resumable, fall_back=True)
-                ours = start is not None and start.path.parent.resolve() == store.directory.resolve()
-                if start is not None:
-                    check_same_config(self.config, start)
-                if ours and start is not None and (later := store.after(start.path)) and reporter is not None:
-                    reporter.warn(f"going back from {later[-1]} to {start.path.name}; what came after is discarded")
+                start, ours = self._start(store, checkpoint, reporter, resume=resume)
                 if not ours:
                     self._refuse_used_directory(overwrite=overwrite)
                 tell_start(ranks, start, ours=ours)
@@ -193,12 +187,36 @@ class ExperimentManager:
                 self._write_record(record, "finished")
                 return result
 
+    def _start(
+        self, store: "CheckpointStore", given: "Checkpoint | None", reporter: "Reporter | None", *, resume: bool
+    ) -> "tuple[Checkpoint | None, bool]":
+        """The checkpoint to start from, the given one or the latest, if any, and whether it is of this run directory."""
+        store.restore_aside()
+        remove_litter(self.run_dir, RUN_FILES)
+        start = given
+        if start is None and resume and store.names():
+            start = store.load(check=self._continuable, fall_back=True)
+        if start is None:
+            return None, False
+        check_same_config(self.config, start)
+        ours = start.path.parent.resolve() == store.directory.resolve()
+        if ours and (later := store.after(start.path)) and reporter is not None:
+            reporter.warn(f"going back from {later[-1]} to {start.path.name}; what came after is discarded")
+        return start, ours
+
     @property
     def _go_on(self) -> str:
         """The command that continues the run."""
         from rl_training.envs.imports import import_flags
 
         return f"rl-training resume {self.place}{import_flags(self.config.env_imports)}"
+
+    def _continuable(self, checkpoint: "Checkpoint") -> None:
+        """Refuse a checkpoint of this run whose replay is incomplete, or whose metrics were changed."""
+        from rl_training.runtime.metrics import checked_beginning
+
+        resumable(checkpoint)
+        checked_beginning(self.run_dir / "metrics.jsonl", *checkpoint.metrics)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:

@@ -367,7 +367,7 @@ class TrainingLoop:
             "members": self.population.state(),
             "best_mean": self.best_mean,
             "callbacks": callback_states(self.callbacks),
-            "metrics_bytes": self.files.metrics_bytes,
+            **self.files.metrics_so_far,
             "dataset_fingerprint": self.parts.dataset_fingerprint,
             "held_out": self.held_out.state() if self.held_out else {},
             "execution": self.parts.executor.execution.record(),

@@ -1,6 +1,7 @@
 """Append-only JSON lines: metrics that are a function of config and step, and timings that are not."""
 
 import contextlib
+import hashlib
 import json
 import math
 import os
@@ -13,6 +14,9 @@ from rl_training.errors import CheckpointError, StorageError
 from rl_training.faults import fault_point
 from rl_training.storage import open_plain, storage_error
 
+_PART = 2**20  # bytes that are hashed at a time
+_ELSEWHERE = ", so it was changed; go on from the checkpoint in a new --run-dir"
+
 
 class JsonLines:
     """A file with one JSON object per line, which a resumed run cuts to a recorded length and continues."""
@@ -20,6 +24,7 @@ class JsonLines:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._opened: BinaryIO | None = None
+        self._digest = hashlib.sha256()  # of all that was written
 
     def open(self) -> None:
         """Open the file for appending."""
@@ -39,13 +44,14 @@ class JsonLines:
         """Bytes written so far."""
         return self._stream.tell()
 
-    def cut(self, length: int) -> None:
-        """Remove everything after `length` bytes."""
-        if self.path.stat().st_size < length:
-            raise CheckpointError(
-                f"{self.path}: is shorter than the checkpoint recorded ({length:,} bytes), so it was changed; "
-                "go on from the checkpoint in a new --run-dir"
-            )
+    @property
+    def sha256(self) -> str:
+        """The hash of what was written so far."""
+        return self._digest.hexdigest()
+
+    def cut(self, length: int, expected: str | None) -> None:
+        """Remove everything after `length` bytes, once their hash is known to be the expected one, if any is recorded."""
+        self._digest = checked_beginning(self.path, length, expected)
         self._stream.truncate(length)
         self._stream.seek(length)
 
@@ -53,7 +59,9 @@ class JsonLines:
         """Append rows and flush them to the operating system."""
         try:
             for row in rows:
-                self._stream.write((json.dumps(row, allow_nan=False) + "\n").encode())
+                line = (json.dumps(row, allow_nan=False) + "\n").encode()
+                self._stream.write(line)
+                self._digest.update(line)
                 fault_point("metrics:row")
             self._stream.flush()
         except OSError as error:
@@ -72,6 +80,24 @@ class JsonLines:
         with contextlib.suppress(OSError):
             if self._opened is not None:
                 self._opened.close()
+
+
+def checked_beginning(path: Path, length: int, expected: str | None) -> "hashlib._Hash":
+    """Return the digest of the first bytes of a file; a CheckpointError if there are fewer, or they were changed."""
+    digest, left = hashlib.sha256(), length
+    try:
+        with os.fdopen(open_plain(path, os.O_RDONLY), "rb") as stream:
+            while left and (part := stream.read(min(left, _PART))):
+                digest.update(part)
+                left -= len(part)
+    except OSError as error:
+        if length:
+            raise CheckpointError(f"{path}: cannot be read: {error.strerror}{_ELSEWHERE}") from None
+    if left:
+        raise CheckpointError(f"{path}: is shorter than the checkpoint recorded ({length:,} bytes){_ELSEWHERE}")
+    if expected not in (None, digest.hexdigest()):
+        raise CheckpointError(f"{path}: its first {length:,} bytes are not those that the checkpoint recorded{_ELSEWHERE}")
+    return digest
 
 
 def finite(row: Mapping[str, Any]) -> dict[str, Any]:

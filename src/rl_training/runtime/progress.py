@@ -1,11 +1,11 @@
 """What the user sees during a run: a progress bar on a terminal, plain lines elsewhere, nothing when quiet."""
 
-import sys
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import IO, Any, Protocol, cast
 
 from rl_training.config.run import RunConfig
 from rl_training.config.schedules import CONSTANT
+from rl_training.output import ForgivingStream, say
 
 NOTHING_LEFT = "nothing is left to do: "
 FIXED_BUDGET = "a schedule spans the whole run, so its budget is fixed; start a new run"
@@ -50,7 +50,7 @@ class QuietReporter:
 
     def warn(self, text: str) -> None:
         """Print a warning."""
-        print(f"warning: {text}", file=sys.stderr)
+        say(f"warning: {text}")
 
     def close(self) -> None:
         """Do nothing."""
@@ -76,7 +76,7 @@ class LineReporter(QuietReporter):
 
     def note(self, text: str) -> None:
         """Print a line."""
-        print(text, file=sys.stderr, flush=True)
+        say(text)
 
 
 class BarReporter(QuietReporter):
@@ -86,7 +86,7 @@ class BarReporter(QuietReporter):
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-        self._console = Console(stderr=True)
+        self._console = Console(file=cast(IO[str], ForgivingStream()))
         self._bar = Progress(
             TextColumn("{task.completed:>9,.0f}/{task.total:,.0f} {task.fields[unit]}s"),
             BarColumn(bar_width=24),
@@ -126,7 +126,7 @@ class BarReporter(QuietReporter):
 
 def default_reporter() -> Reporter:
     """Return a bar on a terminal and plain lines elsewhere."""
-    return BarReporter() if sys.stderr.isatty() else LineReporter()
+    return BarReporter() if ForgivingStream().isatty() else LineReporter()
 
 
 def mean_and_range(means: Sequence[float], members: Sequence[int]) -> str:

@@ -3,6 +3,8 @@
 import json
 import os
 import shutil
+import subprocess
+import sys
 from dataclasses import fields, replace
 
 import numpy as np
@@ -17,7 +19,7 @@ from rl_training.rng import Draws
 from rl_training.runtime.batches.dataset import DatasetBatches
 from rl_training.runtime.batches.prefetch import PrefetchedBatches, dataset_batches
 from rl_training.runtime.progress import LineReporter
-from tests.helpers import Start, assert_same_run, call_cli, fingerprint, run_values, small_arrays, tiny_run
+from tests.helpers import Start, assert_same_run, call_cli, environment, fingerprint, run_values, small_arrays, tiny_run
 from tests.logs import FIELDS
 
 
@@ -35,7 +37,8 @@ def test_round_trip_is_mapped_and_equal(data, tmp_path):
         assert np.array_equal(getattr(stored, name), getattr(data, name)), name
     assert stored.fingerprint == data.fingerprint == replace(stored, records=None).fingerprint
     assert stored.spaces.action_high.tolist() == [2, 2]
-    assert isinstance(stored.observations.base, np.memmap)
+    assert stored.records is not None
+    assert not isinstance(stored.observations, np.ndarray)  # nothing is in memory
     plain = np.load(tmp_path / "d" / "rows.npy", allow_pickle=False)  # an ordinary npy file, for everybody else
     assert np.array_equal(plain["rewards"], data.rewards)
 
@@ -363,3 +366,51 @@ def test_what_a_killed_writer_left_is_removed_and_nothing_else(data, tmp_path, m
 def test_names_of_other_formats_are_refused(data, tmp_path, name):
     with pytest.raises(ConfigError, match="written as a directory or as .npz"):
         save_dataset(data, tmp_path / name)
+
+
+TRUNCATED = """
+import sys, os
+import numpy as np
+from pathlib import Path
+from rl_training.data import load_dataset
+from rl_training.errors import DatasetError
+data = load_dataset(sys.argv[1])
+os.truncate(Path(sys.argv[1]) / "rows.npy", 4096)
+for read in (
+    lambda: data.observations[:],
+    lambda: data.rewards[np.arange(0, len(data), 7)],
+    lambda: data.records.fetch(np.arange(9_000, 9_100)),
+    lambda: data.terminals | data.timeouts,
+    lambda: data.episode_returns(),
+):
+    object.__setattr__(data.records, "stamp", (4096, os.stat(data.records.path).st_mtime_ns))  # truncated after the check
+    try:
+        read()
+    except DatasetError as error:
+        print(error)
+"""
+
+
+def test_a_file_truncated_at_any_moment_never_ends_the_process(tmp_path):
+    """Truncated between the check and the read, too: mapped memory would end the process with SIGBUS."""
+    save_dataset(TransitionDataset.from_dict(small_arrays(rows=20_000)), tmp_path / "d")
+    done = subprocess.run(
+        [sys.executable, "-c", TRUNCATED, str(tmp_path / "d")], env=environment(), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("was changed while it was in use") == 5
+
+
+def test_rows_are_the_same_however_they_are_asked_for(data, tmp_path):
+    stored = load_dataset(save_dataset(data, tmp_path / "d"))
+    draw = np.random.Generator(np.random.Philox(0))
+    some = draw.integers(0, len(data), 300)
+    for name, values in data.fields().items():
+        found = getattr(stored, name)
+        flags = values.reshape(len(data), -1)[:, 0] > 0
+        for rows in (slice(3, 40), slice(None, None, 7), some, some.reshape(3, 100), flags, 5, -1):
+            assert np.array_equal(found[rows], values[rows]), (name, rows)
+        assert (found.shape, found.dtype, found.nbytes) == (values.shape, values.dtype, values.nbytes)
+        assert np.array_equal(found, values)
+    stored.records._gather_call = None  # as where the system has no such call
+    assert np.array_equal(stored.records.fetch(some)["rewards"], data.rewards[some])

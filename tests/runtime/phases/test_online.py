@@ -20,6 +20,7 @@ from rl_training.runtime.phases.online import UpdateRhythm
 from tests.helpers import (
     Cut,
     CutAt,
+    Notes,
     assert_same_run,
     checkpoints,
     die_at_each,
@@ -138,9 +139,9 @@ def test_a_damaged_segment_is_refused_and_an_older_checkpoint_taken(kept, tmp_pa
     with pytest.raises(CheckpointError, match=segment.name):
         read_replay(newest)
     manager, checkpoint = ExperimentManager.resuming(tmp_path / "run")
-    assert checkpoint.env_step == 200
-    assert f"falling back to {checkpoint.path.name}" in capsys.readouterr().err
-    manager.train(resume=True, checkpoint=checkpoint)
+    assert checkpoint is None  # it is found once the run is locked
+    manager.train(resume=True)
+    assert "falling back to env-000000200" in capsys.readouterr().err
     assert_same_run(kept, tmp_path / "run")
 
 
@@ -181,6 +182,8 @@ class Drifting(gymnasium.Env):
         if Drifting.broken == "raise" and Drifting.steps > 30:
             raise RuntimeError("the arm is stuck")
         reward = float("nan") if Drifting.broken == "nan" and Drifting.steps > 30 else -1.0
+        if Drifting.broken == "rewards":
+            return np.zeros(3, dtype=np.float32), reward - 0.01 * Drifting.steps, False, False, {}
         return np.full(3, Drifting.steps, dtype=np.float32), reward, False, False, {}
 
 
@@ -201,6 +204,15 @@ def test_an_environment_that_does_not_repeat_starts_a_fresh_episode_and_says_so(
     assert result.env_step == 120
     assert "seed 0: Drifting-v0 does not repeat" in capsys.readouterr().err
     assert load_checkpoint(result.checkpoint).state["episodes"][0]["number"] == 1
+
+
+def test_rewards_that_do_not_repeat_are_noticed_where_observations_do(tmp_path, drifting, monkeypatch):
+    monkeypatch.setattr(Drifting, "broken", "rewards")
+    changes, notes = {"env_id": drifting, "eval_interval": 10_000, "eval_episodes": 1}, Notes()
+    with pytest.raises(Cut):
+        tiny_run(tmp_path, "sac", callbacks=[CutAt("checkpoint", 60)], **changes)
+    tiny_run(tmp_path, "sac", resume=True, reporter=notes, **changes)
+    assert any("replaying the episode gave other rewards" in text for text in notes.warnings)
 
 
 @pytest.mark.parametrize(("fault", "words"), [("raise", "RuntimeError: the arm is stuck"), ("nan", "NaN or inf as reward")])

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from rl_training.config.blocks import ReadOptions
-from rl_training.data.reading.guards import open_hdf5
+from rl_training.data.reading.hdf5.arrays import open_hdf5
 from rl_training.data.reading.reading import Reading
 
 HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"

@@ -5,10 +5,10 @@ from types import MappingProxyType
 from typing import Final
 
 from rl_training.data.reading.base import Candidate, Reader
-from rl_training.data.reading.d3rlpy import D3rlpyReader
 from rl_training.data.reading.dataset_directory import StoreReader
-from rl_training.data.reading.hdf5 import HDF5Reader
-from rl_training.data.reading.minari import MinariReader
+from rl_training.data.reading.hdf5.d3rlpy import D3rlpyReader
+from rl_training.data.reading.hdf5.flat import HDF5Reader
+from rl_training.data.reading.hdf5.minari import MinariReader
 from rl_training.data.reading.npz import NpzReader
 from rl_training.data.reading.refused_files import file_fault
 from rl_training.data.reading.run_directory import RunReader

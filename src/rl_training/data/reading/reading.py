@@ -4,7 +4,8 @@ A reader returns rows as they are in the file, under our names. `settle` turns t
 fixes; the doctor checks the result before anything is refused.
 """
 
-from collections.abc import Mapping
+import math
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -93,6 +94,18 @@ class Reading:
         return f"{len(rows)} rows (first: {places.labels(rows[:3])})" if len(rows) else ""
 
 
+def copies_held(fields: Collection[str], options: ReadOptions) -> int:
+    """Return how many copies of the fields of a file are in memory at once, at most, until they are transitions."""
+    followed = {"next_observations", "next_obs"} & set(fields) and options.next_observations == "auto"
+    return (1 if followed else 4) + options.changes_rows
+
+
+def bytes_held(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
+    """Return the bytes that an array takes in memory, with the copy in single precision of what is not a native float."""
+    kept = dtype.kind == "f" and dtype.itemsize >= 4 and dtype.isnative
+    return math.prod(shape) * (dtype.itemsize if kept else dtype.itemsize + 4)
+
+
 def reading_of(arrays: Mapping[str, Any], found: list[str], source: str, title: str) -> Reading:
     """Return arrays under our names, of one length, with the flags of ends in their right shape."""
     named: Arrays = {}
@@ -154,7 +167,10 @@ def _name_ends(reading: Reading) -> None:
 
 
 def settle(reading: Reading, options: ReadOptions) -> Reading:
-    """Return transitions: every row with its next observation and flags; rows for which these are unknown are left out."""
+    """Return transitions: every row with its next observation and flags; rows for which these are unknown are left out.
+
+    The arrays of the reading are handed over, since several copies of all would be in memory otherwise.
+    """
     return _Settling(reading, options).reading()
 
 
@@ -163,7 +179,8 @@ class _Settling:
 
     def __init__(self, reading: Reading, options: ReadOptions) -> None:
         self._source, self._options = reading, options
-        self._arrays, self._notes = dict(reading.arrays), list(reading.notes)
+        self._arrays, reading.arrays = dict(reading.arrays), {}  # what is replaced below is freed
+        self._notes = list(reading.notes)
         self._stored = "next_observations" in self._arrays and options.next_observations == "auto"
         self._settle_ends()
         self._known = np.ones(len(self._terminals), dtype=bool)
@@ -265,7 +282,9 @@ class _Settling:
         self._inferred &= ~next_is_gone
         both, places, skips = np.isin(np.arange(len(known)), self._both), source.source_rows, source.time_skips
         if not known.all():
-            arrays, self._inferred = {name: array[known] for name, array in arrays.items()}, self._inferred[known]
+            for name in tuple(arrays):
+                arrays[name] = arrays[name][known]
+            self._inferred = self._inferred[known]
             places = (places or SourceRows.counted(len(known))).take(known)
             skips = None if skips is None else skips[known]
         low = source.action_low if options.action_low is None else options.action_low

@@ -15,7 +15,7 @@ from rl_training.config.blocks import ReadOptions
 from rl_training.data.n_step import NStep
 from rl_training.data.packing import row_layout
 from rl_training.data.reading.base import Candidate, Reader
-from rl_training.data.reading.guards import check_size
+from rl_training.data.reading.guards import check_size, memory_limit
 from rl_training.data.reading.reading import Arrays, Reading
 from rl_training.data.spaces import Spaces
 from rl_training.data.store.checkpoint_state import parse_state
@@ -78,7 +78,7 @@ class _Replay:
     def of(cls, run: Path, options: ReadOptions) -> "_Replay":
         """Return the verified replay of a run directory's latest checkpoint, or of the checkpoint itself."""
         path = run if (run / MANIFEST).exists() else _latest(run)
-        files = read_files(path, CHECKPOINT_FORMAT)
+        files = read_files(path, CHECKPOINT_FORMAT, limit=memory_limit(options.max_bytes))
         try:
             state = parse_state(files["state.json"], path / "state.json")
             tensors = decode_tensors(files["state.safetensors"])

@@ -6,6 +6,7 @@ action bounds, the fingerprint and the hash of the rows. Such a dataset is mappe
 
 import hashlib
 import io
+import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -39,6 +40,7 @@ FORMAT_VERSION = 1
 ROWS = "rows.npy"
 NAMES = {"observation_names": "observations", "action_names": "actions"}  # of columns, and the field that has them
 _FLAGS = ("terminals", "timeouts")
+_MOST_READ = 2**26  # bytes at a time, while the rows are verified
 _DTYPES = ("<f4", "<f8", "|b1")
 
 
@@ -239,8 +241,8 @@ def open_store(path: Path) -> TransitionDataset:
         if stream.read(len(header)) != header:
             raise DatasetError(f"{file}: is damaged (its header does not match the manifest)")
         _verify(stream, dtype, expected, file)
-    records = RecordFile.open(file, dtype, len(header), rows, content)
-    fields = {name: records.rows[name] for name in dtype.names or ()}
+    records = RecordFile(file, dtype, len(header), rows, content)
+    fields: dict[str, Any] = {name: records.field(name) for name in dtype.names or ()}
     known = {"action_low": low, "action_high": high, **names, "origin": origin, "records": records}
     return TransitionDataset(**fields, **known)  # type: ignore[arg-type]
 
@@ -270,6 +272,8 @@ def _stored_dtype(fields: Any) -> np.dtype[Any]:
         or shapes.get("next_actions", shapes["actions"]) != shapes["actions"]
     ):
         raise ValueError("fields differ in shape")
+    if sum(math.prod(shape) for shape in shapes.values()) > _MOST_READ // 8:
+        raise ValueError("a row is too wide")
     return np.dtype([(name, kind, tuple(shape)) for name, kind, shape in fields])
 
 
@@ -278,7 +282,8 @@ def _verify(stream: io.BufferedReader, dtype: np.dtype[Any], expected: str, file
     digest = hashlib.sha256()
     numbers = [name for name in dtype.names or () if name not in (*_FLAGS, "returns_to_go")]
     first, fault = 0, ""
-    while block := stream.read(BLOCK * dtype.itemsize):
+    rows = max(1, min(BLOCK, _MOST_READ // dtype.itemsize))
+    while block := stream.read(rows * dtype.itemsize):
         digest.update(block)
         records = np.frombuffer(block[: len(block) // dtype.itemsize * dtype.itemsize], dtype=dtype)
         for name in numbers:

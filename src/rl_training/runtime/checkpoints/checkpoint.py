@@ -9,7 +9,6 @@ import errno
 import os
 import re
 import shutil
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,6 +22,7 @@ from torch import Tensor
 from rl_training.data.store.checkpoint_state import check_transforms, parse_state
 from rl_training.errors import CheckpointError, ConfigError
 from rl_training.faults import fault_point
+from rl_training.output import say
 from rl_training.storage import (
     CHECKPOINT_FORMAT,
     MAX_JSON_BYTES,
@@ -69,6 +69,12 @@ class Checkpoint:
     def position(self) -> int:
         """Steps taken in the unit of `total_timesteps`."""
         return self.step if self.env_step is None else self.env_step
+
+    @property
+    def metrics(self) -> tuple[int, str | None]:
+        """The bytes of the metrics that were written before it, and their hash, which the first versions did not record."""
+        recorded = self.state.get("metrics_sha256")
+        return int(self.state["metrics_bytes"]), recorded if isinstance(recorded, str) else None
 
     @property
     def execution(self) -> dict[str, Any]:
@@ -144,7 +150,7 @@ class CheckpointStore:
     def __init__(self, directory: Path, keep: int, warn: Callable[[str], None] | None = None) -> None:
         self.directory = directory
         self.keep = max(keep, 2)  # one may be lost while the next is written
-        self.warn = warn or (lambda text: print(f"warning: {text}", file=sys.stderr))
+        self.warn = warn or (lambda text: say(f"warning: {text}"))
         self._stuck: set[str] = set()  # checkpoints that could not be removed, each told once
         self._start: Path | None = None  # where the run resumed; the next save removes what came after it
 

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import socket
+import weakref
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -13,9 +14,14 @@ from types import TracebackType
 from rl_training.errors import CheckpointError, RunBusyError
 from rl_training.storage import open_plain, parse_json, read_regular_file, storage_error
 
+_HELD: "weakref.WeakSet[RunLock]" = weakref.WeakSet()
+
 
 class RunLock:
-    """Holds `run.lock` of a directory for the length of a `with` block, or raises RunBusyError naming the holder."""
+    """Holds `run.lock` of a directory for the length of a `with` block, or raises RunBusyError naming the holder.
+
+    A forked process does not share it: one that an environment started would otherwise hold it after a kill.
+    """
 
     def __init__(self, directory: Path) -> None:
         self.path = directory / "run.lock"
@@ -28,6 +34,7 @@ class RunLock:
             os.close(handle)
             handle = self._lock()
         self._handle = handle
+        _HELD.add(self)
         record = {
             "host": socket.gethostname(),
             "pid": os.getpid(),
@@ -74,6 +81,15 @@ class RunLock:
         if self._handle is not None:
             os.close(self._handle)  # closing releases the lock; the file stays, so that nobody locks one that is gone
             self._handle = None
+
+
+def _let_go_in_child() -> None:
+    """Close the locks of the parent, which keeps them."""
+    for lock in list(_HELD):
+        lock.__exit__(None, None, None)
+
+
+os.register_at_fork(after_in_child=_let_go_in_child)
 
 
 def is_in_use(directory: Path) -> bool | None:

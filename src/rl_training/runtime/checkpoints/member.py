@@ -7,6 +7,7 @@ from rl_training.errors import ConfigError
 from rl_training.runtime.callbacks import EarlyStopping
 from rl_training.runtime.checkpoints.checkpoint import Checkpoint
 from rl_training.runtime.pruning import Pruning
+from rl_training.storage import sha256
 
 BEST_SCORE = "best_score"  # in the state of held-out data: of all members together, so it says nothing of one
 _ALONE = {"seeds": None, "sweep": None, "trials": None, "pruning": None}  # of a config with one member
@@ -31,6 +32,7 @@ def member_of(checkpoint: Checkpoint, member: int) -> Checkpoint:
         "callbacks": [EarlyStopping.of_member(entry, member) for entry in state["callbacks"] if entry["name"] != _PRUNING],
         "stopping": [0] if member in state.get("stopping", ()) else [],
         "metrics_bytes": 0,
+        "metrics_sha256": sha256(b""),
         "held_out": {name: value for name, value in state.get("held_out", {}).items() if name != BEST_SCORE},
     }
     if checkpoint.env_step is not None:

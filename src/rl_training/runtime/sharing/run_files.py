@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from rl_training.errors import StorageError
 from rl_training.runtime.checkpoints.checkpoint import Checkpoint, CheckpointStore
@@ -29,12 +29,12 @@ class RunFiles:
         """Cut the metrics to those of a checkpoint of this run, or to none, and let later checkpoints be replaced."""
         if checkpoint is not None:
             self._store.rewind(checkpoint.path)  # before the metrics are cut, so that `latest` never points past their end
-        self._metrics.cut(0 if checkpoint is None else int(checkpoint.state["metrics_bytes"]))
+        self._metrics.cut(*((0, None) if checkpoint is None else checkpoint.metrics))
 
     @property
-    def metrics_bytes(self) -> int:
-        """The length of the metrics so far."""
-        return self._metrics.length
+    def metrics_so_far(self) -> dict[str, Any]:
+        """The length and the hash of the metrics, for which a checkpoint vouches."""
+        return {"metrics_bytes": self._metrics.length, "metrics_sha256": self._metrics.sha256}
 
     @property
     def timed(self) -> bool:
@@ -76,7 +76,7 @@ class RunFiles:
 class NoFiles(RunFiles):
     """The files of a run as a rank has them that writes none."""
 
-    metrics_bytes = 0
+    metrics_so_far: ClassVar[dict[str, Any]] = {}
     timed = True
 
     def open(self) -> None:

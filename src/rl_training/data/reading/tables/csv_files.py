@@ -2,9 +2,9 @@
 
 import csv
 import re
-import sys
+from array import array
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from rl_training.config.blocks import ReadOptions
 from rl_training.data.reading.base import Candidate, Reader
-from rl_training.data.reading.guards import check_size
+from rl_training.data.reading.guards import Allowance
 from rl_training.data.reading.reading import Reading
 from rl_training.data.reading.tables.table import Loaded, table_reading
 from rl_training.errors import DatasetError
@@ -25,6 +25,9 @@ _SEPARATORS = ",;\t|"
 _MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16", b"\xef\xbb\xbf": "utf-8-sig"}
 _EMPTY = ("", "na", "n/a", "#n/a", "nan", "null", "none", "-")
 _WORDS = {**dict.fromkeys(_EMPTY, np.nan), "true": 1.0, "false": 0.0, "yes": 1.0, "no": 0.0}
+_MOST_COLUMNS = 2**16
+_ROW_BYTES, _CELL_BYTES = 128, 24  # that a row and each of its numbers take until they are arrays of fields
+_OBJECT_BYTES = 160  # of a text or a number as an object of its own, and the places that refer to it
 _MOST_UNIT_ROWS = 3  # below the header: descriptions, units, kinds of averages
 
 
@@ -45,8 +48,9 @@ class CSVReader(Reader):
 
     def read(self, path: Path, options: ReadOptions) -> Reading:
         """Return the mapped columns."""
-        check_size(str(path), 4 * path.stat().st_size, options.max_bytes)
-        file = _CSVFile(path, _encoding(path))
+        allowance = Allowance(str(path), options.max_bytes)
+        allowance.check(path.stat().st_size)
+        file = _CSVFile(path, _encoding(path), allowance)
         return table_reading(file.header, file.load, options, str(path), self.title)
 
 
@@ -79,6 +83,7 @@ class _CSVFile:
 
     path: Path
     encoding: str
+    allowance: Allowance
 
     def _lines(self) -> Iterator[str]:
         """The lines of the file from the header on."""
@@ -110,6 +115,8 @@ class _CSVFile:
     def header(self) -> list[str]:
         """The names of the columns; some may be empty."""
         names = [name.strip() for name in next(self._records(), (1, []))[1]]
+        if len(names) > _MOST_COLUMNS:
+            raise DatasetError(f"{self.path}: has {len(names):,} columns, at most {_MOST_COLUMNS:,} are read")
         twice = [name for name, count in Counter(names).items() if count > 1 and name]
         if twice:
             raise DatasetError(f"{self.path}: has two columns named `{twice[0][:60]}`")
@@ -118,14 +125,17 @@ class _CSVFile:
     @cached_property
     def row_lines(self) -> NDArray[np.int64]:
         """The line that each row begins in; a row with more or fewer cells than the header is refused."""
+        rows: Iterable[tuple[int, int]]
         if any('"' in line for line in self._lines()):  # a separator or a line break may be inside quotes
-            rows = [(number, len(row)) for number, row in islice(self._records(), 1, None)]
+            rows = ((number, len(row)) for number, row in islice(self._records(), 1, None))
         else:
             below = enumerate(islice(self._lines(), 1, None), start=self.preamble + 2)
-            rows = [(number, line.count(self.separator) + 1) for number, line in below if line.strip()]
+            rows = ((number, line.count(self.separator) + 1) for number, line in below if line.strip())
+        numbers = array("q")
         for number, cells in rows:
             self._check_width(number, cells, len(self.header))
-        return np.array([number for number, _ in rows], dtype=np.int64)
+            numbers.append(number)
+        return np.array(numbers, dtype=np.int64)
 
     def _check_width(self, line: int, cells: int, width: int) -> None:
         if cells != width:
@@ -135,6 +145,7 @@ class _CSVFile:
     def load(self, numbers: Sequence[str], as_written: Sequence[str]) -> Loaded:
         """Return the columns `numbers` as numbers and the columns `as_written` as text."""
         lines, notes = self.row_lines, []
+        self.allowance.check(len(lines) * (_ROW_BYTES + _CELL_BYTES * len(numbers)))
         units = self._unit_rows(numbers)
         for number, row in units:
             shown = f" {self.separator} ".join(cell.strip() for cell in row)
@@ -153,7 +164,7 @@ class _CSVFile:
 
     def _is_text(self, cells: Sequence[str]) -> bool:
         """Whether some cells are text and the others empty."""
-        values = self._parsed(np.array([cell.strip() for cell in cells], dtype=object)).tolist()
+        values = [self._number(cell.strip()) for cell in cells]
         return any(isinstance(value, str) for value in values) and all(isinstance(v, str) or np.isnan(v) for v in values)
 
     def _numbers(self, names: Sequence[str], skipped: int) -> dict[str, NDArray[Any]]:
@@ -169,30 +180,53 @@ class _CSVFile:
                 return {name: table[:, i] for i, name in enumerate(names)}
         except (ValueError, IndexError):
             pass
-        return {name: self._parsed(cells) for name, cells in self._text(names, skipped).items()}
+        return self._parsed_columns(names, skipped)
+
+    def _cells(self, names: Sequence[str], skipped: int) -> Iterator[Sequence[str]]:
+        """The cells of some columns, row by row."""
+        places = [self.header.index(name) for name in names]
+        for _, row in islice(self._records(), 1 + skipped, None):
+            yield [row[place].strip() for place in places]
+
+    def _parsed_columns(self, names: Sequence[str], skipped: int) -> dict[str, NDArray[Any]]:
+        """Columns as numbers, NaN where a cell is empty; one that holds any text as objects."""
+        numbers = [array("d") for _ in names]
+        texts: list[dict[int, str]] = [{} for _ in names]
+        for number, cells in enumerate(self._cells(names, skipped)):
+            for values, text, cell in zip(numbers, texts, cells, strict=True):
+                value = self._number(cell)
+                values.append(np.nan if isinstance(value, str) else value)
+                if isinstance(value, str):
+                    self.allowance.take(_OBJECT_BYTES + len(value))
+                    text[number] = value
+        columns = {name: np.array(values) for name, values in zip(names, numbers, strict=True)}
+        for name, text in zip(names, texts, strict=True):
+            if text:
+                self.allowance.take(_OBJECT_BYTES * len(columns[name]))
+                columns[name] = columns[name].astype(object)
+                columns[name][list(text)] = list(text.values())
+        return columns
 
     def _text(self, names: Sequence[str], skipped: int) -> dict[str, NDArray[Any]]:
-        columns: dict[str, list[str]] = {name: [] for name in names}
+        """Columns as written; equal cells are one object."""
         if not names:
             return {}
-        targets = [(columns[name], self.header.index(name)) for name in names]
-        for _, row in islice(self._records(), 1 + skipped, None):
-            for cells, index in targets:
-                cells.append(sys.intern(row[index].strip()))
-        return {name: np.array(cells, dtype=object) for name, cells in columns.items()}
+        columns: list[list[str]] = [[] for _ in names]
+        known: dict[str, str] = {}
+        for cells in self._cells(names, skipped):
+            for column, cell in zip(columns, cells, strict=True):
+                if cell not in known:
+                    self.allowance.take(_OBJECT_BYTES + 4 * len(cell))
+                column.append(known.setdefault(cell, cell))
+        return {name: np.array(cells, dtype=object) for name, cells in zip(names, columns, strict=True)}
 
-    def _parsed(self, cells: NDArray[Any]) -> NDArray[Any]:
-        """Numbers for cells that hold a number, a boolean or nothing; any other text stays as it is."""
-        decimal_comma = self.separator != ","
-        values = [_number(cell, decimal_comma=decimal_comma) for cell in cells.tolist()]
-        return np.array(values, dtype=object if any(isinstance(value, str) for value in values) else np.float64)
-
-
-def _number(cell: str, *, decimal_comma: bool) -> float | str:
-    word = cell.lower()
-    if word in _WORDS:
-        return _WORDS[word]
-    try:
-        return float(cell.replace(",", ".") if decimal_comma and cell.count(",") == 1 and "." not in cell else cell)
-    except ValueError:
-        return cell
+    def _number(self, cell: str) -> float | str:
+        """The number that a cell holds, NaN for an empty one; any other text as it is."""
+        word = cell.lower()
+        if word in _WORDS:
+            return _WORDS[word]
+        decimal_comma = self.separator != "," and cell.count(",") == 1 and "." not in cell
+        try:
+            return float(cell.replace(",", ".") if decimal_comma else cell)
+        except ValueError:
+            return cell

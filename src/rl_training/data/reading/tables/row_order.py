@@ -66,8 +66,10 @@ def _identifiers(name: str, values: NDArray[Any], source: str, places: SourceRow
         first = int(np.flatnonzero(empty)[0])
         where = f"{int(empty.sum())} rows (first: {places.place(first)})"
         raise DatasetError(f"{source}: column `{name}` is empty in {where}; set an episode for each")
-    keys = values if values.dtype.kind in "fiub" else values.astype(str)
-    _, first_rows, inverse = np.unique(keys, return_index=True, return_inverse=True)
+    if values.dtype.kind not in "fiub":  # as one array, every text would take the room of the longest
+        numbers: dict[str, int] = {}
+        return np.array([numbers.setdefault(str(value), len(numbers)) for value in values.tolist()], dtype=np.int64)
+    _, first_rows, inverse = np.unique(values, return_index=True, return_inverse=True)
     return np.asarray(np.argsort(np.argsort(first_rows))[inverse.reshape(-1)], dtype=np.int64)
 
 

@@ -5,13 +5,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rl_training.config.blocks import ReadOptions
 from rl_training.data.offline_dataset import as_flags
 from rl_training.data.reading.base import Candidate, Reader
-from rl_training.data.reading.guards import check_size, hdf5_array, hdf5_bytes, open_hdf5
-from rl_training.data.reading.hdf5 import flat_arrays
-from rl_training.data.reading.reading import Arrays, Reading
+from rl_training.data.reading.guards import Allowance
+from rl_training.data.reading.hdf5.arrays import EpisodeArrays, StoredArray, hdf5_array, open_hdf5
+from rl_training.data.reading.hdf5.flat import flat_arrays
+from rl_training.data.reading.reading import Arrays, Reading, copies_held
 from rl_training.data.reading.source_rows import SourceRows
 from rl_training.errors import DatasetError
 
@@ -42,7 +44,7 @@ def _is_current(names: frozenset[str]) -> bool:
 
 def _read_old(path: Path, options: ReadOptions) -> Reading:
     """Before 1.0 the reward of row t + 1 belongs to row t, and an episode's last row is only an observation."""
-    arrays, found = flat_arrays(path, _OLD, options.max_bytes)
+    arrays, found = flat_arrays(path, _OLD, options)
     if missing := [name for name in _OLD if name not in arrays]:
         raise DatasetError(f"{path}: `{missing[0]}` is missing. Found: {', '.join(sorted(found))}")
     lengths = {name: array.shape[0] if array.ndim else 0 for name, array in arrays.items()}
@@ -77,31 +79,35 @@ def _read_old(path: Path, options: ReadOptions) -> Reading:
 def _read_current(path: Path, options: ReadOptions) -> Reading:
     """Concatenate the episodes; `settle` drops the last row of one without a true end, as its successor is unknown."""
     source = str(path)
+    parts: dict[str, list[NDArray[Any]]] = {name: [] for name in _CURRENT[:3]}
+    ended, reading = [], EpisodeArrays(Allowance(source, options.max_bytes), copies_held(_CURRENT, options))
     with open_hdf5(path) as archive:
         numbers = sorted(int(name.split("_")[1]) for name in archive if re.fullmatch(r"rewards_\d{1,9}", name))
-        episodes = [_episode(archive, number, source) for number in numbers]
         if numbers != list(range(len(numbers))):
             raise DatasetError(f"{path}: its episodes are not numbered from 0 without a gap")
-        claimed, stored = hdf5_bytes(item for episode in episodes for item in episode.values())
-        check_size(source, 3 * claimed, options.max_bytes, stored)
-        ended = np.array([bool(np.asarray(episode["terminated"][()]).any()) for episode in episodes])
-        values: Arrays = {name: np.concatenate([episode[name][()] for episode in episodes]) for name in _CURRENT[:3]}
-    last = np.cumsum([episode["rewards"].shape[0] for episode in episodes]) - 1
+        for number in numbers:
+            episode = _episode(archive, number, source)
+            ended.append(bool(reading.read(episode["terminated"]).any()))
+            for name, values in parts.items():
+                values.append(reading.read(episode[name]))
+    last = np.cumsum([len(rewards) for rewards in parts["rewards"]]) - 1
+    values: Arrays = {name: np.concatenate(parts.pop(name)) for name in _CURRENT[:3]}
     values["rewards"] = values["rewards"].reshape(-1)
     values["terminals"], values["timeouts"] = np.zeros((2, len(values["rewards"])), dtype=bool)
-    values["terminals"][last[ended]] = values["timeouts"][last[~ended]] = True
+    values["terminals"][last[np.array(ended)]] = values["timeouts"][last[~np.array(ended)]] = True
     notes = ["ends: `terminated` episodes have a true end, others a time limit"]
     return Reading(source, "d3rlpy HDF5", values, notes)
 
 
-def _episode(archive: Any, number: int, source: str) -> dict[str, Any]:
+def _episode(archive: Any, number: int, source: str) -> dict[str, StoredArray]:
     """The arrays of an episode, not yet read, of one length."""
-    for name in _CURRENT:
-        if f"{name}_{number}" not in archive:
-            several = " (several observation arrays are not supported)" if f"{name}_{number}_0" in archive else ""
-            raise DatasetError(f"{source}: `{name}_{number}` is missing{several}")
-    items = {name: hdf5_array(archive, f"{name}_{number}", source) for name in _CURRENT}
-    lengths = {name: items[name].shape[0] if items[name].ndim else 0 for name in _CURRENT[:3]}
+    try:
+        items = {name: hdf5_array(archive, f"{name}_{number}", source) for name in _CURRENT}
+    except KeyError:
+        missing = next(f"{name}_{number}" for name in _CURRENT if f"{name}_{number}" not in archive)
+        several = " (several observation arrays are not supported)" if f"{missing}_0" in archive else ""
+        raise DatasetError(f"{source}: `{missing}` is missing{several}") from None
+    lengths = {name: items[name].length for name in _CURRENT[:3]}
     if len(set(lengths.values())) > 1 or not lengths["rewards"]:
         raise DatasetError(f"{source}: the arrays of episode {number} must share one length above 0, got {lengths}")
     return items

@@ -1,0 +1,1 @@
+"""Readers of HDF5 files, of the layouts that libraries write."""
