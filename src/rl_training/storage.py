@@ -248,7 +248,7 @@ def read_manifest(
     if claimed != sha256(canonical_json(manifest)) or data != canonical_json({**manifest, "sha256": claimed}):
         raise error_type(f"{where}: is damaged (its hash does not match)")
     if manifest.get("kind") != kind or manifest.get("format") != format_version:
-        found = f"{manifest.get('kind')!r}, format {manifest.get('format')!r}"
+        found = f"{str(manifest.get('kind'))[:40]!r}, format {str(manifest.get('format'))[:40]}"
         raise error_type(f"{where}: is {found}, not {kind!r}, format {format_version}; use the version that wrote it")
     return manifest
 
