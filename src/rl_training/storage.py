@@ -270,10 +270,10 @@ def unsealed(
     check_seal(data, manifest, where, error_type)
     del manifest["sha256"]
     if manifest.get("kind") != kind or manifest.get("format") != format_version:
-        found, wanted = f"{manifest.get('kind')!r}, format {manifest.get('format')!r}", f"{kind!r}, format {format_version}"
+        found = f"{str(manifest.get('kind'))[:40]!r}, format {str(manifest.get('format'))[:40]}"
         newer = manifest.get("kind") == kind and type(manifest.get("format")) is int and manifest["format"] > format_version
         way = "a newer rl_training wrote it: upgrade to read it" if newer else "use the version that wrote it"
-        raise error_type(f"{where}: is {found}, not {wanted}; {way}")
+        raise error_type(f"{where}: is {found}, not {kind!r}, format {format_version}; {way}")
     return manifest
 
 

@@ -100,9 +100,10 @@ class TrainingLoop:
             self.files.close()
         if self.last_checkpoint is None:
             raise CheckpointError(f"{self.parts.run_dir}: the run ended without a checkpoint")
+        held_out = self.held_out.figures if self.held_out else []
         counts = self.learner.step, self.place.counters.get("env_step"), self.last_checkpoint
-        results = self.population.records, self.evaluation, final, self.learner, self.parts.spaces, self.parts.transforms
-        return TrainingResult(*counts, *results, self.held_out.figures if self.held_out else [])
+        results = self.population.records, self.evaluation, final
+        return TrainingResult(*counts, *results, self.learner, self.parts.spaces, self.parts.transforms, held_out)
 
     def _prepare(self, phase: Phase, count: int) -> None:
         """Fetch the next batches; if the data can no longer be read, save a checkpoint before raising."""
@@ -146,8 +147,7 @@ class TrainingLoop:
         self.parts.executor.agree(self.ranks)
         self._guard_against_divergence(metrics)
         self.watch.switch("rest")
-        self.recent = self.ranks.columns({name: value.tolist() for name, value in metrics.items()}) or self.recent
-        values = self.recent
+        values = self.recent = self.ranks.columns({name: value.tolist() for name, value in metrics.items()}) or self.recent
         logged = self._due(self.config.log_interval)
         if logged:
             self._log(values)

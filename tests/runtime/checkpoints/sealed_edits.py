@@ -232,7 +232,8 @@ def answer(use, run, edit, seconds=30):
     except RLTrainingError as error:
         if "\n" in str(error) or len(str(error)) > 2000:
             return f"not one line: {error}"
-        usual = error.exit_code == 4 or edit.path[0] == "config"
+        legal = edit.path[0] == "config" or edit.path[:2] in (("spaces", "action_low"), ("spaces", "action_high"))
+        usual = error.exit_code == 4 or (legal and error.exit_code in (2, 3, 5, 6))  # a legal value that does not fit
         return "refused" if usual else f"exit {error.exit_code}: {error}"
     except Hang:
         return "hang"
