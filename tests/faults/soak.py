@@ -21,7 +21,9 @@ def main(run_dir):
     memory, files = [], []
     for piece in range(1, PIECES + 1):
         kwargs = {"hidden_sizes": [8], "batch_size": 8}
-        values = run_values(total_timesteps=piece * PIECE, learning_rate_schedule="constant", algo_kwargs=kwargs, **RHYTHM)
+        values = run_values(
+            "td3_bc", total_timesteps=piece * PIECE, learning_rate_schedule="constant", algo_kwargs=kwargs, **RHYTHM
+        )
         ExperimentManager(make_config(values), run_dir).train(resume=True)
         memory.append(resident_bytes())
         files.append(len(os.listdir("/proc/self/fd")))
