@@ -81,6 +81,7 @@ class ExecutionState(StrictModel):
     threads: Annotated[Count, Field(ge=1, le=2**16)]
     torch: Text
     machine: Text
+    batch_parts: Annotated[Count, Field(ge=1, le=2**16)] = 1
 
 
 class HeldOutState(StrictModel):
