@@ -36,10 +36,9 @@ def test_the_bound_of_the_process_is_what_it_was_before():
 
 
 @pytest.mark.faults
-def test_hostile_files_stay_within_the_stated_memory(tmp_path, capsys):
+def test_hostile_files_stay_within_the_stated_memory(tmp_path, fault_count):
     found = measured(dict(hostile_files(tmp_path)))
-    with capsys.disabled():
-        print(f"\nhostile data files: {sum(one.good for one in found)} of {len(found)} within the stated memory")
     assert len(found) >= 80
+    fault_count("hostile data files", sum(one.good for one in found), len(found))
     assert [one for one in found if not one.good] == []
     assert max(one.grown for one in found) > ALLOWED / 4  # otherwise nothing was measured

@@ -57,7 +57,7 @@ class GivenDraws(Draws):
     """The recorded noise of a step, by the name of the stream; a stream or a shape that was not recorded is an error."""
 
     def __init__(self, values):
-        self._values = values
+        self._values, self._part = values, (0, 1)
 
     def _chunk(self, draw, stream, shape):
         values = self._values[stream]

@@ -22,8 +22,9 @@ from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.envs.given import EnvGiven, env_settings
 from rl_training.envs.rendering import Rendering
 from rl_training.errors import CheckpointError, ConfigError, StoppedBySignal
-from rl_training.experiment.manager import ExperimentManager, check_replaceable, find_checkpoint, finetune_config, locate
+from rl_training.experiment.manager import ExperimentManager, check_replaceable, find_checkpoint, locate
 from rl_training.experiment.registry import get_spec
+from rl_training.experiment.same_config import finetune_config
 from rl_training.remote.runs import local_run
 from rl_training.runtime.callbacks import CallbackLike, as_callbacks
 from rl_training.runtime.checkpoints.checkpoint import Checkpoint, CheckpointStore

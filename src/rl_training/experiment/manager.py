@@ -16,7 +16,7 @@ from rl_training.config.run import RunConfig
 from rl_training.config.yaml_loader import parse_yaml
 from rl_training.errors import CheckpointError, ConfigError, RLTrainingError, StorageError
 from rl_training.experiment.run_record import remove_litter, run_status
-from rl_training.experiment.same_config import RHYTHM, changed_settings, check_same_config
+from rl_training.experiment.same_config import changed_settings, check_same_config, finetune_config
 from rl_training.registry import get_spec
 from rl_training.remote.runs import address_of, local_run
 from rl_training.storage import MAX_JSON_BYTES, RUN_FILES, TRACKING_FILES, read_regular_file
@@ -317,19 +317,6 @@ class ExperimentManager:
         from rl_training.storage import replace_file
 
         replace_file(self.run_dir / name, data)
-
-
-def finetune_config(checkpoint: "Checkpoint", block: Mapping[str, Any], where: str) -> RunConfig[Any]:
-    """Return the config of a finetune that begins at the checkpoint, or a longer one; `block` may hold a `RHYTHM` too."""
-    config = checkpoint.state["config"]
-    if get_spec(str(config.get("algo"))).online:
-        raise ConfigError(f"{where}: {config['algo']} already learns online; set a larger budget instead")
-    begun = {"from_step": checkpoint.step} if checkpoint.env_step is None else config["finetune"]
-    own = {key: block[key] for key in RHYTHM if key in block}
-    online = {**begun, **{key: value for key, value in block.items() if key not in own}}
-    if online.get("env_id") == config.get("env_id"):
-        online["env_id"] = None  # the run's own, whether named or not
-    return make_config({**config, **own, "early_stopping": None, "finetune": online}, where)
 
 
 def locate(run: str | Path) -> tuple[Path | None, Path | None]:

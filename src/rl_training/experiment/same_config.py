@@ -1,12 +1,13 @@
-"""Which settings may differ between a checkpoint and the run that continues it."""
+"""The config of a run that continues a checkpoint: which settings may differ, and that of a finetune."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from rl_training.config.loading import make_config
 from rl_training.config.run import RunConfig
 from rl_training.config.schedules import CONSTANT
 from rl_training.errors import ConfigError
+from rl_training.registry import get_spec
 
 if TYPE_CHECKING:
     from rl_training.runtime.checkpoints.checkpoint import Checkpoint
@@ -59,3 +60,16 @@ def changed_settings(old: dict[str, Any], new: dict[str, Any], prefix: str = "")
         elif a != b:
             result.append((f"{prefix}{key}", a, b))
     return result
+
+
+def finetune_config(checkpoint: "Checkpoint", block: Mapping[str, Any], where: str) -> RunConfig[Any]:
+    """Return the config of a finetune that begins at the checkpoint, or a longer one; `block` may hold a `RHYTHM` too."""
+    config = checkpoint.state["config"]
+    if get_spec(str(config.get("algo"))).online:
+        raise ConfigError(f"{where}: {config['algo']} already learns online; set a larger budget instead")
+    begun = {"from_step": checkpoint.step} if checkpoint.env_step is None else config["finetune"]
+    own = {key: block[key] for key in RHYTHM if key in block}
+    online = {**begun, **{key: value for key, value in block.items() if key not in own}}
+    if online.get("env_id") == config.get("env_id"):
+        online["env_id"] = None  # the run's own, whether named or not
+    return make_config({**config, **own, "early_stopping": None, "finetune": online}, where)
