@@ -193,9 +193,8 @@ class ExperimentManager:
         """The checkpoint to start from, the given one or the latest, if any, and whether it is of this run directory."""
         store.restore_aside()
         remove_litter(self.run_dir, RUN_FILES)
-        start = given
-        if start is None and resume and store.names():
-            start = store.load(check=self._continuable, fall_back=True)
+        latest = given is None and resume and bool(store.names())
+        start = store.load(check=self._continuable, fall_back=True) if latest else given
         if start is None:
             return None, False
         check_same_config(self.config, start)
