@@ -1,8 +1,6 @@
 """Flipped bits and missing ends in any file of a run and its data: `verify` names them, or the resumed run is the same."""
 
 import shutil
-import signal
-from contextlib import contextmanager
 
 import pytest
 
@@ -13,29 +11,12 @@ from rl_training.experiment.manager import ExperimentManager
 from rl_training.integrity.comparing import differences
 from rl_training.integrity.files import check_files
 from tests.faults.kinds import values
+from tests.faults.watchdog import watchdog
 from tests.golden.runs import rows
 from tests.helpers import Cut, CutAt, Notes, generator
 
 FLIPS, TRUNCATIONS = 150, 30  # of each of the two runs
 SHORT = {"total_timesteps": 160, "checkpoint_interval": 20, "log_interval": 10, "eval_interval": 60, "workers": 0}
-
-
-class Hang(BaseException):
-    """Something took too long."""
-
-
-@contextmanager
-def watchdog(seconds=60):
-    def bark(_number, _frame):
-        raise Hang
-
-    before = signal.signal(signal.SIGALRM, bark)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
 
 
 class Patient:

@@ -3,8 +3,6 @@
 import copy
 import json
 import shutil
-import signal
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +15,7 @@ from rl_training.errors import RLTrainingError
 from rl_training.experiment.manager import ExperimentManager
 from rl_training.runtime.callbacks import Callback
 from rl_training.storage import canonical_json, sha256
+from tests.faults.watchdog import Hang, watchdog
 from tests.helpers import Cut, CutAt, checkpoints, generator, small_arrays, tiny_run
 
 SHORT = {"total_timesteps": 40, "log_interval": 10, "eval_interval": 10, "eval_episodes": 1, "checkpoint_interval": 10}
@@ -167,26 +166,6 @@ def seal(checkpoint, manifest):
     if "sha256" not in manifest:
         manifest = {**manifest, "sha256": sha256(canonical_json(manifest))}
     (checkpoint / "manifest.json").write_bytes(canonical_json(manifest))
-
-
-class Hang(BaseException):
-    """The watchdog: nothing in the package catches it."""
-
-
-@contextmanager
-def watchdog(seconds):
-    """Raise Hang in a block that takes longer."""
-
-    def bark(number, frame):
-        raise Hang
-
-    before = signal.signal(signal.SIGALRM, bark)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
 
 
 def resume_in_place(run):
