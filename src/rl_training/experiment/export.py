@@ -35,7 +35,7 @@ def export_member(
     if home is not None and target.resolve().is_relative_to(home.resolve()):
         raise ConfigError(f"{target}: is inside the run {home}, which may be started over; choose another --out")
     rows = _metric_rows(whole, chosen, home)
-    solo_checkpoint.state |= {"metrics_bytes": len(rows), "metrics_sha256": sha256(rows)}
+    solo_checkpoint.state.update(metrics_bytes=len(rows), metrics_sha256=sha256(rows))
     manager = ExperimentManager(make_config(solo_checkpoint.state["config"], str(solo_checkpoint.path)), target)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)

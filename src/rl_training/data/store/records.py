@@ -9,6 +9,7 @@ import ctypes
 import mmap
 import os
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -75,8 +76,6 @@ class RecordFile:
 
     def fetch(self, rows: NDArray[np.int64]) -> NDArray[Any]:
         """Return the records of some rows; a file that was truncated or rewritten since it was opened is refused."""
-        if len(rows) and not 0 <= int(rows.min()) <= int(rows.max()) < self._rows:
-            raise IndexError(f"rows {rows.min()} to {rows.max()} of {self._rows}")
         records = np.empty(len(rows), dtype=self.dtype)
         size, places = self.dtype.itemsize, rows.astype(np.int64) * self.dtype.itemsize
         if self._gather_call is not None and not self._gather(records, places):
@@ -143,6 +142,9 @@ class RecordField(NDArrayOperatorsMixin):
     def __len__(self) -> int:
         return len(self.records)
 
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self[:])
+
     def __getitem__(self, rows: Any) -> Any:
         if isinstance(rows, tuple):
             return self[rows[0]][(slice(None), *rows[1:])]
@@ -153,6 +155,8 @@ class RecordField(NDArrayOperatorsMixin):
         if wanted.dtype == bool:
             wanted = np.flatnonzero(wanted)
         flat = np.where(wanted < 0, wanted + len(self), wanted).reshape(-1)
+        if len(flat) and not 0 <= int(flat.min()) <= int(flat.max()) < len(self):
+            raise IndexError(f"rows {flat.min()} to {flat.max()} of {len(self)}")
         first, count = (int(flat[0]), len(flat)) if len(flat) else (0, 0)
         if np.array_equal(flat, np.arange(first, first + count)):
             found = self._slice(first, first + count)
