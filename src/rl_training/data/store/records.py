@@ -76,6 +76,7 @@ class RecordFile:
 
     def fetch(self, rows: NDArray[np.int64]) -> NDArray[Any]:
         """Return the records of some rows; a file that was truncated or rewritten since it was opened is refused."""
+        self.check_rows(rows)
         records = np.empty(len(rows), dtype=self.dtype)
         size, places = self.dtype.itemsize, rows.astype(np.int64) * self.dtype.itemsize
         if self._gather_call is not None and not self._gather(records, places):
@@ -87,6 +88,11 @@ class RecordFile:
                 self._read_into(flat[number * size : (number + 1) * size], self._offset + place)
         self._check_unchanged()  # last: behind the end of a file that was truncated meanwhile, its last page holds zeros
         return records
+
+    def check_rows(self, rows: NDArray[np.int64]) -> None:
+        """Raise an IndexError for rows that there are not."""
+        if len(rows) and not 0 <= int(rows.min()) <= int(rows.max()) < self._rows:
+            raise IndexError(f"rows {rows.min()} to {rows.max()} of {self._rows}")
 
     def _gather(self, records: NDArray[Any], places: NDArray[np.int64]) -> bool:
         """Copy rows from the mapping; return whether the system could."""
@@ -155,8 +161,7 @@ class RecordField(NDArrayOperatorsMixin):
         if wanted.dtype == bool:
             wanted = np.flatnonzero(wanted)
         flat = np.where(wanted < 0, wanted + len(self), wanted).reshape(-1)
-        if len(flat) and not 0 <= int(flat.min()) <= int(flat.max()) < len(self):
-            raise IndexError(f"rows {flat.min()} to {flat.max()} of {len(self)}")
+        self.records.check_rows(flat)
         first, count = (int(flat[0]), len(flat)) if len(flat) else (0, 0)
         if np.array_equal(flat, np.arange(first, first + count)):
             found = self._slice(first, first + count)
