@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
@@ -299,9 +299,9 @@ def swapped(name: str, **dataset) -> Callable[[h5py.File], None]:
 COLUMN = np.linspace(0.0, 1.0, 1000)
 
 
-def parquet(columns: dict[str, object], **options) -> Write:
+def parquet(columns: Callable[[], dict[str, object]] = dict, **options) -> Write:
     def write(place: Path) -> Path:
-        chosen = {"obs_0": COLUMN, "action_0": COLUMN, "reward": COLUMN, **columns}
+        chosen = {"obs_0": COLUMN, "action_0": COLUMN, "reward": COLUMN, **columns()}
         rows = max(len(value) for value in chosen.values())
         short = {name: value if len(value) == rows else np.resize(value, rows) for name, value in chosen.items()}
         write_table(arrow.table(short), place / "d.parquet", **options)
@@ -323,11 +323,11 @@ def changed_end(write: Write, end: bytes, keep: int) -> Write:
     return change
 
 
-def csv(header: str, rows: Iterator[str] | Sequence[str], encoding="utf-8") -> Write:
+def csv(header: str, rows: Callable[[], Iterable[str]], encoding="utf-8", above: Callable[[], str] = str) -> Write:
     def write(place: Path) -> Path:
         with (place / "d.csv").open("w", encoding=encoding) as stream:
-            stream.write(f"{header}\n")
-            stream.writelines(f"{row}\n" for row in rows)
+            stream.write(f"{above()}{header}\n")
+            stream.writelines(f"{row}\n" for row in rows())
         return place / "d.csv"
 
     return write
@@ -482,41 +482,43 @@ def written_here() -> dict[str, Write]:
         "d3rlpy gap": d3rlpy(lambda file: file.pop("rewards_1")),
         "d3rlpy texts": d3rlpy(swapped("actions_0", shape=(7,), dtype=h5py.string_dtype())),
         "d3rlpy link": d3rlpy(lambda f: [f.pop("actions_0"), f.__setitem__("actions_0", h5py.SoftLink("/actions_1"))]),
-        "parquet long text that repeats": parquet({"episode": repeated("x" * 1_000_000, 5000)}),
-        "parquet text in place of numbers": parquet({"obs_0": repeated("x" * 1_000_000, 5000)}),
-        "parquet bytes that repeat": parquet({"obs_0": repeated(b"x" * 1_000_000, 5000)}),
-        "parquet fixed bytes": parquet({"obs_0": arrow.array([b"x" * 100_000] * 100, type=arrow.binary(100_000))}),
+        "parquet long text that repeats": parquet(lambda: {"episode": repeated("x" * 1_000_000, 5000)}),
+        "parquet text in place of numbers": parquet(lambda: {"obs_0": repeated("x" * 1_000_000, 5000)}),
+        "parquet bytes that repeat": parquet(lambda: {"obs_0": repeated(b"x" * 1_000_000, 5000)}),
+        "parquet fixed bytes": parquet(lambda: {"obs_0": arrow.array([b"x" * 100_000] * 100, type=arrow.binary(100_000))}),
         "parquet packed text": parquet(
-            {"episode": [f"{k}" + "x" * 200_000 for k in range(1000)]}, compression="zstd", use_dictionary=False
+            lambda: {"episode": [f"{k}" + "x" * 200_000 for k in range(1000)]}, compression="zstd", use_dictionary=False
         ),
-        "parquet packed numbers": parquet({"obs_0": np.zeros(20_000_000)}, compression="gzip", use_dictionary=False),
-        "parquet nulls": parquet({"obs_0": arrow.nulls(20_000_000)}),
-        "parquet numbers that repeat": parquet({"obs_0": repeated(1.0, 20_000_000)}),
-        "parquet structures": parquet({"obs_0": [{"a": [1.0] * 100}] * 1000}),
-        "parquet lists of lists": parquet({"obs_0": [[[1.0] * 10] * 10] * 1000}),
-        "parquet lists of texts": parquet({"obs_0": [["x" * 1000] * 10] * 1000}),
-        "parquet uneven lists": parquet({"obs_0": [[1.0] * (k % 3) for k in range(1000)]}),
-        "parquet decimals": parquet({"obs_0": arrow.array([1] * 1000).cast(arrow.decimal128(30, 2))}),
-        "parquet 3,000 columns": parquet({f"x_{k}": COLUMN[:1].repeat(1000) for k in range(3000)}),
-        "parquet long end": changed_end(parquet({}), b"\xff\xff\xff\x7fPAR1", 8),
-        "parquet end of zeros": changed_end(parquet({}), b"\0" * 400 + b"\x90\x01\0\0PAR1", 8),
-        "parquet cut": changed_end(parquet({}), b"", 100),
-        "csv header of a million": csv(",".join(f"c{k}" for k in range(1_000_000)), ["1"]),
-        "csv open quote": csv(HEADER, ['"1,2,3', *["1,2,3"] * 500_000]),
-        "csv short different texts": csv(f"{HEADER},episode", (f"1,2,3,{k:x}" for k in range(700_000))),
-        "csv long text among short ones": csv(f"{HEADER},episode", ["1,2,3," + "x" * 100_000, *["1,2,3,a"] * 100_000]),
-        "csv texts for numbers": csv(HEADER, (f"x{k},{k}y,z" for k in range(600_000))),
-        "csv words for actions": csv(HEADER, (f"1,word{k},2" for k in range(500_000))),
-        "csv tiny rows": csv(HEADER, ["1,2,3"] * 1_600_000),
-        "csv empty cells": csv(HEADER, [",,"] * 3_000_000),
-        "csv empty lines": csv("\n" * 8_000_000 + HEADER, ["1,2,3"] * 10),
-        "csv comments": csv("#\n" * 4_000_000 + HEADER, ["1,2,3"] * 10),
+        "parquet packed numbers": parquet(lambda: {"obs_0": np.zeros(20_000_000)}, compression="gzip", use_dictionary=False),
+        "parquet nulls": parquet(lambda: {"obs_0": arrow.nulls(20_000_000)}),
+        "parquet numbers that repeat": parquet(lambda: {"obs_0": repeated(1.0, 20_000_000)}),
+        "parquet structures": parquet(lambda: {"obs_0": [{"a": [1.0] * 100}] * 1000}),
+        "parquet lists of lists": parquet(lambda: {"obs_0": [[[1.0] * 10] * 10] * 1000}),
+        "parquet lists of texts": parquet(lambda: {"obs_0": [["x" * 1000] * 10] * 1000}),
+        "parquet uneven lists": parquet(lambda: {"obs_0": [[1.0] * (k % 3) for k in range(1000)]}),
+        "parquet decimals": parquet(lambda: {"obs_0": arrow.array([1] * 1000).cast(arrow.decimal128(30, 2))}),
+        "parquet 3,000 columns": parquet(lambda: {f"x_{k}": COLUMN[:1].repeat(1000) for k in range(3000)}),
+        "parquet long end": changed_end(parquet(), b"\xff\xff\xff\x7fPAR1", 8),
+        "parquet end of zeros": changed_end(parquet(), b"\0" * 400 + b"\x90\x01\0\0PAR1", 8),
+        "parquet cut": changed_end(parquet(), b"", 100),
+        "csv header of a million": csv("", lambda: ["1"], above=lambda: ",".join(f"c{k}" for k in range(1_000_000))),
+        "csv open quote": csv(HEADER, lambda: ['"1,2,3', *["1,2,3"] * 500_000]),
+        "csv short different texts": csv(f"{HEADER},episode", lambda: (f"1,2,3,{k:x}" for k in range(700_000))),
+        "csv long text among short ones": csv(
+            f"{HEADER},episode", lambda: ["1,2,3," + "x" * 100_000, *["1,2,3,a"] * 100_000]
+        ),
+        "csv texts for numbers": csv(HEADER, lambda: (f"x{k},{k}y,z" for k in range(600_000))),
+        "csv words for actions": csv(HEADER, lambda: (f"1,word{k},2" for k in range(500_000))),
+        "csv tiny rows": csv(HEADER, lambda: ["1,2,3"] * 1_600_000),
+        "csv empty cells": csv(HEADER, lambda: [",,"] * 3_000_000),
+        "csv empty lines": csv(HEADER, lambda: ["1,2,3"] * 10, above=lambda: "\n" * 8_000_000),
+        "csv comments": csv(HEADER, lambda: ["1,2,3"] * 10, above=lambda: "#\n" * 4_000_000),
         "csv one line of zeros": lambda p: sparse(p / "d.csv", LIMIT - 100, f"{HEADER}\n".encode()),
         "csv sparse": lambda p: sparse(p / "d.csv", 2**36, f"{HEADER}\n".encode()),
-        "csv uneven": csv(HEADER, ["1,2,3"] * 400_000 + ["1,2"]),
-        "csv long numbers": csv(HEADER, ["9" * 5000 + ",2,3"] * 1000),
-        "csv dates": csv(f"{HEADER},time", (f"1,2,3,2024-01-01 00:00:00.{k:06d}" for k in range(200_000))),
-        "csv of wide letters": csv(f"{HEADER},episode", ["1,2,3,\U0001f600"] * 400_000, "utf-16"),
+        "csv uneven": csv(HEADER, lambda: ["1,2,3"] * 400_000 + ["1,2"]),
+        "csv long numbers": csv(HEADER, lambda: ["9" * 5000 + ",2,3"] * 1000),
+        "csv dates": csv(f"{HEADER},time", lambda: (f"1,2,3,2024-01-01 00:00:00.{k:06d}" for k in range(200_000))),
+        "csv of wide letters": csv(f"{HEADER},episode", lambda: ["1,2,3,\U0001f600"] * 400_000, "utf-16"),
         "csv in no encoding": lambda p: (p / "d.csv").write_bytes(b"\xff\xfe" + bytes(range(256)) * 10_000) and p / "d.csv",
         "store of wide rows": store(wide_rows),
         "store of many rows": store(manifest(rows=10**15)),

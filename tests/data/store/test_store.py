@@ -412,5 +412,8 @@ def test_rows_are_the_same_however_they_are_asked_for(data, tmp_path):
             assert np.array_equal(found[rows], values[rows]), (name, rows)
         assert (found.shape, found.dtype, found.nbytes) == (values.shape, values.dtype, values.nbytes)
         assert np.array_equal(found, values)
+        assert len(list(found)) == len(values)
+        with pytest.raises(IndexError):
+            found[len(values)]
     stored.records._gather_call = None  # as where the system has no such call
     assert np.array_equal(stored.records.fetch(some)["rewards"], data.rewards[some])

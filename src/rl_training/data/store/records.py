@@ -8,6 +8,8 @@ instead, takes a thousand rows at once and needs no lock of the interpreter; wit
 import ctypes
 import mmap
 import os
+import threading
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -33,7 +35,9 @@ class RecordFile:
         self._stream: BinaryIO = path.open("rb", buffering=0)
         self._mapped = mmap.mmap(self._stream.fileno(), offset + rows * dtype.itemsize, access=mmap.ACCESS_READ)
         self._address = np.frombuffer(self._mapped, dtype=np.uint8).ctypes.data + offset
-        self._recent: tuple[slice, NDArray[Any]] | None = None  # the block that was read last, for its other fields
+        self._reading = threading.Lock()
+        self._buffer = np.empty(0, dtype=dtype)  # the rows that were read last, for their other fields
+        self._buffered: slice | None = None
         self._gather_call = _gather_call()
 
     def __len__(self) -> int:
@@ -49,7 +53,7 @@ class RecordFile:
         A file that fits in the page cache is loaded there sequentially as a whole; of a larger one only the requested pages
         are read, since read-ahead would be wasted.
         """
-        self._recent = None
+        self._buffer, self._buffered = np.empty(0, dtype=self.dtype), None
         if hasattr(mmap, "MADV_RANDOM"):
             self._mapped.madvise(mmap.MADV_RANDOM if self.stamp[0] > available_memory() else mmap.MADV_WILLNEED)
 
@@ -57,21 +61,22 @@ class RecordFile:
         """Unmap what was read, so that the system may drop it from the page cache."""
         self._mapped.madvise(mmap.MADV_DONTNEED)
 
-    def block(self, part: slice) -> NDArray[Any]:
-        """Return the records of a block; a file that was truncated or rewritten since it was opened is refused."""
-        recent = self._recent
-        if recent is not None and recent[0] == part:
-            return recent[1]
-        records = np.empty(part.stop - part.start, dtype=self.dtype)
-        self._read_into(records.view(np.uint8), self._offset + part.start * self.dtype.itemsize)
-        self._check_unchanged()
-        self._recent = part, records
-        return records
+    def copy(self, name: str, part: slice, target: NDArray[Any]) -> None:
+        """Copy a field of a block of rows; a file that was truncated or rewritten since it was opened is refused."""
+        with self._reading:
+            if self._buffered != part:
+                self._buffered = None
+                count = part.stop - part.start
+                if len(self._buffer) < count:
+                    self._buffer = np.empty(count, dtype=self.dtype)
+                self._read_into(self._buffer[:count].view(np.uint8), self._offset + part.start * self.dtype.itemsize)
+                self._check_unchanged()
+                self._buffered = part
+            target[:] = self._buffer[: part.stop - part.start][name]
 
     def fetch(self, rows: NDArray[np.int64]) -> NDArray[Any]:
         """Return the records of some rows; a file that was truncated or rewritten since it was opened is refused."""
-        if len(rows) and not 0 <= int(rows.min()) <= int(rows.max()) < self._rows:
-            raise IndexError(f"rows {rows.min()} to {rows.max()} of {self._rows}")
+        self.check_rows(rows)
         records = np.empty(len(rows), dtype=self.dtype)
         size, places = self.dtype.itemsize, rows.astype(np.int64) * self.dtype.itemsize
         if self._gather_call is not None and not self._gather(records, places):
@@ -83,6 +88,11 @@ class RecordFile:
                 self._read_into(flat[number * size : (number + 1) * size], self._offset + place)
         self._check_unchanged()  # last: behind the end of a file that was truncated meanwhile, its last page holds zeros
         return records
+
+    def check_rows(self, rows: NDArray[np.int64]) -> None:
+        """Raise an IndexError for rows that there are not."""
+        if len(rows) and not 0 <= int(rows.min()) <= int(rows.max()) < self._rows:
+            raise IndexError(f"rows {rows.min()} to {rows.max()} of {self._rows}")
 
     def _gather(self, records: NDArray[Any], places: NDArray[np.int64]) -> bool:
         """Copy rows from the mapping; return whether the system could."""
@@ -138,6 +148,9 @@ class RecordField(NDArrayOperatorsMixin):
     def __len__(self) -> int:
         return len(self.records)
 
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self[:])
+
     def __getitem__(self, rows: Any) -> Any:
         if isinstance(rows, tuple):
             return self[rows[0]][(slice(None), *rows[1:])]
@@ -148,6 +161,7 @@ class RecordField(NDArrayOperatorsMixin):
         if wanted.dtype == bool:
             wanted = np.flatnonzero(wanted)
         flat = np.where(wanted < 0, wanted + len(self), wanted).reshape(-1)
+        self.records.check_rows(flat)
         first, count = (int(flat[0]), len(flat)) if len(flat) else (0, 0)
         if np.array_equal(flat, np.arange(first, first + count)):
             found = self._slice(first, first + count)
@@ -159,7 +173,7 @@ class RecordField(NDArrayOperatorsMixin):
         """Rows that follow one another, block by block."""
         values = np.empty((max(end - begin, 0), *self.shape[1:]), dtype=self.dtype)
         for part in blocks(len(values), begin):
-            values[part] = self.records.block(slice(begin + part.start, begin + part.stop))[self.name]
+            self.records.copy(self.name, slice(begin + part.start, begin + part.stop), values[part])
         return values
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:

@@ -88,8 +88,8 @@ def _read_current(path: Path, options: ReadOptions) -> Reading:
         for number in numbers:
             episode = _episode(archive, number, source)
             ended.append(bool(reading.read(episode["terminated"]).any()))
-            for name, some in parts.items():
-                some.append(reading.read(episode[name]))
+            for name, own in parts.items():
+                own.append(reading.read(episode[name]))
     last = np.cumsum([len(rewards) for rewards in parts["rewards"]]) - 1
     values: Arrays = {name: np.concatenate(parts.pop(name)) for name in _CURRENT[:3]}
     values["rewards"] = values["rewards"].reshape(-1)

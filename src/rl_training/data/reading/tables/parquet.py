@@ -111,8 +111,8 @@ def _column(file: Any, name: str, where: str) -> NDArray[Any]:
         return np.asarray(flat.to_numpy(zero_copy_only=False)).reshape(len(whole), -1)
     if arrow.types.is_dictionary(whole.type):  # equal values are one object
         known = np.array([*_decimals_as_floats(whole.dictionary).to_pylist(), None], dtype=object)
-        values = known[whole.indices.fill_null(len(known) - 1).to_numpy(zero_copy_only=False)]
-        return np.asarray(values) if _is_text(whole.type) else np.asarray(values, dtype=np.float64)
+        values: NDArray[Any] = known[whole.indices.fill_null(len(known) - 1).to_numpy(zero_copy_only=False)]
+        return values if _is_text(whole.type) else values.astype(np.float64)
     return np.asarray(_decimals_as_floats(whole).to_numpy(zero_copy_only=False))
 
 
