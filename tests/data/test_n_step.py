@@ -86,7 +86,7 @@ def test_three_steps_by_hand():
 
 
 @settings(max_examples=60, deadline=None)
-@given(ends=flags, n_step=st.integers(2, 7), gamma=st.floats(0.0, 0.99))
+@given(ends=flags, n_step=st.integers(2, 7), gamma=st.just(0.0) | st.floats(1e-30, 0.99))
 def test_rows_are_those_of_a_naive_sum(ends, n_step, gamma):
     data = log(ends)
     found, expected = packed(data, n_step=n_step, gamma=gamma), naive(data, n_step, gamma)

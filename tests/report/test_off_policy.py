@@ -153,7 +153,7 @@ def changed(key, value):
         (changed("estimates", []), "estimates is not an object"),
         (changed("reasons", [1]), "reasons is not a list of texts"),
         (report(policies=[3]), "0 is not an object"),
-        (json.dumps(report()).replace("0.99", "1e999"), "gamma is not a number"),
+        (json.dumps(report()).replace("0.99", "1e999"), "1e999 is too large a number"),
         (json.dumps(report()).replace("0.99", "9" * 400), "gamma is not a number"),
         (" " * (5 << 20), "has 5,242,880 bytes"),
     ],

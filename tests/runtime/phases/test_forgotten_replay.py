@@ -70,4 +70,4 @@ def test_without_a_replay_there_is_nothing_to_forget(finished, damaged):
     with pytest.raises(ConfigError, match="has no replay that could be forgotten: step-000000120 is of an offline run"):
         ExperimentManager.resuming(finished().run_dir, forget_replay=True)
     with pytest.raises(CheckpointError, match="is damaged"):
-        ExperimentManager.resuming(damaged)
+        ExperimentManager.resuming(damaged)[0].train(resume=True)
