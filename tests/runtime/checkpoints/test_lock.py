@@ -18,11 +18,10 @@ import os, sys, time
 from pathlib import Path
 from rl_training.runtime.checkpoints.lock import RunLock
 with RunLock(Path(sys.argv[1])):
-    child = os.fork()
-    if child == 0:
+    if os.fork() == 0:
+        print(os.getpid(), flush=True)  # by then it has let go of the lock
         sys.stdin.readline()
         os._exit(0)
-    print(child, flush=True)
     time.sleep(600)
 """
 
