@@ -209,7 +209,8 @@ def test_a_member_goes_on_alone_with_its_knobs(algo, runs, tmp_path):
         ExperimentManager.resuming(tmp_path / "cut", tmp_path / "alone", 5),
         ExperimentManager.resuming(tmp_path / "exported"),
     ):
-        assert checkpoint is None or checkpoint.position == 60  # in place it is found under the run's lock
+        start = checkpoint or load_checkpoint(checkpoints(tmp_path / "exported")[-1])  # in place it is found under the lock
+        assert start.position == 60
         assert (manager.config.sweep, manager.config.seeds, manager.config.seed) == (None, None, 8)
         assert {name: getattr(manager.config.algo_kwargs, name) for name in record.knobs} == record.knobs
         result = manager.train(resume=True, checkpoint=checkpoint)
