@@ -87,7 +87,8 @@ def test_torchrun_writes_the_very_files_of_one_process(tmp_path):
     train(tmp_path / "one")
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(run_values(seeds=TWELVE)))
     arguments = ("train", tmp_path / "config.yaml", "--run-dir", tmp_path / "two")
-    subprocess.run(torchrun(2, *arguments), env=environment(**LOOPBACK), check=True, timeout=200, capture_output=True)
+    ended = subprocess.run(torchrun(2, *arguments), env=environment(**LOOPBACK), timeout=200, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
     assert_same_files(tmp_path / "one", tmp_path / "two")
 
 

@@ -10,6 +10,7 @@ A member has the same bits beside any number of others (`python -m benchmarks.me
 the CPU has other products than for a stack of them. So a rank with one member computes a neighbour beside it.
 """
 
+import atexit
 import hashlib
 import json
 import os
@@ -200,6 +201,7 @@ def joined(config: RunConfig[Any]) -> Iterator[Ranks]:
     _check_split(config, count)
     if not dist.is_initialized():  # it stays for the next run of this process
         dist.init_process_group("gloo", timeout=_LONGEST_WAIT)
+        atexit.register(_end_group)
     elif dist.get_backend() != "gloo":
         raise ConfigError(f"this program has set up torch.distributed with {dist.get_backend()}; several ranks need gloo")
     ranks = (BatchRanks if members < count else Ranks)(members, dist.get_rank(), count)
@@ -215,6 +217,12 @@ def joined(config: RunConfig[Any]) -> Iterator[Ranks]:
         if isinstance(error, RLTrainingError):
             error.told = not ranks.writes
         raise
+
+
+def _end_group() -> None:
+    """End the threads of gloo before the interpreter does: those that outlive it abort a finished run."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
 
 
 def _check_split(config: RunConfig[Any], count: int) -> None:
