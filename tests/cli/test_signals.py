@@ -99,6 +99,28 @@ def test_a_run_under_nohup_goes_on(tmp_path):
     finally:
         signal.signal(signal.SIGHUP, before)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+LOADING = {
+    "caught": "try:\n    exec('signal.raise_signal({number})')\nexcept KeyboardInterrupt:\n    return 130",
+    "left alone": "exec('signal.raise_signal({number})')",
+    "turned into an error": "try:\n    signal.raise_signal({number})\nexcept KeyboardInterrupt:\n    1 / 0",
+    "turned into an exit code": "try:\n    signal.raise_signal({number})\nexcept KeyboardInterrupt:\n    return 2",
+}
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
+@pytest.mark.parametrize("loading", LOADING)
+def test_an_interruption_while_libraries_load_ends_with_its_own_code(number, loading):
+    body = LOADING[loading].format(number=int(number)).replace("\n", "\n    ")
+    fake = "import signal, sys, types\n"
+    fake += "signal.signal(signal.SIGINT, signal.default_int_handler)\nsignal.signal(signal.SIGHUP, signal.SIG_DFL)\n"
+    fake += f"def run(arguments):\n    {body}\n"
+    fake += "sys.modules['rl_training.cli'] = types.SimpleNamespace(run=run)\n"
+    started = [sys.executable, "-c", f"{fake}from rl_training.__main__ import main\nmain()"]
+    ended = subprocess.run(started, env=environment(), capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (128 + number, "")
 
 
 def test_a_terminal_that_is_gone_does_not_matter_to_the_handler(monkeypatch):

@@ -19,22 +19,31 @@ def _heeded(*numbers: int) -> list[int]:
     return [number for number in numbers if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN]
 
 
+class _Interruption(KeyboardInterrupt):
+    """Python ends a process by SIGINT if a plain KeyboardInterrupt has left any `exec`, even where it was caught later."""
+
+
 def interrupt_on_stop_signals() -> None:
-    """Let SIGTERM and SIGHUP interrupt this process as Ctrl-C does, so that it cleans up; a second one ends it at once."""
-    for number in _heeded(signal.SIGTERM, signal.SIGHUP):
+    """Let SIGTERM and SIGHUP interrupt this process as Ctrl-C does, so that it cleans up; a second stop ends it at once."""
+    own = [signal.SIGINT] if signal.getsignal(signal.SIGINT) is signal.default_int_handler else []
+    for number in _heeded(signal.SIGTERM, signal.SIGHUP, *own):
         signal.signal(number, _interrupt)
 
 
 def _interrupt(number: int, _frame: FrameType | None) -> None:
-    if _early:
+    if not _early:
+        _early.append(number)
+        raise _Interruption
+    if number != signal.SIGHUP:  # where a terminal is lost, both the system and the shell send one
         os._exit(128 + number)
-    _early.append(number)
-    raise KeyboardInterrupt
 
 
-def interrupted_exit_code() -> int:
-    """Return the exit code of a process that was interrupted before it had anything to save."""
-    return 128 + (_early[0] if _early else signal.SIGINT)
+def exit_code(code: int) -> int:
+    """Return the exit code of a process: that of the signal which interrupted it before it had anything to save, if one did.
+
+    Whatever the interruption became on its way counts for nothing: libraries that load turn it into errors of their own.
+    """
+    return 128 + _early[0] if _early and code else code
 
 
 @contextmanager
@@ -60,7 +69,7 @@ def interrupted_by_stop_signals(message: str) -> Iterator[None]:
         stopped_by = number
         for other in before:
             signal.signal(other, signal.SIG_IGN)  # a second one would interrupt the cleaning up
-        raise KeyboardInterrupt
+        raise _Interruption
 
     main = threading.current_thread() is threading.main_thread()
     before = {n: signal.getsignal(n) for n in _heeded(signal.SIGTERM, signal.SIGHUP)} if main else {}

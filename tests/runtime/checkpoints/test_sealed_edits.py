@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from rl_training.data import load_dataset
 from rl_training.errors import CheckpointError
 from rl_training.runtime.checkpoints.checkpoint import load_checkpoint
 from tests.helpers import call_cli, checkpoints
@@ -63,6 +64,13 @@ def test_a_checkpoint_under_another_name_is_refused(runs, tmp_path):
     path.rename(path.with_name("step-000000030"))
     with pytest.raises(CheckpointError, match="holds step-000000020, so it is not what its name says"):
         load_checkpoint(checkpoints(run)[-1])
+
+
+def test_a_replay_without_its_rows_is_no_data(runs, tmp_path):
+    run = tmp_path / "run"
+    apply(Edit("finetune", "state.json", ("replay",), VALUES.index([])), copied(runs["finetune"], run))
+    with pytest.raises(CheckpointError, match="its replay holds .* transitions, which are not those of 10 steps"):
+        load_dataset(run)
 
 
 def test_a_few_edits_are_refused_or_harmless(runs, tmp_path):

@@ -90,6 +90,7 @@ class _Replay:
             pending = tensors["online/pending"].numpy()
             settled = read_segments(state["replay"], path, path)
             rows = pending if settled is None else np.concatenate((settled, pending), axis=1)
+            _check_rows(state, rows.shape[1], pending.shape[1], path)
             knobs = state["config"]["algo_kwargs"]
             n_step = NStep(knobs.get("n_step", 1), knobs["gamma"])
             spaces, transforms = Spaces.from_json(state["spaces"]), Transforms.from_tensors(tensors)
@@ -163,6 +164,14 @@ class _Replay:
         if np.isfinite(self.transforms.reward_clip).any():
             notes.append("rewards were clipped, and are the bound where they were")
         return notes
+
+
+def _check_rows(state: dict[str, Any], count: int, pending: int, path: Path) -> None:
+    """Refuse a replay whose rows do not end where the run is, or are none at all after it has stepped."""
+    taken = state["env_step"] - state.get("replay_from", 0)
+    settled = state["replay"][-1]["stop"] if state["replay"] else state["env_step"] - pending
+    if settled + pending != state["env_step"] or (taken and not count):
+        raise CheckpointError(f"{path}: its replay holds {count} transitions, which are not those of {taken} steps")
 
 
 def _latest(run: Path) -> Path:
