@@ -194,7 +194,7 @@ class ExperimentManager:
         store.restore_aside()
         remove_litter(self.run_dir, RUN_FILES)
         latest = given is None and resume and bool(store.names())
-        start = store.load(check=self._continuable, fall_back=True) if latest else given
+        start = store.load(check=self._continuable, fall_back=True) if latest else given and store.again(given)
         if start is None:
             return None, False
         check_same_config(self.config, start)

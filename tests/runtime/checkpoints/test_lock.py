@@ -1,13 +1,14 @@
 """Who holds a run: not the processes that its holder has started, and nobody before it is loaded."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 
 import pytest
 
-from rl_training.errors import RunBusyError
+from rl_training.errors import CheckpointError, RunBusyError
 from rl_training.experiment.manager import ExperimentManager
 from rl_training.runtime.checkpoints.checkpoint import CheckpointStore
 from rl_training.runtime.checkpoints.lock import RunLock
@@ -56,3 +57,22 @@ def test_resume_continues_from_what_is_there_once_it_holds_the_lock(tmp_path):
     with pytest.raises(Cut):
         manager.train(resume=True, checkpoint=checkpoint, callbacks=[CutAt("log", 100)])
     assert CheckpointStore(tmp_path / "checkpoints", 2).load().step == 90
+
+
+def test_a_finetune_does_not_go_back_behind_another_process(tmp_path):
+    """Another process went on between the command and the lock: what it has reached is not discarded."""
+    tiny_run(tmp_path)
+    block = {"env_id": "Pendulum-v1", "env_steps": 10, "learning_starts": 5}
+    manager, checkpoint = ExperimentManager.finetuning(tmp_path, block)
+    ExperimentManager.finetuning(tmp_path, block)[0].train(resume=True, checkpoint=checkpoint)
+    with pytest.raises(RunBusyError, match="another process has gone on from step-000000120; start again"):
+        manager.train(resume=True, checkpoint=checkpoint)
+
+
+def test_a_named_checkpoint_is_read_again_under_the_lock(tmp_path):
+    tiny_run(tmp_path)
+    first, *_ = sorted((tmp_path / "checkpoints").glob("step-*"))
+    manager, checkpoint = ExperimentManager.resuming(first)
+    shutil.rmtree(first)
+    with pytest.raises(CheckpointError, match=first.name):
+        manager.train(resume=True, checkpoint=checkpoint)

@@ -20,7 +20,7 @@ from safetensors.torch import save as encode_tensors
 from torch import Tensor
 
 from rl_training.data.store.checkpoint_state import check_transforms, parse_state
-from rl_training.errors import CheckpointError, ConfigError
+from rl_training.errors import CheckpointError, ConfigError, RunBusyError
 from rl_training.faults import fault_point
 from rl_training.output import say
 from rl_training.storage import (
@@ -53,6 +53,7 @@ class Checkpoint:
     source: Path  # the directory it was read from
     member: int | None = None  # which member of the population in `source` it is, if one was extracted
     forget_replay: bool = False  # whether a run goes on from it without its replay
+    newest: str | None = None  # the newest of its run when it was found by another word than its name
 
     @property
     def step(self) -> int:
@@ -207,6 +208,15 @@ class CheckpointStore:
         if self.pointed("latest") != path.name:
             self._point("latest", path)
 
+    def again(self, found: Checkpoint) -> Checkpoint:
+        """Return a checkpoint that was loaded before its run was locked as it is now; raise if the run has gone on since."""
+        if found.member is not None or found.path.parent.resolve() != self.directory.resolve():
+            return found
+        if found.newest is not None and self.names()[-1:] != [found.newest]:
+            raise RunBusyError(f"{self.directory.parent}: another process has gone on from {found.path.name}; start again")
+        loaded = load_checkpoint(self.stored_at(found.path.name))
+        return replace(loaded, path=found.path, forget_replay=found.forget_replay)
+
     def after(self, path: Path) -> list[str]:
         """Return the names of the checkpoints that came after one, oldest first."""
         return [name for name in self.names() if _order(name) > _order(path.name)]
@@ -251,7 +261,8 @@ class CheckpointStore:
         first_error: CheckpointError | None = None
         for candidate in [wanted, *(others if fall_back else [])]:
             try:
-                checkpoint = replace(load_checkpoint(self.stored_at(candidate)), path=self.directory / candidate)
+                loaded = load_checkpoint(self.stored_at(candidate))
+                checkpoint = replace(loaded, path=self.directory / candidate, newest=names[-1])
                 check(checkpoint)
             except CheckpointError as error:
                 first_error = first_error or error
