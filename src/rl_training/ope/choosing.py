@@ -10,7 +10,8 @@ episodes; the line itself may be wrong, so its level `c` is vague and its slope 
 the log cannot tell has no `v_i`: it is merely one of the others. Nobody knows how far to trust the `s_i` (they leave out what
 all estimates get wrong), how much policies differ, or how noisy an episode is. So T, k and N are on a grid, each point
 weighted by how well it explains estimates and results; within a point all is in closed form. Results that contradict the
-estimates thereby widen all of them, and repeated results tell the noise.
+estimates thereby widen all of them, and repeated results tell the noise. Logged returns differ by the noise and by what the
+controllers of the log differed by, which may be far more: their spread bounds the noise from above, and says no more of it.
 
 Which policy to try next is a top-two rule: the one with the highest expected return and the one that is expected to exceed it
 by most are compared, by an episode of whichever tells more about their difference. `python -m benchmarks.choosing` measures
@@ -38,9 +39,8 @@ WIDER: Final = {"trust": 1.0, "doubt": 2.0}  # factors of a standard deviation, 
 
 _SPREADS = (0.25, 0.5, 1.0, 2.0)  # T, in units of the spread of the estimates
 _ERRORS = (0.5, 1.0, 2.0, 4.0)  # k
-_NOISES = (0.125, 0.25, 0.5, 1.0, 2.0)  # N, in units of the spread of the logged returns
+_NOISES = (0.03125, 0.0625, 0.125, 0.25, 0.5, 1.0)  # N, in units of the spread of the logged returns
 _LEAST_ERROR = 0.1  # of an estimate, in units of the spread of the estimates
-_LOGGED = 1.0  # episodes that the spread of the logged returns counts for as a guess of the noise
 _LEVEL, _SLOPE = 2.0, 0.25  # how vague the line is: its level in units of the spread, its slope as a share
 _DRAWS = 8192
 _SIMULATIONS = 64
@@ -124,7 +124,6 @@ def believe(evidence: Evidence, results: Sequence[Sequence[float]]) -> Belief:
     means, covariances, explained = _before(evidence, spreads, factors)
     counts = np.array([len(found) for found in results])
     tried = np.flatnonzero(counts)
-    explained = explained - 0.5 * _LOGGED * (np.log(noises) + evidence.unit**2 / noises)
     if len(tried):
         averages = np.array([np.mean(found) for found in results if found])
         inner = sum(float(np.var(found)) * len(found) for found in results if found)

@@ -104,7 +104,7 @@ def evaluate(
         }
         estimates = {name: possible(one, *limits) for name, one in estimates.items()}
         lead = {name: estimates[name] for name in ("fqe", "model")}
-        together = joint(lead, options.fqe.ensemble, _of_support(where, places))
+        together = joint(lead, min(options.fqe.ensemble, options.dynamics.ensemble), _of_support(where, places))
         together = possible(precise(together, followed.spread), *limits)
         found.append(Estimated(estimates, together, where, rolled.outside))
     return found, _logged(episodes, values, model, options.gamma)

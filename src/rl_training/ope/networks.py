@@ -64,7 +64,7 @@ class SolvedNetworks(Networks):
     def __init__(self, ensemble: int, inputs: int, widths: tuple[int, ...], outputs: int, **options: Any) -> None:
         super().__init__(ensemble, inputs, widths, outputs, **options)
         self._first = self.bank.flat.clone()
-        self.fixed = widths[-1] // 2  # features that stay as they began; they come first
+        self.fixed = widths[-1]  # features that stay as they began; they come first
         self.count = self.fixed + widths[-1] + 1
 
     @torch.no_grad()
@@ -73,7 +73,7 @@ class SolvedNetworks(Networks):
         found = torch.empty(len(inputs), self.count, device=inputs.device) if out is None else out
         for first in range(0, len(inputs), _AT_ONCE):
             rows = slice(first, first + _AT_ONCE)
-            found[rows, : self.fixed] = self._hidden(self._first, number, inputs[rows])[:, : self.fixed]
+            found[rows, : self.fixed] = self._hidden(self._first, number, inputs[rows])
             found[rows, self.fixed : -1] = self._hidden(self.bank.flat, number, inputs[rows])
         found[:, -1] = 1.0
         return found
