@@ -125,11 +125,25 @@ def test_the_rule_for_many_cases_is_that_of_each():
 
 def test_close_policies_take_more_episodes_than_distant_ones_and_equal_ones_too_many():
     needed = [
-        episodes_to_settle(believe(evidence([0.0, gap], error=0.01), [[0.0], [gap]]), np.array([1, 1])) for gap in (2.0, 0.5)
+        episodes_to_settle(believe(evidence([0.0, gap], error=0.01), [[-0.3, 0.3], [gap - 0.3, gap + 0.3]]), np.array([2, 2]))
+        for gap in (2.0, 0.25)
     ]
     assert needed[0] < needed[1]
     equal = believe(evidence([0.5, 0.5], error=1e-3), [[0.5] * 20, [0.5] * 20])
     assert episodes_to_settle(equal, np.array([20, 20])) is None
+
+
+def test_the_spread_of_a_log_of_many_controllers_is_no_noise():
+    """Returns were spread by 1, and results of a policy repeat to a hundredth: the noise is as small as they say."""
+    repeated = believe(evidence([0.0, 0.5, 1.0]), [[0.4, 0.41], [0.6, 0.61], [0.5, 0.51]])
+    assert repeated.noise**0.5 < 0.1
+    assert np.allclose(repeated.mean, [0.405, 0.605, 0.505], atol=0.02)
+
+
+def test_results_that_differ_more_than_the_log_are_noise():
+    """Returns were spread by 0.2, and results of a policy by 0.6."""
+    apart = believe(evidence([0.0, 0.5]), [[-0.6, 0.6, 0.6], [-0.1, 1.1, -0.1]])
+    assert 0.4 < apart.noise**0.5 < 1.0
 
 
 def test_a_log_without_any_spread_still_gives_a_choice():

@@ -11,7 +11,8 @@ the log cannot tell has no `v_i`: it is merely one of the others. Nobody knows h
 all estimates get wrong), how much policies differ, or how noisy an episode is. So T, k and N are on a grid, each point
 weighted by how well it explains estimates and results; within a point all is in closed form. Results that contradict the
 estimates thereby widen all of them, and repeated results tell the noise. Logged returns differ by the noise and by what the
-controllers of the log differed by, which may be far more: their spread bounds the noise from above, and says no more of it.
+controllers of the log differed by, which may be far more: up to their spread every noise is as likely, and beyond it the less
+likely the larger its variance.
 
 Which policy to try next is a top-two rule: the one with the highest expected return and the one that is expected to exceed it
 by most are compared, by an episode of whichever tells more about their difference. `python -m benchmarks.choosing` measures
@@ -39,7 +40,7 @@ WIDER: Final = {"trust": 1.0, "doubt": 2.0}  # factors of a standard deviation, 
 
 _SPREADS = (0.25, 0.5, 1.0, 2.0)  # T, in units of the spread of the estimates
 _ERRORS = (0.5, 1.0, 2.0, 4.0)  # k
-_NOISES = (0.03125, 0.0625, 0.125, 0.25, 0.5, 1.0)  # N, in units of the spread of the logged returns
+_NOISES = (0.03125, 0.0625, 0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)  # N, in units of the spread of the logged returns
 _LEAST_ERROR = 0.1  # of an estimate, in units of the spread of the estimates
 _LEVEL, _SLOPE = 2.0, 0.25  # how vague the line is: its level in units of the spread, its slope as a share
 _DRAWS = 8192
@@ -122,6 +123,7 @@ def believe(evidence: Evidence, results: Sequence[Sequence[float]]) -> Belief:
     grid = np.array(list(product(_SPREADS, _ERRORS, _NOISES)))
     spreads, factors, noises = grid[:, 0] * evidence.scale, grid[:, 1], (grid[:, 2] * evidence.unit) ** 2
     means, covariances, explained = _before(evidence, spreads, factors)
+    explained = explained - 2.0 * np.log(np.maximum(grid[:, 2], 1.0))
     counts = np.array([len(found) for found in results])
     tried = np.flatnonzero(counts)
     if len(tried):
