@@ -9,7 +9,7 @@ import torch
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.ope.dynamics import Dynamics, DynamicsOptions
 from rl_training.ope.episodes import FEWEST, Behaviour, Episodes
-from rl_training.ope.fqe import FittedQ, FQEOptions
+from rl_training.ope.fqe import FittedQ, FittedValues, FQEOptions
 from rl_training.ope.horizon import steps_that_count
 from tests.ope.plants import linear, logged, value
 
@@ -48,6 +48,14 @@ def test_the_variance_over_episodes_is_that_of_other_logs(fitted):
         values.append(float(FittedQ(other, [Behaviour.of(linear(gain), other)], GAMMA, BUDGET, CPU).fit().values.mean()))
     said = float(found.influence[:, 1].square().sum(-1).mean().sqrt())
     assert np.std(values, ddof=1) == pytest.approx(said, rel=0.8)
+
+
+def test_a_single_network_that_is_far_off_does_not_count():
+    """Hand-computed: the median of 1, 2, 3, 4, 1000 is 3, and that of the distances to it (2, 1, 0, 1, 997) is 1."""
+    values = torch.tensor([[4.0], [1.0], [1000.0], [3.0], [2.0]])
+    influence = torch.tensor([[[3.0, 4.0]], [[3.0, 4.0]], [[1e6, 0.0]], [[0.0, 5.0]], [[0.0, 1.0]]])
+    found = FittedValues(values, influence, *(torch.ones(5, 1),) * 3)
+    assert found.middle(0) == pytest.approx((3.0, 1.4826, 5.0))
 
 
 def test_what_an_estimate_rests_on(episodes, fitted):

@@ -127,14 +127,12 @@ def _of_support(where: Support, places: tuple[float, float]) -> Doubts:
 
 
 def _fitted(values: FittedValues, number: int, doubts: Doubts, errors: tuple[float, float], episodes: Episodes) -> Opinion:
-    each, grown = values.values[:, number].numpy(), values.growth[:, number].numpy()
-    sampling = float(values.influence[:, number].square().sum(-1).mean().sqrt())
-    networks = float(each.std(ddof=1)) if len(each) > 1 else 0.0
+    (value, networks, sampling), grown = values.middle(number), values.growth[:, number].numpy()
     grows = f"repeated evaluation would diverge (an error grows by {grown.max():.3f} each time), so it is regularised"
-    lost = bool(np.median(grown) >= _DIVERGES) or not bool(values.stable[:, number].all())
+    lost = bool(np.median(grown) >= _DIVERGES) or float(values.stable[:, number].float().mean()) <= 0.5
     doubts.if_(bool(grown.max() >= 1.0) and not lost, "doubt", grows).if_(lost, "cannot tell", grows)
-    effective = float(values.effective[:, number].mean()) / float(episodes.lengths.mean())
-    return opinion(float(each.mean()), float(np.linalg.norm((sampling, networks, *errors))), len(each), effective, doubts)
+    effective = float(np.median(values.effective[:, number])) / float(episodes.lengths.mean())
+    return opinion(value, float(np.linalg.norm((sampling, networks, *errors))), len(grown), effective, doubts)
 
 
 def _modelled(
@@ -165,14 +163,12 @@ def _weighted(found: Weighted) -> Opinion:
 
 
 def _logged(episodes: Episodes, values: FittedValues, model: Dynamics, gamma: float) -> Logged:
-    each = values.values[:, -1].numpy()
-    sampling = float(values.influence[:, -1].square().sum(-1).mean().sqrt())
-    std = float(np.hypot(sampling, each.std(ddof=1) if len(each) > 1 else 0.0))
+    middle, networks, sampling = values.middle(-1)
     grown = float(values.growth[:, -1].max())
     doubts = Doubts().if_(
         grown >= 1.0, "doubt", f"repeated evaluation would diverge (an error grows by {grown:.3f} each time)"
     )
-    value = opinion(float(each.mean()), std, len(each), len(episodes.lengths), doubts)
+    value = opinion(middle, float(np.hypot(sampling, networks)), len(values.values), len(episodes.lengths), doubts)
     value = precise(value, float(episodes.returns(gamma).std(ddof=1)))
     returns, discounted = episodes.whole_returns(), episodes.whole_returns(gamma)
     slope = float(np.polyfit(discounted, returns, 1)[0]) if len(returns) > 2 and np.ptp(discounted) > 0.0 else 1.0

@@ -10,6 +10,7 @@ the effective number of rows, and whether repeated evaluation would converge at 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -19,6 +20,7 @@ from rl_training.ope.linear import Equation, Solution, solve
 from rl_training.ope.networks import SolvedNetworks, batches, episode_weights
 
 _TURN_ROWS = 10_000  # rows of a turn: of its equations, and of the regression that follows
+_NORMAL_MAD = 1.4826  # standard deviations of a normal distribution for one median of absolute deviations
 _ROWS = 50_000  # rows of the last equations; neighbours in time tell nearly the same
 
 
@@ -44,6 +46,15 @@ class FittedValues:
     effective: Tensor  # (ensemble, policies): number of rows that the value rests on
     growth: Tensor  # (ensemble, policies): of an error under repeated evaluation; from 1 on it diverges
     stable: Tensor  # (ensemble, policies): whether some ridge made it converge
+
+    def middle(self, number: int) -> tuple[float, float, float]:
+        """Return the value of a policy and its standard deviations between networks and over episodes.
+
+        All three are medians, since now and then a single network is far off.
+        """
+        each, squares = self.values[:, number].numpy(), self.influence[:, number].square().sum(-1).numpy()
+        value = np.median(each)
+        return float(value), _NORMAL_MAD * float(np.median(np.abs(each - value))), float(np.sqrt(np.median(squares)))
 
 
 class FittedQ:
@@ -162,5 +173,5 @@ class FittedQ:
         found = []
         for inputs in (self._here, own, following):
             outputs = [self._networks.features(one, inputs) @ layers[number] for one, layers in enumerate(self._layers)]
-            found.append(self._real(torch.stack(outputs).mean(0).double()).cpu().numpy())
+            found.append(self._real(torch.stack(outputs).quantile(0.5, dim=0).double()).cpu().numpy())
         return RowValues(*found)

@@ -99,6 +99,6 @@ def _fqe(config: RunConfig[Any], data: OfflineData) -> Score:
         behaviours = [Behaviour.of(partial(act, member=member), episodes) for member in range(model.members)]
         with one_thread():  # the order of sums, and so the last bits, must not depend on the machine
             found = FittedQ(episodes, behaviours, gamma, _FQE_BUDGET, torch.device("cpu")).fit()
-        return [float(value) for value in found.values.mean(0)]
+        return [found.middle(member)[0] for member in range(model.members)]
 
     return score
