@@ -44,8 +44,9 @@ def ours(episodes: Episodes, policies: dict[str, Policy], seed: int) -> dict[str
     behaviours = [Behaviour.of(policy.predict, episodes) for policy in policies.values()]
     options = FQEOptions(seed=seed)
     begin, begin_cpu = time.perf_counter(), time.process_time()
-    values = FittedQ(episodes, behaviours, GAMMA, options, torch.device("cpu")).fit().values.mean(0).tolist()
+    fitted = FittedQ(episodes, behaviours, GAMMA, options, torch.device("cpu")).fit()
     seconds = {"seconds": time.perf_counter() - begin, "cpu_seconds": time.process_time() - begin_cpu}
+    values = [fitted.middle(number)[0] for number in range(len(behaviours))]
     return {"library": "rl_training", "steps": options.steps, "networks": options.ensemble, "values": values, **seconds}
 
 

@@ -21,7 +21,7 @@ from rl_training.ope.networks import SolvedNetworks, batches, episode_weights
 
 _TURN_ROWS = 10_000  # rows of a turn: of its equations, and of the regression that follows
 _NORMAL_MAD = 1.4826  # standard deviations of a normal distribution for one median of absolute deviations
-_ROWS = 50_000  # rows of the last equations; neighbours in time tell nearly the same
+_ROWS = 25_000  # rows of a network's last equations, other ones for each; neighbours in time tell nearly the same
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class FittedQ:
             drawn = batches(options.seed, f"ope/batches/{turn}", steps, options.batch_size, len(here), self.device)
             for step, chosen in enumerate(drawn, done):
                 self._regress(here[chosen], wanted[..., chosen], weights[:, chosen], 1.0 - step / options.steps)
-        return self._values(slice(None, None, self._every(_ROWS)))
+        return self._values()
 
     def _every(self, rows: int) -> int:
         """Of so many rows one is used where at most about `rows` are enough."""
@@ -145,10 +145,11 @@ class FittedQ:
             yield here, following, solve(Equation(gram, (here.mT @ following).double(), earned))
 
     @torch.no_grad()
-    def _values(self, rows: slice) -> FittedValues:
-        """The values at the first observations and what they rest on, by last layers that are solved on some rows."""
-        found, shape = [], (self.options.ensemble, len(self._following))
+    def _values(self) -> FittedValues:
+        """The values at the first observations and what they rest on, by last layers that each network solves on own rows."""
+        found, shape, every = [], (self.options.ensemble, len(self._following)), self._every(_ROWS)
         for number in range(self.options.ensemble):
+            rows = slice(number % every, None, every)
             for policy, (here, following, solution) in enumerate(self._solved(number, rows)):
                 self._layers[number, policy] = weights = solution.weights.float()
                 apart = self._earned[rows] + following @ weights - here @ weights

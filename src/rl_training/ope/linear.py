@@ -49,9 +49,9 @@ def solve(equation: Equation) -> Solution:
 def growth(regular: Tensor, moved: Tensor) -> float:
     """Return by how much an error grows, in the long run, from one evaluation to the next.
 
-    It is the spectral radius of regular^-1 moved, by the norm of a high power of it.
+    It is the spectral radius of regular^-1 moved, by the norm of a high power of it, for which single precision is enough.
     """
-    power = _solved(regular, moved)
+    power = _solved(regular, moved).float()
     logarithm = torch.zeros((), dtype=power.dtype, device=power.device)
     for _ in range(_SQUARINGS):
         size = torch.linalg.matrix_norm(power)

@@ -79,10 +79,10 @@ class SolvedNetworks(Networks):
         return found
 
     def _hidden(self, flat: Tensor, number: int, inputs: Tensor) -> Tensor:
-        layout, kept = self.mlp.layout, list[list[Tensor]]()
-        own = [stack[number : number + 1] for stack in layout.stacks(flat)]
-        eager.forward(layout, own, inputs.unsqueeze(0), kept)
-        return kept[-1][0][0]
+        *hidden, _, _ = [stack[number] for stack in self.mlp.layout.stacks(flat)]
+        for weight, bias in zip(hidden[::2], hidden[1::2], strict=True):
+            inputs = torch.addmm(bias, inputs, weight).relu_()
+        return inputs
 
     @torch.no_grad()
     def set_last_layer(self, number: int, weights: Tensor) -> None:
