@@ -32,9 +32,7 @@ TASKS = {
     "pendulum": Task("Pendulum-v1", "pendulum-mixture", None, 200, 500, 300),
     "hopper": Task("Hopper-v5", "d4rl-locomotion", "hopper-medium-replay", 1000, 1000, 100),
     "halfcheetah": Task("HalfCheetah-v5", "d4rl-locomotion", "halfcheetah-medium-replay", 1000, 1000, 100),
-    "walker2d": Task(
-        "Walker2d-v5", "d4rl-locomotion", "walker2d-medium-replay", 1000, 1000, 100
-    ),  # held out: nothing is fitted to it
+    "walker2d": Task("Walker2d-v5", "d4rl-locomotion", "walker2d-medium-replay", 1000, 1000, 100),
 }
 
 
