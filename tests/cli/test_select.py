@@ -63,7 +63,7 @@ def test_what_is_printed(judged, capsys):
     assert lines[1].split() == ["policy", "estimate", "verdict", "results", "expected", "return", "best"]
     assert lines[2].split()[:6] == ["1", "runs/b:0", "8", "[6,", "10]", "trust"]
     assert [line.split()[1] for line in lines[2:5]] == ["runs/b:0", "runs/b:1", "runs/a"]
-    assert lines[5] == "try first: runs/b:1 x2, runs/b:0 x2"
+    assert lines[5] == "try first: runs/b:1 x1, runs/b:0 x2, runs/a x1"
     assert lines[-1].startswith("Not sure: runs/b:0 is ahead, with a chance of ")
     assert "no real episode of it was seen, and estimates alone settle nothing" in lines[-1]
     assert (judged["runs"], judged["data"], judged["checkpoints"]) == (["runs/a", "runs/b"], "log.csv", "latest")

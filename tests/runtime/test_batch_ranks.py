@@ -67,8 +67,11 @@ def train(run_dir, rank=0, **arguments):
 def apart(first, second):
     """How far the parameters of two runs are apart, as a share of the largest of each tensor."""
     one, other = (load_checkpoint(checkpoints(run)[-1]).tensors for run in (first, second))
-    trained = [name for name, value in one.items() if not name.startswith("adam/") and value.is_floating_point()]
-    return max(float((one[name] - other[name]).abs().max() / one[name].abs().max()) for name in trained)
+    names = [
+        name for name, value in one.items() if not name.startswith(("adam/", "transforms/")) and value.is_floating_point()
+    ]
+    shares = [(one[name] - other[name]).abs().max() / one[name].abs().max() for name in names]
+    return float(torch.stack(shares).max())  # NaN if any is: Python's own `max` would depend on the order
 
 
 @forked
