@@ -117,16 +117,18 @@ class MLPLayout:
             shapes += [(fan_in, fan_out), *[(1, fan_out)] * vectors]
         return shapes
 
-    def end_columns(self, *, with_biases: bool) -> list[tuple[int, int]]:
-        """Return the columns of the first and the last layer, padding included, as (first, end).
-
-        With biases these are all columns but the weights between hidden layers.
-        """
-        count, hidden = self.parameters_per_layer, range(1, len(self.hidden))
+    @cached_property
+    def hidden_weight_columns(self) -> list[tuple[int, int]]:
+        """The columns of the weights between hidden layers, with the padding, as (first, end)."""
         starts = [*(column for column, _ in self.locations), self.size]
-        skipped = [(starts[count * layer], starts[count * layer + (1 if with_biases else count)]) for layer in hidden]
-        begins, ends = [0, *(end for _, end in skipped)], [*(start for start, _ in skipped), self.size]
-        return [(begin, end) for begin, end in zip(begins, ends, strict=True) if begin < end]
+        weights = [self.parameters_per_layer * layer for layer in range(1, len(self.hidden))]
+        return [(starts[number], starts[number + 1]) for number in weights]
+
+    @cached_property
+    def other_columns(self) -> list[tuple[int, int]]:
+        """All other columns."""
+        begins, ends = zip((0, 0), *((end, begin) for begin, end in self.hidden_weight_columns), strict=True)
+        return list(zip(begins, [*ends[1:], self.size], strict=True))
 
     @property
     def statistics(self) -> int:

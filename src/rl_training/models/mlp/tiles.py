@@ -1,5 +1,6 @@
 """Tile sizes of the kernels of stacked perceptrons, chosen by the amount of work; tuned on a GPU with 132 processors."""
 
+from itertools import pairwise
 from typing import Any
 
 from rl_training.models.mlp.layout import MLPLayout
@@ -43,26 +44,26 @@ def taken_together(stacks: int, members: int, rows: int) -> bool:
 
 
 def parameter_tiles(stacks: int, precision: str) -> dict[str, int]:
-    """Return the tiles of the gradient of a weight between hidden layers."""
+    """Return the tiles of the gradients of parameters: of weights between hidden layers, and, of TILE_END, of the rest."""
     if precision == "bf16":
         size = 64 if stacks <= 32 else 128
-        return {"TILE_IN": size, "TILE_OUT": size, "STEP": 64, "num_warps": 4, "num_stages": 3}
-    return {"TILE_IN": 32, "TILE_OUT": 128, "STEP": 32, "num_warps": 4, "num_stages": 3}
+        return {"TILE_IN": size, "TILE_OUT": size, "TILE_END": 128, "STEP": 64, "num_warps": 4, "num_stages": 3}
+    return {"TILE_IN": 32, "TILE_OUT": 128, "TILE_END": 128, "STEP": 32, "num_warps": 4, "num_stages": 3}
 
 
-def end_tiles(precision: str) -> dict[str, int]:
-    """Return the tiles of the gradients at both ends, where these are a launch of their own."""
-    step = 64 if precision == "bf16" else 32
-    return {"TILE_IN": 32, "TILE_OUT": 128, "STEP": step, "num_warps": 4, "num_stages": 3}
+def rest_tiles(precision: str) -> dict[str, int]:
+    """Return the tiles of the gradients of all but the weights between hidden layers, where they are a launch."""
+    return {"TILE_END": 256, "STEP": 64 if precision == "bf16" else 32, "num_warps": 4, "num_stages": 3}
 
 
 def parameter_programs(layout: MLPLayout, small: int, options: dict[str, Any]) -> int:
-    """Return the number of tiles of one stack: of gradients between hidden layers, and at either end, as the options say."""
-    down = [_parts(width, options["TILE_IN"]) for width in layout.hidden]
-    across = [_parts(width, options["TILE_OUT"]) for width in layout.hidden]
-    times = {"weights": down, "biases": [1] * len(down), "none": [0] * len(down)}[options["HIDDEN"]]
-    hidden = sum(a * b for a, b in zip(times, across[1:], strict=False))
-    return hidden + (across[-1] + across[0] * _parts(layout.widths[0], small) if options["ENDS"] else 0)
+    """Return the number of tiles of one stack: of WEIGHTS between hidden layers, and of the REST, as the options say."""
+    weights = sum(
+        _parts(below, options["TILE_IN"]) * _parts(above, options["TILE_OUT"]) for below, above in pairwise(layout.hidden)
+    )
+    across = [_parts(width, options["TILE_END"]) for width in layout.hidden]
+    rest = across[0] * _parts(layout.widths[0] + 1, small) + sum(across[1:]) + across[-1]  # first layer, vectors, last layer
+    return (weights if options["WEIGHTS"] else 0) + (rest if options["REST"] else 0)
 
 
 def rows_of_part(rows: int, programs: int) -> int:

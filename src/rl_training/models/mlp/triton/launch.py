@@ -15,11 +15,11 @@ from rl_training.models.mlp.layout import MLPLayout
 from rl_training.models.mlp.operators import empty_hidden_gradients, empty_outputs
 from rl_training.models.mlp.tiles import (
     backward_tiles,
-    end_tiles,
     forward_tiles,
     parameter_programs,
     parameter_tiles,
     parts_of_product,
+    rest_tiles,
     rows_of_part,
     taken_together,
 )
@@ -36,6 +36,8 @@ from rl_training.models.parameters import ALIGNMENT
 _COMPILING = 16  # threads that compile kernels
 _launched = True
 _SHORT = 1024  # rows that a program of the gradients at both ends adds up alone
+Ranges = Sequence[tuple[int, int]]
+"""Columns as pairs (first, end)."""
 _PRECISIONS = {"float32": "ieee", "tf32": "tf32", "bf16": "bf16"}
 
 
@@ -207,8 +209,8 @@ def parameter_gradients(
 ) -> list[Tensor]:
     """Launch the parameter gradients of all jobs; see `mlp_gradients`.
 
-    With little work everything is one launch. Otherwise the weights between hidden layers come first, in float32 and TF32 by
-    torch's products, and the rest is a launch of small programs, of which more run at a time.
+    With little work everything is one launch. Otherwise the weights between hidden layers are a launch of their own, or
+    torch's products in float32 and TF32, and the rest is a launch of small programs, of which more run at a time.
     """
     firsts, seconds = _contiguous_rows(firsts), _contiguous_rows(seconds)
     gradients = [gradient.contiguous() for gradient in gradients]
@@ -216,25 +218,30 @@ def parameter_gradients(
     members, rows = gradients[0].shape[0], [gradient.shape[2] for gradient in gradients]
     stacks = members * sum(layout.ensemble for layout in layouts)
     together = tiles.pop("together", taken_together(stacks, members, max(rows)))
-    if together or len(layouts[0].hidden) == 1:  # with one hidden layer there are ends alone
-        partial = _gradient_parts(*given, {"HIDDEN": "weights", "ENDS": True} | parameter_tiles(stacks, precision) | tiles)
+    usual = parameter_tiles(stacks, precision)
+    if together or len(layouts[0].hidden) == 1:  # with one hidden layer there are no weights between such layers
+        partial = _gradient_parts(*given, {"WEIGHTS": True, "REST": True} | usual | tiles)
         return [parts[0] if len(parts) == 1 else _added(parts) for parts in partial]
+    results = [gradient.new_empty(members, layout.size) for gradient, layout in zip(gradients, layouts, strict=True)]
+    rest = {"WEIGHTS": False, "REST": True} | usual | rest_tiles(precision)
+    if max(rows) > _SHORT:
+        rest["PART"] = _SHORT // 2
+    _gradients_into(results, [layout.other_columns for layout in layouts], given, rest | tiles)
     if precision == "bf16":
-        partial = _gradient_parts(*given, {"HIDDEN": "weights", "ENDS": False} | parameter_tiles(stacks, precision) | tiles)
-        results = [parts[0] if len(parts) == 1 else _added(parts) for parts in partial]
-        rest = {"HIDDEN": "none", "ENDS": True}
+        weights = {"WEIGHTS": True, "REST": False} | usual | tiles
+        _gradients_into(results, [layout.hidden_weight_columns for layout in layouts], given, weights)
     else:
-        results = [gradient.new_empty(members, layout.size) for gradient, layout in zip(gradients, layouts, strict=True)]
         for job in zip(layouts, saved, hidden, results, rows, strict=True):
             _hidden_weights(*job, precision)
-        rest = {"HIDDEN": "biases", "ENDS": True}
-    rest |= end_tiles(precision)
-    if max(rows) <= _SHORT:
-        _gradient_parts(*given, rest | tiles, results)
-    else:
-        ends = _gradient_parts(*given, rest | {"PART": _SHORT // 2} | tiles)
-        _add_ends(ends, results, layouts, with_biases=precision != "bf16")
     return results
+
+
+def _gradients_into(results: Sequence[Tensor], columns: Sequence[Ranges], given: Any, options: dict[str, Any]) -> None:
+    """Write the gradients of some columns of each job into `results`, long sums in parts."""
+    if max(gradient.shape[2] for gradient in given[3]) <= _SHORT:
+        _gradient_parts(*given, options, results)
+    else:
+        _add_columns(_gradient_parts(*given, options), results, columns)
 
 
 def _gradient_parts(
@@ -290,21 +297,19 @@ def _added(parts: Tensor, block: int = 1024) -> Tensor:
     return result
 
 
-def _add_ends(
-    ends: Sequence[Tensor], results: Sequence[Tensor], layouts: Sequence[MLPLayout], *, with_biases: bool, block: int = 128
-) -> None:
-    """Write the sums of partial gradients (parts, members, size) to `results`, except for the weights of hidden layers."""
+def _add_columns(partial: Sequence[Tensor], results: Sequence[Tensor], columns: Sequence[Ranges], block: int = 128) -> None:
+    """Write the sums of partial gradients (parts, members, size) to `results`, for some columns of each job."""
     pieces = [
-        (job, start, stop - start, layout.size, len(parts))
-        for job, (layout, parts) in enumerate(zip(layouts, ends, strict=True))
-        for start, stop in layout.end_columns(with_biases=with_biases)
+        (job, start, stop - start, result.shape[1], len(parts))
+        for job, (result, parts, ranges) in enumerate(zip(results, partial, columns, strict=True))
+        for start, stop in ranges
     ]
     programs = [triton.cdiv(size, block) for _, _, size, _, _ in pieces]
     members = results[0].shape[0]
     _launch(
         add_ranges_kernel,
         (sum(programs), members),
-        *(tuple(ends[job] for job, *_ in pieces), tuple(results[job] for job, *_ in pieces), members),
+        *(tuple(partial[job] for job, *_ in pieces), tuple(results[job] for job, *_ in pieces), members),
         META=tuple((start, *piece[1:]) for start, piece in zip(_first_programs(programs), pieces, strict=True)),
         PIECES=len(pieces),
         BLOCK=block,
