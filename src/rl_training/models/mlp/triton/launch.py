@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -214,13 +214,13 @@ def parameter_gradients(
     """
     firsts, seconds = _contiguous_rows(firsts), _contiguous_rows(seconds)
     gradients = [gradient.contiguous() for gradient in gradients]
-    given = (firsts, seconds, second_widths, gradients, saved, hidden, layouts, precision)
+    given = _Backward(firsts, seconds, second_widths, gradients, saved, hidden, layouts, precision)
     members, rows = gradients[0].shape[0], [gradient.shape[2] for gradient in gradients]
     stacks = members * sum(layout.ensemble for layout in layouts)
     together = tiles.pop("together", taken_together(stacks, members, max(rows)))
     usual = parameter_tiles(stacks, precision)
     if together or len(layouts[0].hidden) == 1:  # with one hidden layer there are no weights between such layers
-        partial = _gradient_parts(*given, {"WEIGHTS": True, "REST": True} | usual | tiles)
+        partial = _gradient_parts(given, {"WEIGHTS": True, "REST": True} | usual | tiles)
         return [parts[0] if len(parts) == 1 else _added(parts) for parts in partial]
     results = [gradient.new_empty(members, layout.size) for gradient, layout in zip(gradients, layouts, strict=True)]
     rest = {"WEIGHTS": False, "REST": True} | usual | rest_tiles(precision)
@@ -236,27 +236,30 @@ def parameter_gradients(
     return results
 
 
-def _gradients_into(results: Sequence[Tensor], columns: Sequence[Ranges], given: Any, options: dict[str, Any]) -> None:
+class _Backward(NamedTuple):
+    """What gradients of parameters are computed from, for each job."""
+
+    firsts: Sequence[Tensor]
+    seconds: Sequence[Tensor]
+    second_widths: Sequence[int]
+    gradients: Sequence[Tensor]
+    saved: Sequence[Tensor]
+    hidden: Sequence[Tensor]
+    layouts: Sequence[MLPLayout]
+    precision: str
+
+
+def _gradients_into(results: Sequence[Tensor], columns: Sequence[Ranges], given: _Backward, options: dict[str, Any]) -> None:
     """Write the gradients of some columns of each job into `results`, long sums in parts."""
-    if max(gradient.shape[2] for gradient in given[3]) <= _SHORT:
-        _gradient_parts(*given, options, results)
+    if max(gradient.shape[2] for gradient in given.gradients) <= _SHORT:
+        _gradient_parts(given, options, results)
     else:
-        _add_columns(_gradient_parts(*given, options), results, columns)
+        _add_columns(_gradient_parts(given, options), results, columns)
 
 
-def _gradient_parts(
-    firsts: Sequence[Tensor],
-    seconds: Sequence[Tensor],
-    second_widths: Sequence[int],
-    gradients: Sequence[Tensor],
-    saved: Sequence[Tensor],
-    hidden: Sequence[Tensor],
-    layouts: Sequence[MLPLayout],
-    precision: str,
-    options: dict[str, Any],
-    results: Sequence[Tensor] | None = None,
-) -> list[Tensor]:
+def _gradient_parts(given: _Backward, options: dict[str, Any], results: Sequence[Tensor] | None = None) -> list[Tensor]:
     """Partial gradients (parts, members, size) of all jobs; those of one part each are written to `results`, if given."""
+    firsts, seconds, second_widths, gradients, saved, hidden, layouts, precision = given
     members, rows = gradients[0].shape[0], [gradient.shape[2] for gradient in gradients]
     small = max(_power(_filled(layout)) for layout in layouts)
     tiles_of = [parameter_programs(layout, small, options) for layout in layouts]
