@@ -16,7 +16,7 @@ from rl_training.experiment.manager import ExperimentManager
 
 def train(task: str, algo: str, out: Path, data: Path | None, own: Sequence[str] = ()) -> Path:
     """Train one algorithm, or go on with it, unless it is done; return its run directory. `own` are further settings."""
-    middle, last = steps_of(algo)
+    middle, last = steps_of(task, algo)
     run = run_of(task, algo, out)
     if (run / "checkpoints" / f"step-{last:09d}").exists():
         return run

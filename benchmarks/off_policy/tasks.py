@@ -1,7 +1,8 @@
 """The tasks, and the rule that says which policies are evaluated, fixed before any of them was trained.
 
 Algorithm i of `ALGOS` is trained for 1000 * 2^i gradient steps with seed 100 + i; its policies are those in the middle and
-at the end. What learns little comes first, so that the twelve spread over the range of returns.
+at the end. What learns little comes first, so that the twelve spread over the range of returns. In the tasks that are called
+long, every algorithm is trained for 100,000 steps, as in the table of benchmarks.locomotion.
 """
 
 import argparse
@@ -26,6 +27,7 @@ class Task:
     limit: int  # steps of an ordinary episode
     long: int  # steps after which a discounted reward is less than a hundredth
     episodes: int
+    steps: int | None = None  # of every algorithm; by the rule without
 
 
 TASKS = {
@@ -33,12 +35,14 @@ TASKS = {
     "hopper": Task("Hopper-v5", "d4rl-locomotion", "hopper-medium-replay", 1000, 1000, 100),
     "halfcheetah": Task("HalfCheetah-v5", "d4rl-locomotion", "halfcheetah-medium-replay", 1000, 1000, 100),
     "walker2d": Task("Walker2d-v5", "d4rl-locomotion", "walker2d-medium-replay", 1000, 1000, 100),
+    "hopper-long": Task("Hopper-v5", "d4rl-locomotion", "hopper-medium-replay", 1000, 1000, 100, 100_000),
+    "halfcheetah-long": Task("HalfCheetah-v5", "d4rl-locomotion", "halfcheetah-medium-replay", 1000, 1000, 100, 100_000),
 }
 
 
-def steps_of(algo: str) -> tuple[int, int]:
+def steps_of(task: str, algo: str) -> tuple[int, int]:
     """Return the gradient steps after which an algorithm's two policies are taken."""
-    last = 1000 * 2 ** ALGOS.index(algo)
+    last = TASKS[task].steps or 1000 * 2 ** ALGOS.index(algo)
     return last // 2, last
 
 
@@ -50,7 +54,7 @@ def run_of(task: str, algo: str, runs: Path) -> Path:
 def checkpoints(task: str, runs: Path) -> Iterator[tuple[str, Path]]:
     """Yield the names of the twelve policies and their checkpoints."""
     for algo in ALGOS:
-        for step in steps_of(algo):
+        for step in steps_of(task, algo):
             yield f"{algo}@{step}", run_of(task, algo, runs) / "checkpoints" / f"step-{step:09d}"
 
 
