@@ -12,6 +12,7 @@ import json
 import subprocess
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,9 +40,17 @@ def rows_of(episodes: Episodes, policies: dict[str, Policy], path: Path) -> None
     np.savez(path, **columns, starts=episodes.starts, following=np.stack(following), first=np.stack(first), gamma=GAMMA)
 
 
-def ours(episodes: Episodes, policies: dict[str, Policy], seed: int) -> dict[str, Any]:
+def policies_and_rows(task: str, runs: Path, data: Path | None) -> tuple[dict[str, Policy], Episodes]:
+    """Return the twelve policies by name, and the rows that they are judged by."""
+    policies = {name: Policy.load(path, device="cpu") for name, path in checkpoints(task, runs)}
+    dataset, _ = dataset_of(next(iter(policies.values())), data_of(task, data))
+    if dataset is None:
+        raise SystemExit(f"{task} has no data")
+    return policies, Episodes.of(dataset, DEFAULT_ROWS)
+
+
+def ours(episodes: Episodes, behaviours: Sequence[Behaviour], seed: int) -> dict[str, Any]:
     """Return our values of all policies, and the time of the fit."""
-    behaviours = [Behaviour.of(policy.predict, episodes) for policy in policies.values()]
     options = FQEOptions(seed=seed)
     begin, begin_cpu = time.perf_counter(), time.process_time()
     fitted = FittedQ(episodes, behaviours, GAMMA, options, torch.device("cpu")).fit()
@@ -63,17 +72,14 @@ def theirs(python: Path, rows: Path, steps: int, seed: int, rate: float | None =
 
 def compare(task: str, runs: Path, data: Path | None, python: Path, *, trained_out: bool) -> dict[str, Any]:
     """Return both libraries' values and times."""
-    policies = {name: Policy.load(path, device="cpu") for name, path in checkpoints(task, runs)}
-    dataset, _ = dataset_of(next(iter(policies.values())), data_of(task, data))
-    if dataset is None:
-        raise SystemExit(f"{task} has no data")
-    episodes, fits = Episodes.of(dataset, DEFAULT_ROWS), []
+    policies, episodes = policies_and_rows(task, runs, data)
+    behaviours, fits = [Behaviour.of(policy.predict, episodes) for policy in policies.values()], []
     with tempfile.TemporaryDirectory() as folder:
         rows = Path(folder) / "rows.npz"
         rows_of(episodes, policies, rows)
         steps, rate = FQEOptions().steps, FQEOptions().rate
         for seed in range(ROUNDS):
-            fits.append({"budget": "ours", **ours(episodes, policies, seed)})
+            fits.append({"budget": "ours", **ours(episodes, behaviours, seed)})
             fits.append({"budget": "same steps", **theirs(python, rows, steps, seed)})
             fits.append({"budget": "same steps and rate", **theirs(python, rows, steps, seed, rate)})
             print(f"{task}, round {seed}: {[round(one['cpu_seconds'], 1) for one in fits[-3:]]} s", flush=True)

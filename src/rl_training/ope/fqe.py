@@ -1,13 +1,14 @@
 """Fitted Q evaluation: what each policy would earn from where the episodes begin, by the Bellman equation on logged rows.
 
-A network has features, learned and random ones, and one output for each policy. With the features fixed, the Bellman equation
-of a policy is linear, so the last layer is computed; with the values fixed, the network is a regression, by which the
-features learn. The two take turns. All policies share the features, so that their differences are not those of networks. The
-equations also say what an estimate rests on: the weight of each row in it, from which follow its variance over episodes and
-the effective number of rows, and whether repeated evaluation would converge at all.
+A network has features and one output for each policy. With the features fixed, the Bellman equation of a policy is linear, so
+the last layer is computed; with the values fixed, the network is a regression, by which the features learn. The two take
+turns. The last equations, which give the values, have random features as well, for which learning has no use. All policies
+share the features, so that their differences are not those of networks. The equations also say what an estimate rests on:
+the weight of each row in it, from which follow its variance over episodes and the effective number of rows, and whether
+repeated evaluation would converge at all.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,13 +24,15 @@ _TURN_ROWS = 10_000  # rows of a turn: of its equations, and of the regression t
 _NORMAL_MAD = 1.4826  # standard deviations of a normal distribution for one median of absolute deviations
 _ROWS = 25_000  # rows of a network's last equations, other ones for each; neighbours in time tell nearly the same
 
+Features = Callable[..., Tensor]  # of one network, by its number, at inputs; in memory that is given, if any is
+
 
 @dataclass(frozen=True)
 class FQEOptions:
     """The budget of fitted Q evaluation."""
 
     steps: int = 2000
-    turns: int = 5
+    turns: int = 6
     ensemble: int = 8  # chance between networks decides the order of policies that are close
     widths: tuple[int, ...] = (128, 128)
     batch_size: int = 256
@@ -116,32 +119,32 @@ class FittedQ:
 
     @torch.no_grad()
     def _wanted(self, rows: slice) -> Tensor:
-        """Solve the last layers on some rows; return what their learned part should be there, (ensemble, policies, rows).
+        """Solve the trained last layers on some rows; return what they should give there, (ensemble, policies, rows).
 
-        That is the reward and the value of what follows, less what the random features give. Until the next turn it stays as
-        it is, so the steps of a turn need no value of what follows.
+        That is the reward and the value of what follows. Until the next turn it stays as it is, so the steps of a turn need
+        no value of what follows.
         """
-        found, fixed = [], self._networks.fixed
+        found = []
         for number in range(self.options.ensemble):
             layers = []
-            for here, following, solution in self._solved(number, rows):
+            for _, following, solution in self._solved(self._networks.learned, number, rows):
                 layers.append(solution.weights.float())
-                found.append(self._earned[rows] + following @ layers[-1] - here[:, :fixed] @ layers[-1][:fixed])
+                found.append(self._earned[rows] + following @ layers[-1])
             self._networks.set_last_layer(number, torch.stack(layers))
         return torch.stack(found).view(self.options.ensemble, len(self._following), -1)
 
-    def _solved(self, number: int, rows: slice) -> Iterator[tuple[Tensor, Tensor, Solution]]:
-        """Solve the last layer of one network for each policy in turn.
+    def _solved(self, features: Features, number: int, rows: slice) -> Iterator[tuple[Tensor, Tensor, Solution]]:
+        """Solve the last layer of one network, on some of its features, for each policy in turn.
 
         Yields the features of the rows, the discounted ones of what follows, in memory that the next policy reuses, and the
         solution.
         """
-        here, goes_on = self._networks.features(number, self._here[rows]), self._goes_on[rows, None]
+        here, goes_on = features(number, self._here[rows]), self._goes_on[rows, None]
         gram, earned = (here.mT @ here).double(), (here.mT @ self._earned[rows]).double()
         following = torch.empty_like(here)
         for actions in self._following:
             inputs = torch.cat((self._next[rows], actions[rows]), dim=-1)
-            self._networks.features(number, inputs, following).mul_(goes_on)
+            features(number, inputs, following).mul_(goes_on)
             yield here, following, solve(Equation(gram, (here.mT @ following).double(), earned))
 
     @torch.no_grad()
@@ -150,7 +153,7 @@ class FittedQ:
         found, shape, every = [], (self.options.ensemble, len(self._following)), self._every(_ROWS)
         for number in range(self.options.ensemble):
             rows = slice(number % every, None, every)
-            for policy, (here, following, solution) in enumerate(self._solved(number, rows)):
+            for policy, (here, following, solution) in enumerate(self._solved(self._networks.features, number, rows)):
                 self._layers[number, policy] = weights = solution.weights.float()
                 apart = self._earned[rows] + following @ weights - here @ weights
                 first = self._networks.features(number, self._first[policy]).double()

@@ -1,6 +1,6 @@
 """Networks that are fitted side by side on shared batches, one for each member of an ensemble."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -58,23 +58,31 @@ class SolvedNetworks(Networks):
     """Networks whose last layer is computed from outside, on two kinds of features: learned ones, and those they began with.
 
     Learned features alone are few where training has no use for more, and then the equations of the last layer amplify their
-    errors; random ones keep them well conditioned. Only the learned part is a network that is trained.
+    errors; random ones keep them well conditioned. They have no part in training.
     """
 
     def __init__(self, ensemble: int, inputs: int, widths: tuple[int, ...], outputs: int, **options: Any) -> None:
         super().__init__(ensemble, inputs, widths, outputs, **options)
         self._first = self.bank.flat.clone()
-        self.fixed = widths[-1]  # features that stay as they began; they come first
-        self.count = self.fixed + widths[-1] + 1
+        self._width = widths[-1]
+        self.count = 2 * self._width + 1
 
-    @torch.no_grad()
     def features(self, number: int, inputs: Tensor, out: Tensor | None = None) -> Tensor:
         """Return what the last layer of one network multiplies, (rows, count): random, learned, and 1; in `out` if given."""
-        found = torch.empty(len(inputs), self.count, device=inputs.device) if out is None else out
+        return self._side_by_side((self._first, self.bank.flat), number, inputs, out)
+
+    def learned(self, number: int, inputs: Tensor, out: Tensor | None = None) -> Tensor:
+        """Return what the trained last layer multiplies: the learned features and 1, in `out` if given."""
+        return self._side_by_side((self.bank.flat,), number, inputs, out)
+
+    @torch.no_grad()
+    def _side_by_side(self, kinds: Sequence[Tensor], number: int, inputs: Tensor, out: Tensor | None) -> Tensor:
+        """Return the last hidden layers under several parameters, and 1."""
+        found = torch.empty(len(inputs), len(kinds) * self._width + 1, device=inputs.device) if out is None else out
         for first in range(0, len(inputs), _AT_ONCE):
             rows = slice(first, first + _AT_ONCE)
-            found[rows, : self.fixed] = self._hidden(self._first, number, inputs[rows])
-            found[rows, self.fixed : -1] = self._hidden(self.bank.flat, number, inputs[rows])
+            for kind, flat in enumerate(kinds):
+                found[rows, kind * self._width : (kind + 1) * self._width] = self._hidden(flat, number, inputs[rows])
         found[:, -1] = 1.0
         return found
 
@@ -86,9 +94,9 @@ class SolvedNetworks(Networks):
 
     @torch.no_grad()
     def set_last_layer(self, number: int, weights: Tensor) -> None:
-        """Replace the learned part of one network's last layer by weights (outputs, count), of which the last is the bias."""
+        """Replace the last layer that one network trains by weights (outputs, learned features and 1)."""
         views, last = self.bank.views(self.bank.flat), self.mlp.hidden_layers
-        views[f"{_GROUP}/{last}/weight"][0, number].copy_(weights[:, self.fixed : -1].mT)
+        views[f"{_GROUP}/{last}/weight"][0, number].copy_(weights[:, :-1].mT)
         views[f"{_GROUP}/{last}/bias"][0, number].copy_(weights[:, -1])
 
 
