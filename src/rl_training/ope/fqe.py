@@ -32,7 +32,7 @@ class FQEOptions:
     """The budget of fitted Q evaluation."""
 
     steps: int = 2000
-    turns: int = 6
+    turns: int = 10
     ensemble: int = 8  # chance between networks decides the order of policies that are close
     widths: tuple[int, ...] = (128, 128)
     batch_size: int = 256
