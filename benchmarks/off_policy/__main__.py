@@ -18,6 +18,7 @@ def steps(tasks: list[str], runs: Path, data: Path | None, d3rlpy: Path | None) 
     sets = [] if data is None else ["--data", str(data)]
     where = ["--runs", str(runs), *sets]
     found = [["policies", *tasks, "--out", str(runs), *sets], ["truth", *tasks, *where], ["estimates", *tasks, *where]]
+    found.append(["seeds", *tasks, *where])
     if "pendulum" in tasks:
         found.append(["starts", "--runs", str(runs)])
     if d3rlpy is not None:

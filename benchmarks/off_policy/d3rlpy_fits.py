@@ -1,7 +1,7 @@
 """The half of `d3rlpy_peer.py` that runs in a Python with d3rlpy: one fit of its FQE for each policy, one after the other.
 
-Rows and the actions of the policies come as a file. Batches are drawn from the rows as arrays, where d3rlpy would gather
-them one by one, so its times are better here than they would be; the policy of a batch is looked up by the same rows.
+Rows and the actions of the policies come as a file. Batches are gathered as d3rlpy does, transition by transition, or with
+`--arrays` from the rows as arrays, which is faster; what the policy does there is looked up either way.
 """
 
 import argparse
@@ -29,38 +29,52 @@ class Policy:
         return self.following[self.drawn]
 
 
+def dataset_of(rows: dict[str, np.ndarray[Any, Any]]) -> tuple[Any, np.ndarray[Any, Any]]:
+    """Return d3rlpy's dataset, and the row of each of its transitions: all but the last of an episode that did not end."""
+    timeouts = np.zeros(len(rows["rewards"]))
+    timeouts[np.append(rows["starts"][1:], len(timeouts)) - 1] = 1.0
+    columns = {name: rows[name] for name in ("observations", "actions", "rewards", "terminals")}
+    timeouts *= 1.0 - columns["terminals"].reshape(-1)
+    dataset = d3rlpy.dataset.MDPDataset(**columns, timeouts=timeouts, action_space=d3rlpy.ActionSpace.CONTINUOUS)
+    return dataset, np.flatnonzero(timeouts == 0.0)
+
+
 def fit(
-    rows: dict[str, np.ndarray[Any, Any]], number: int, steps: int, widths: list[int], batch: int, rate: float, seed: int
+    rows: dict[str, np.ndarray[Any, Any]],
+    dataset: Any,
+    row_of: np.ndarray[Any, Any],
+    number: int,
+    given: argparse.Namespace,
 ) -> Any:
     """Return d3rlpy's FQE of one policy, fitted, with its defaults where nothing is said."""
-    d3rlpy.seed(seed)
-    policy, draw = Policy(rows["following"][number]), np.random.default_rng(seed)
+    d3rlpy.seed(given.seed)
+    policy, draw = Policy(rows["following"][number]), np.random.default_rng(given.seed)
     columns = {name: rows[name].reshape(len(rows[name]), -1) for name in COLUMNS}
-    ones = np.ones((batch, 1), dtype=np.float32)
+    ones = np.ones((given.batch, 1), dtype=np.float32)
 
-    def batch_of(size: int) -> Any:
-        drawn = draw.integers(len(rows["rewards"]), size=size)
+    def gathered(size: int) -> Any:
+        drawn = draw.integers(len(row_of), size=size)
+        policy.drawn = torch.from_numpy(row_of[drawn])
+        picked = [dataset.transition_picker(*dataset.buffer[index]) for index in drawn]
+        return d3rlpy.dataset.TransitionMiniBatch.from_transitions(picked)
+
+    def from_arrays(size: int) -> Any:
+        drawn = draw.integers(len(columns["rewards"]), size=size)
         policy.drawn = torch.from_numpy(drawn)
         found = {name: values[drawn] for name, values in columns.items()}
         return d3rlpy.dataset.TransitionMiniBatch(**found, next_actions=found["actions"], intervals=ones, transitions=[])
 
-    shown = {name: rows[name][:1000] for name in ("observations", "actions", "rewards", "terminals")}
-    dataset = d3rlpy.dataset.MDPDataset(
-        **shown,
-        timeouts=np.arange(len(shown["rewards"])) == len(shown["rewards"]) - 1,
-        action_space=d3rlpy.ActionSpace.CONTINUOUS,
-    )  # for its shapes
-    dataset.sample_transition_batch = batch_of
+    dataset.sample_transition_batch = from_arrays if given.arrays else gathered
     config = d3rlpy.ope.FQEConfig(
-        learning_rate=rate,
-        batch_size=batch,
+        learning_rate=given.rate,
+        batch_size=given.batch,
         gamma=float(rows["gamma"]),
-        encoder_factory=d3rlpy.models.encoders.VectorEncoderFactory(widths),
+        encoder_factory=d3rlpy.models.encoders.VectorEncoderFactory(given.widths),
     )
     found = d3rlpy.ope.FQE(algo=policy, config=config, device="cpu:0")
     found.build_with_dataset(dataset)
     quiet = d3rlpy.logging.NoopAdapterFactory()
-    found.fit(dataset, n_steps=steps, n_steps_per_epoch=steps, logger_adapter=quiet, show_progress=False)
+    found.fit(dataset, n_steps=given.steps, n_steps_per_epoch=given.steps, logger_adapter=quiet, show_progress=False)
     return found
 
 
@@ -73,14 +87,16 @@ def main() -> None:
     parser.add_argument("--batch", type=int, required=True)
     parser.add_argument("--rate", type=float, default=d3rlpy.ope.FQEConfig().learning_rate)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--arrays", action="store_true")
     given = parser.parse_args()
     torch.set_num_threads(1)
     with np.load(given.rows) as file:
         rows = {name: file[name] for name in file.files}
-    values = []
+    values, (dataset, row_of) = [], dataset_of(rows)
+    assert len(row_of) == dataset.transition_count  # noqa: S101
     begin, begin_cpu = time.perf_counter(), time.process_time()
     for number, first in enumerate(rows["first"]):
-        found = fit(rows, number, given.steps, given.widths, given.batch, given.rate, given.seed)
+        found = fit(rows, dataset, row_of, number, given)
         values.append(float(found.predict_value(rows["observations"][rows["starts"]], first).mean()))
     seconds = {"seconds": time.perf_counter() - begin, "cpu_seconds": time.process_time() - begin_cpu}
     print(

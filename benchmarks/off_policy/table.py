@@ -6,6 +6,7 @@ from typing import Any
 
 from benchmarks.locomotion.table import rows_of, write_tables
 from benchmarks.off_policy.measures import ESTIMATORS, SCORES, correlation, coverage, opinion, summary
+from benchmarks.off_policy.seeds import figures
 from benchmarks.off_policy.tasks import RESULTS, TASKS, read
 
 README = Path(__file__).parent / "README.md"
@@ -101,6 +102,21 @@ def peer_table() -> str:
     return rows_of(["", "", "steps", "value / return", "mean error of the value", "seconds"], rows)
 
 
+def seed_table() -> str:
+    """Return how fitted Q evaluation alone does with other networks."""
+    rows, names = [], ("correlation", "error", "seconds")
+    for task in known("truth", "seeds"):
+        found = read("seeds", task)
+        each = figures(found, read("truth", task))
+        seeds = ", ".join(str(one["seed"]) for one in found["fits"])
+        cells = [f"{sum(each[name]) / len(each[name]):.{digits}f}" for name, digits in zip(names, (2, 0, 0), strict=True)]
+        cells.insert(1, ", ".join(f"{one:.2f}" for one in each["correlation"]))
+        rows.append([f"`{found['commit']}`", task, seeds, *cells])
+    return rows_of(
+        ["estimators of", "", "seeds", "rank correlation, mean", "each", "mean error of the value", "seconds"], rows
+    )
+
+
 def regret_table() -> str:
     """Return what choices lose, in percent of the range of returns."""
     columns = ("mean", "largest", "highest joint value", "ten episodes without estimates", "random choice")
@@ -146,6 +162,7 @@ TABLES = {
     "intervals": interval_table,
     "policies": policy_table,
     "peers": peer_table,
+    "seeds": seed_table,
     "regret": regret_table,
 }
 
