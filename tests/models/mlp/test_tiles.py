@@ -2,7 +2,8 @@
 
 import pytest
 
-from rl_training.models.mlp.tiles import parts_of_product, rows_of_part, taken_together
+from rl_training.models.mlp.network import StackedMLP
+from rl_training.models.mlp.tiles import parameter_programs, parts_of_product, rows_of_part, taken_together
 
 
 @pytest.mark.parametrize(("matrices", "rows", "parts"), [(20, 7936, 8), (132, 7936, 1), (20, 256, 1), (20, 7937, 1)])
@@ -21,3 +22,26 @@ def test_one_member_takes_one_launch():
     assert taken_together(4, 1, 100_000)
     assert taken_together(8, 2, 256)
     assert not taken_together(256, 64, 256)
+
+
+@pytest.mark.parametrize(("inputs", "ends"), [(15, 1), (16, 2)])  # the bias is one input more
+def test_tiles_cover_every_parameter_of_a_network(inputs, ends):
+    layout = StackedMLP("q", "q", inputs, (256, 512, 256), 1, 2).layout
+    tiles = {"TILE_IN": 128, "TILE_OUT": 128, "TILE_END": 256}
+    assert parameter_programs(layout, 16, tiles | {"WEIGHTS": True, "REST": False}) == 2 * 4 + 4 * 2
+    assert parameter_programs(layout, 16, tiles | {"WEIGHTS": False, "REST": True}) == ends + (2 + 1) + 1
+    assert parameter_programs(layout, 16, tiles | {"WEIGHTS": True, "REST": True}) == 16 + ends + 4
+
+
+@pytest.mark.parametrize("norm", ["none", "before"])
+@pytest.mark.parametrize("hidden", [(7,), (32, 16, 8)])
+def test_hidden_weights_and_the_rest_are_all_columns(hidden, norm):
+    layout = StackedMLP("q", "q", 5, hidden, 1, 3, norm=norm).layout
+    weights, rest = layout.hidden_weight_columns, layout.other_columns
+    assert len(weights) == len(hidden) - 1
+    assert all(
+        end - start >= 3 * below * above for (start, end), below, above in zip(weights, hidden, hidden[1:], strict=False)
+    )
+    ranges = sorted([*weights, *rest])
+    assert [start for start, _ in ranges] == [0, *(end for _, end in ranges[:-1])]
+    assert ranges[-1][1] == layout.size
