@@ -30,7 +30,7 @@ class FQEOptions:
 
     steps: int = 2000
     turns: int = 5
-    ensemble: int = 16  # chance between networks decides the order of policies that are close
+    ensemble: int = 12  # chance between networks decides the order of policies that are close
     widths: tuple[int, ...] = (128, 128)
     batch_size: int = 256
     rate: float = 1e-3
