@@ -35,7 +35,7 @@ from rl_training.models.parameters import ALIGNMENT
 
 _COMPILING = 16  # threads that compile kernels
 _launched = True
-_SHORT = 1024  # rows that a program of the gradients at both ends adds up alone
+_SHORT = 1024  # rows up to which a program adds up a gradient alone
 Ranges = Sequence[tuple[int, int]]
 """Columns as pairs (first, end)."""
 _PRECISIONS = {"float32": "ieee", "tf32": "tf32", "bf16": "bf16"}
