@@ -79,6 +79,7 @@ class SolvedNetworks(Networks):
         return found
 
     def _hidden(self, flat: Tensor, number: int, inputs: Tensor) -> Tensor:
+        """The last hidden layer of one network; `eager.forward` gives the same bits with outputs, in a quarter more time."""
         *hidden, _, _ = [stack[number] for stack in self.mlp.layout.stacks(flat)]
         for weight, bias in zip(hidden[::2], hidden[1::2], strict=True):
             inputs = torch.addmm(bias, inputs, weight).relu_()

@@ -11,6 +11,7 @@ from rl_training.models.mlp.layout import ROWS_PER_SUM as _ROWS_PER_SUM
 from rl_training.models.mlp.triton.jobs import parameter, pick, pick_pointer, product, which
 
 ROWS_PER_SUM = tl.constexpr(_ROWS_PER_SUM)
+_LEAST = tl.constexpr(16)  # rows of the smallest product
 
 
 @triton.jit
@@ -88,13 +89,13 @@ def _sum_of_rows(
     PRECISION: tl.constexpr,
 ):
     """Write one tile of the sum of some rows, the gradient of a vector: as a product with ones, which is the fastest way."""
-    k, n = tl.arange(0, 16), tile * TILE + tl.arange(0, TILE)
-    total = tl.zeros((16, TILE), dtype=tl.float32)
+    k, n = tl.arange(0, _LEAST), tile * TILE + tl.arange(0, TILE)
+    total = tl.zeros((_LEAST, TILE), dtype=tl.float32)
     for start in range(begin, end, STEP):
         row = start + tl.arange(0, STEP)
         mask = (row < end)[:, None] & (n < WIDTH)[None, :]
         g = tl.load(values + (row * WIDTH)[:, None] + n[None, :], mask=mask, other=0.0)
-        total = product(tl.full((16, STEP), 1.0, dtype=g.dtype), g, total, PRECISION)
+        total = product(tl.full((_LEAST, STEP), 1.0, dtype=g.dtype), g, total, PRECISION)
     tl.store(vector + k[:, None] * 0 + n[None, :], total, mask=(k == 0)[:, None] & (n < WIDTH)[None, :])
 
 
