@@ -14,6 +14,24 @@ import triton.language as tl
 from rl_training.models.mlp.triton.hidden_layer import activated, normalised, slope_argument
 from rl_training.models.mlp.triton.jobs import parameter, pick, pick_pointer, product, which
 
+_LARGE_TILE = 64  # rows from which Hopper has instructions for a product of several warps
+
+
+@triton.constexpr_function
+def _weight_first(rows, precision):
+    """Return whether a product is computed transposed, the weight as its first factor.
+
+    Hopper's instructions for large products read the first factor from registers in any order, the second from shared memory
+    and in TF32 only in the order of the sum: so rows as they are stored, but not weights.
+    """
+    return precision == "tf32" and rows >= _LARGE_TILE
+
+
+@triton.jit
+def _nearest(values):
+    """Return the nearest numbers of TF32, where the product itself would cut digits off."""
+    return tl.inline_asm_elementwise("cvt.rna.tf32.f32 $0, $1;", "=r,r", [values], dtype=tl.float32, is_pure=True, pack=1)
+
 
 @triton.jit
 def _times_weight(
@@ -28,13 +46,18 @@ def _times_weight(
 ):
     """Return the ROWS rows at `below` (rows, in) times a weight (in, out)."""
     number, unit = tl.arange(0, ROWS), tl.arange(0, FAN_OUT)
-    total = tl.zeros((ROWS, FAN_OUT), dtype=tl.float32)
+    WEIGHT_FIRST: tl.constexpr = _weight_first(ROWS, PRECISION)
+    total = tl.zeros((FAN_OUT, ROWS) if WEIGHT_FIRST else (ROWS, FAN_OUT), dtype=tl.float32)
     for start in range(0, FAN_IN, STEP):
         feature = start + tl.arange(0, STEP)
         x = tl.load(below + number[:, None] * FAN_IN + feature[None, :], mask=live[:, None], other=0.0)
-        w = tl.load(weight + feature[:, None] * FAN_OUT + unit[None, :])
-        total = product(x, w, total, PRECISION)
-    return total
+        if WEIGHT_FIRST:
+            w = tl.load(weight + feature[None, :] * FAN_OUT + unit[:, None])
+            total = product(_nearest(w), tl.trans(x), total, PRECISION)
+        else:
+            w = tl.load(weight + feature[:, None] * FAN_OUT + unit[None, :])
+            total = product(x, w, total, PRECISION)
+    return tl.trans(total) if WEIGHT_FIRST else total
 
 
 @triton.jit
@@ -88,7 +111,8 @@ def _first_layer(
     second = pick_pointer(job, seconds, JOBS) + member.to(tl.int64) * pick(job, META, 9, JOBS)
     second += (row * pick(job, META, 10, JOBS))[:, None]
     unit = tl.arange(0, WIDTH)
-    total = tl.zeros((ROWS, WIDTH), dtype=tl.float32)
+    WEIGHT_FIRST: tl.constexpr = _weight_first(ROWS, PRECISION)
+    total = tl.zeros((WIDTH, ROWS) if WEIGHT_FIRST else (ROWS, WIDTH), dtype=tl.float32)
     # the end is not a constant, though the same, because a loop of one turn would be unrolled and take more registers
     for start in tl.range(0, width + tl.num_programs(1) - 1, STEP, num_stages=1):
         feature = start + tl.arange(0, STEP)
@@ -96,9 +120,13 @@ def _first_layer(
         in_second = live[:, None] & ((feature >= first_width) & (feature < width))[None, :]
         x = tl.load(first + feature[None, :], mask=in_first, other=0.0)
         x += tl.load(second + (feature - first_width)[None, :], mask=in_second, other=0.0)
-        w = tl.load(weight + feature[:, None] * WIDTH + unit[None, :], mask=(feature < width)[:, None], other=0.0)
-        total = product(x, w, total, PRECISION)
-    return total
+        if WEIGHT_FIRST:
+            w = tl.load(weight + feature[None, :] * WIDTH + unit[:, None], mask=(feature < width)[None, :], other=0.0)
+            total = product(_nearest(w), tl.trans(x), total, PRECISION)
+        else:
+            w = tl.load(weight + feature[:, None] * WIDTH + unit[None, :], mask=(feature < width)[:, None], other=0.0)
+            total = product(x, w, total, PRECISION)
+    return tl.trans(total) if WEIGHT_FIRST else total
 
 
 @triton.jit
