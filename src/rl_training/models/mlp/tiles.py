@@ -14,7 +14,7 @@ _TILES_OF_PRODUCT = 4  # programs with which torch multiplies a matrix of the us
 def forward_tiles(rows: int, precision: str, layout: MLPLayout) -> dict[str, int]:
     """Return the tiles of a forward pass: few rows per program while processors are idle, many where weights are read most.
 
-    In TF32, tiles of 32 rows use instructions that read a weight as stored, and tiles of 64 rows products that are transposed;
+    In TF32, tiles of 32 rows use instructions that read a weight as stored, and tiles of 64 rows take transposed products;
     LayerNorm is faster with small ones.
     """
     first = {"FIRST": 16 if layout.widths[0] <= 16 else 32}
