@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from rl_training.models.mlp.operators import Backward
 from rl_training.models.parameters import ALIGNMENT, ParameterBank
 
 if TYPE_CHECKING:
@@ -149,13 +150,15 @@ class GroupedAdam:
         followed: "StackedModel | None",
         tau: Tensor,
         rounded: Sequence[Tensor] = (),
+        postponed: Mapping[tuple[str, ...], Backward] | None = None,
     ) -> None:
         """Apply one step to the segments that have gradients, and update their targets, in one pass over GPU memory.
 
         `factors` are those of `adam_factors` for one step; the caller updates the counts. `followed` is the model whose
-        targets are due, None when they are not. `rounded` are the buffers of `RoundedWeights`, which are updated too.
+        targets are due, None when they are not. `rounded` are the buffers of `RoundedWeights`, which are updated too. The
+        gradients of `postponed` segments are computed here, where they are applied.
         """
-        from rl_training.models.mlp.triton import launch  # needs Triton
+        from rl_training.models.mlp.triton import launch_adam  # needs Triton
 
         defaults = GroupOptions(0.0)
         if any((o.betas, o.eps) != (defaults.betas, defaults.eps) for o in self.options.values()):
@@ -163,20 +166,21 @@ class GroupedAdam:
         targets = followed.targets if followed is not None else None
         offsets = targets.offsets if targets is not None else {}
         groups = list(self.options)
-        segments = [
-            (
+        places = {
+            segment.name: (
                 self.bank.offsets[segment.name],
-                segment.size,
                 groups.index(segment.group),
                 offsets.get(segment.name, -ALIGNMENT),
             )
             for segment in self.bank.segments
-            if segment.name in gradients
-        ]
+        }
         flat = targets.flat if targets is not None else self.bank.flat
-        parts = [gradients[segment.name] for segment in self.bank.segments if segment.name in gradients]
         buffers = (self.bank.flat, self.first, self.second, flat)
-        launch.adam(*buffers, parts, segments, factors, tau, self._decay_flags, defaults.betas, rounded)
+        state = launch_adam.AdamState(*buffers, factors, tau, self._decay_flags, defaults.betas, rounded)
+        for names, given in (postponed or {}).items():
+            launch_adam.parameter_updates(state, given, [places[name] for name in names])
+        if gradients:
+            launch_adam.adam(state, list(gradients.values()), [places[name] for name in gradients])
 
     def elementwise_step(self, name: str, gradient: Tensor, rate: float | Tensor) -> None:
         """Apply the formula p <- p - rate * m^ / (sqrt(v^) + eps), with bias-corrected m^ and v^."""

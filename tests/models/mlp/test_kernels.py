@@ -1,13 +1,14 @@
 """The kernels of stacked perceptrons against torch's products: on a CUDA device, or with TRITON_INTERPRET=1 on the CPU."""
 
 import os
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from rl_training.models.adam import GroupedAdam, GroupOptions, adam_factors
 from rl_training.models.mlp.network import StackedMLP
-from rl_training.models.mlp.operators import triton_available
+from rl_training.models.mlp.operators import Backward, triton_available
 from rl_training.models.parameters import ParameterBank
 from tests.models.mlp import operators_on_the_cpu as on_the_cpu
 
@@ -42,7 +43,12 @@ def networks(hidden, members, norm="none", activation="relu"):
     columns = [torch.randn(members, net.layout.size, generator=draw) * 0.1 for net in nets]
     wide = torch.randn(members, ROWS, 16, generator=draw)
     firsts = [wide[:, : ROWS // 2, 2:7], wide[:, : ROWS // 3, 7:12]]
-    return [net.layout for net in nets], columns, firsts, [wide[..., 13:16], firsts[1]], [3, 0]
+    return nets, [net.layout for net in nets], columns, firsts, [wide[..., 13:16], firsts[1]], [3, 0]
+
+
+def split(results):
+    """The first and the second results of all jobs."""
+    return results[::2], results[1::2]
 
 
 def expected_passes(layouts, columns, firsts, seconds, widths):
@@ -101,7 +107,7 @@ def moved(tensors):
 @pytest.mark.parametrize(("hidden", "members"), SIZES, ids=str)
 @pytest.mark.parametrize("norm", ["none", "before", "after"])
 def test_the_kernels_give_what_torch_s_products_give(norm, hidden, members, precision):
-    layouts, columns, firsts, seconds, widths = networks(hidden, members, norm)
+    _, layouts, columns, firsts, seconds, widths = networks(hidden, members, norm)
     there = moved((columns, firsts, seconds))
     got = kernel_passes(layouts, *there, widths, precision)
     again = kernel_passes(layouts, *there, widths, precision)
@@ -112,7 +118,7 @@ def test_the_kernels_give_what_torch_s_products_give(norm, hidden, members, prec
 @pytest.mark.parametrize("precision", [precision for precision in PRECISIONS if precision != "tf32"])
 @pytest.mark.parametrize(("norm", "activation"), KINDS)
 def test_every_activation_has_a_kernel(norm, activation, precision):
-    layouts, columns, firsts, seconds, widths = networks((32, 16), 1, norm, activation)
+    _, layouts, columns, firsts, seconds, widths = networks((32, 16), 1, norm, activation)
     got = kernel_passes(layouts, *moved((columns, firsts, seconds)), widths, precision)
     check(expected_passes(layouts, columns, firsts, seconds, widths), got, precision)
 
@@ -120,7 +126,7 @@ def test_every_activation_has_a_kernel(norm, activation, precision):
 @pytest.mark.parametrize("tiles", TILES)
 @pytest.mark.parametrize("norm", ["none", "before", "after"])
 def test_results_do_not_depend_on_the_tiles(norm, tiles):
-    layouts, columns, firsts, seconds, widths = networks((32, 16), 1, norm)
+    _, layouts, columns, firsts, seconds, widths = networks((32, 16), 1, norm)
     there = moved((columns, firsts, seconds))
     got = kernel_passes(layouts, *there, widths, "float32", TILES[tiles])
     check(expected_passes(layouts, columns, firsts, seconds, widths), got, "float32")
@@ -131,7 +137,7 @@ def test_results_do_not_depend_on_the_tiles(norm, tiles):
 def test_gradients_are_sums_of_parts(norm, precision, monkeypatch):
     from rl_training.models.mlp.triton import launch
 
-    layouts, columns, firsts, seconds, widths = networks((32, 16, 32), 2, norm)
+    _, layouts, columns, firsts, seconds, widths = networks((32, 16, 32), 2, norm)
     there = moved((columns, firsts, seconds))
     monkeypatch.setattr(launch, "_SHORT", 8)
     monkeypatch.setattr(launch, "parts_of_product", lambda _, rows: 1 + (rows + 1) % 2)
@@ -144,7 +150,7 @@ def test_gradients_are_sums_of_parts(norm, precision, monkeypatch):
 @pytest.mark.parametrize("rows", [16, 32, 64, 128])
 @pytest.mark.parametrize("norm", ["none", "before"])
 def test_rounded_weights_give_what_weights_rounded_on_the_way_give(norm, rows):
-    layouts, columns, firsts, seconds, widths = networks((64, 256, 128), 2, norm)
+    _, layouts, columns, firsts, seconds, widths = networks((64, 256, 128), 2, norm)
     there = moved((columns, firsts, seconds))
     tiles = {"forward": {"ROWS": rows, "PAIR": 0}, "hidden": {"ROWS": rows}}
     got = kernel_passes(layouts, *there, widths, "bf16", tiles, [own.bfloat16() for own in there[0]])
@@ -173,6 +179,40 @@ def test_the_adam_kernel_steps_as_the_formula_does(decay):
         ours.kernel_step({"critic": slopes.to(DEVICE)}, factors[0], None, torch.ones(2, device=DEVICE))
     assert torch.allclose(ours.bank.flat.cpu(), plain.bank.flat, rtol=1e-5, atol=1e-6)
     assert torch.allclose(ours.second.cpu(), plain.second, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.3])
+@pytest.mark.parametrize(("hidden", "norm"), [((32, 16), "none"), ((16, 32, 16), "before")], ids=str)
+def test_a_gradient_applied_where_it_is_computed_is_applied_alike(hidden, norm, decay):
+    """To parameters and moments of two networks and the targets of one; the padding stays zero."""
+    from rl_training.models.mlp.triton import launch
+
+    nets, layouts, columns, firsts, seconds, widths = networks(hidden, 2, norm)
+    columns, firsts, seconds = moved((columns, firsts, seconds))
+    outputs, saved = split(launch.forward(columns, [], firsts, seconds, widths, [1, 1], layouts, "float32"))
+    gradients = [output * 0.5 + 0.1 for output in outputs]
+    below, _ = split(launch.hidden_gradients(columns, [], gradients, saved, [0, 0, 0, 0], layouts, "float32"))
+    given = Backward(firsts, seconds, widths, gradients, saved, below, layouts, "float32")
+    ready = dict(zip("qp", launch.parameter_gradients(*given), strict=True))
+    plain, at_once = (adam_steps(nets, decay, *ways) for ways in ((ready, {}), ({}, {("q", "p"): given})))
+    for name, expected in plain.items():
+        assert (at_once[name] - expected).norm() <= 1e-3 * expected.norm(), name
+        assert torch.equal(at_once[name] == 0.0, expected == 0.0), name
+
+
+def adam_steps(nets, decay, gradients, postponed):
+    """What two steps make of new networks, whose first has targets that were zero."""
+    bank = ParameterBank([net.parameters for net in nets], 2, DEVICE)
+    bank.initialize([0, 7])
+    optimizer = GroupedAdam(bank, {net.group: GroupOptions(0.1, weight_decay=decay) for net in nets})
+    targets = ParameterBank([nets[0].parameters], 2, DEVICE)
+    one = torch.ones(1, 2, dtype=torch.float64, device=DEVICE)
+    for count in range(2):
+        counts = torch.full((2, 2), float(count), device=DEVICE)
+        factors = adam_factors(counts, one, optimizer.learning_rates, one, optimizer.weight_decays)
+        followed, tau = SimpleNamespace(targets=targets), torch.full((2,), 0.3, device=DEVICE)
+        optimizer.kernel_step(gradients, factors[0], followed, tau, (), postponed)
+    return {"parameters": bank.flat, "first": optimizer.first, "second": optimizer.second, "targets": targets.flat}
 
 
 def test_a_kernel_that_is_only_compiled_changes_nothing():

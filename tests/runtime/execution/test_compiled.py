@@ -15,11 +15,11 @@ from rl_training.errors import ConfigError
 from rl_training.models.mlp import operators as mlp_ops
 from rl_training.rng import normals
 from rl_training.runtime.build_learner import build_learner
-from rl_training.runtime.execution import compiled
+from rl_training.runtime.execution import compiled, tracing
 from rl_training.runtime.execution.compiled import LONGEST_BLOCK, block_length
 from rl_training.runtime.execution.mode import STEPS_WORTH_COMPILING, resolve_execution
 from rl_training.runtime.execution.steps import Executor
-from rl_training.runtime.execution.tracing import trace_acting
+from rl_training.runtime.execution.tracing import trace_acting, trace_step
 from rl_training.runtime.progress import QuietReporter
 from tests.contract import check_traced, nearly, wanted_at
 from tests.helpers import assert_same_run, die_at_each, metric_rows, mode_of, tiny_run
@@ -115,6 +115,26 @@ def test_a_network_that_would_be_alone_joins_a_later_launch(operators):
         traced = check_traced(learner, rows, make_batch, wanted_at(learner, step), torch.equal)
         found = launches(traced.graph)
         assert (found["mlp_forward"], found["mlp_hidden_gradients"]) == calls
+
+
+@pytest.mark.parametrize(("algo", "left"), [("iql", ["log_std"]), ("rebrac", []), ("edac", ["critic", "temperature"])])
+def test_gradients_that_only_the_optimizer_needs_can_be_left_to_it(algo, left, operators, monkeypatch):
+    """EDAC's critics have gradients of two kinds, which must be added first."""
+    monkeypatch.setattr(tracing, "updates_at_once", lambda *_: True)
+    learner, rows, make_batch = learner_of(algo)
+    given = (learner, wanted_at(learner, 19), rows, None, make_batch, "float32")
+    whole, later = trace_step(*given), trace_step(*given)
+    postponed = tracing.postpone_gradients(later.graph, later.segments)
+    expected = dict(zip(whole.segments, whole.graph(*whole.example), strict=True))
+    results = iter(later.graph(*later.example))
+    got = {name: next(results) for name in left}
+    for own in postponed:
+        *rest, layouts, precision = own.backward(results)
+        encoded = [number for layout in layouts for number in layout.encode()]
+        got |= dict(zip(own.segments, mlp_ops.mlp_gradients(*rest, encoded, precision), strict=True))
+    assert not list(results)
+    assert expected.keys() == got.keys()
+    assert all(torch.equal(got[name], gradient) for name, gradient in expected.items())
 
 
 @pytest.mark.parametrize("algo", registry.names())

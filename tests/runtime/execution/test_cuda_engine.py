@@ -23,7 +23,7 @@ def parameters(algo, mode, steps, data, nudge=0.0, **changes):
     values = {"algo": algo, "env_id": "Pendulum-v1", "device": "cuda", "engine": mode, "seeds": [0, 7], **changes}
     taken, executor = bench_steps(make_config(values), data, CUDA)
     flat = taken.learner.model.trained.flat
-    flat.mul_(1.0 + nudge * normals([0, 7], "nudge", 0, flat.shape[1:], device=CUDA))
+    flat.mul_(1.0 + nudge * normals(values["seeds"], "nudge", 0, flat.shape[1:], device=CUDA))
     with applied(executor.execution):
         taken.run(0, 7)
         for first in range(7, steps, 331):
@@ -60,6 +60,23 @@ def test_compiled_and_eager_agree(algo):
     print(f"{algo}: {early:.1e} after 10 steps, {late:.1e} after 1,000; eager nudged by 1e-7 {nudged:.1e}")
     assert early <= 1e-5
     assert late <= max(1e-2, 2.0 * nudged)
+
+
+MANY = list(range(8))  # members enough for gradients that are applied where they are computed
+
+
+def test_a_graph_of_many_members_is_its_function_bit_for_bit():
+    given = (1000, synthetic(20_000, 11, 3, registry.get_spec("iql").needs))
+    plain, graph = (parameters("iql", mode, *given, precision="tf32", seeds=MANY) for mode in ("compile", "graph"))
+    assert torch.isfinite(graph).all()
+    assert torch.equal(plain, graph)
+
+
+@pytest.mark.parametrize("algo", ["iql", "td3_bc"])
+def test_gradients_applied_at_once_train_as_eager_steps_do(algo):
+    given = (10, synthetic(20_000, 11, 3, registry.get_spec(algo).needs))
+    eager, ours = (parameters(algo, mode, *given, precision="tf32", seeds=MANY) for mode in ("eager", "graph"))
+    assert ((eager - ours).norm() / eager.norm()).item() <= 1e-2
 
 
 NORM_LAST = {"critic_layer_norm": True, "layer_norm_position": "after", "critic_weight_decay": 0.1}

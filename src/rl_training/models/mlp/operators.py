@@ -9,7 +9,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,6 +19,19 @@ from rl_training.models.mlp.layout import MLPLayout
 SMALLEST_WIDTH, LARGEST_WIDTH = 16, 512  # of a hidden layer that has a kernel
 _precision: str | None = None
 _owner = 0  # the thread that traces
+
+
+class Backward(NamedTuple):
+    """What gradients of parameters are computed from, for each job: the arguments of `mlp_gradients`."""
+
+    firsts: Sequence[Tensor]
+    seconds: Sequence[Tensor]
+    second_widths: Sequence[int]
+    gradients: Sequence[Tensor]
+    saved: Sequence[Tensor]
+    hidden: Sequence[Tensor]
+    layouts: Sequence[MLPLayout]
+    precision: str
 
 
 @contextlib.contextmanager

@@ -8,6 +8,7 @@ from rl_training.models.mlp.layout import MLPLayout
 PROCESSORS = 132
 _USUAL_WIDTH = 256
 _MANY_ROWS = 4096  # stacks times rows of several members from which gradients of parameters take more than one launch
+_SHORT = 512  # rows up to which gradients are applied where they are computed
 _TILES_OF_PRODUCT = 4  # programs with which torch multiplies a matrix of the usual width
 
 
@@ -59,6 +60,20 @@ def parameter_tiles(stacks: int, precision: str) -> dict[str, int]:
 def rest_tiles(precision: str) -> dict[str, int]:
     """Return the tiles of the gradients of all but the weights between hidden layers, where they are a launch."""
     return {"TILE_END": 256, "STEP": 64 if precision == "bf16" else 32, "num_warps": 4, "num_stages": 3}
+
+
+def updates_at_once(stacks: int, members: int, rows: int, precision: str) -> bool:
+    """Return whether Adam applies gradients of parameters where they are computed.
+
+    Not in bfloat16, whose gradients are computed by larger programs than Adam has registers for.
+    """
+    return precision == "tf32" and rows <= _SHORT and not taken_together(stacks, members, rows)
+
+
+def update_tiles() -> dict[str, int]:
+    """Return the tiles of parameters that a program updates: small ones, because each number takes several registers."""
+    tiles = {"TILE_IN": 32, "TILE_OUT": 128, "TILE_END": 128, "STEP": 32}
+    return tiles | {"num_warps": 4, "num_stages": 3, "maxnreg": 168}
 
 
 def parameter_programs(layout: MLPLayout, small: int, options: dict[str, Any]) -> int:

@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import count as counting
 from types import FunctionType, MethodType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from rl_training.algorithms.learner import Learner, Metrics
 from rl_training.models.adam import adam_factors
+from rl_training.models.mlp.operators import Backward
 from rl_training.models.mlp.rounded_weights import RoundedWeights
 from rl_training.rng import DrawKey, DrawnAhead, bits
 from rl_training.runtime.batches.base import Batches
@@ -239,8 +240,9 @@ class CompiledSteps:
             for offset, variant in enumerate(variants):
                 given = (rows[offset], None if prior is None else prior[offset])
                 own = {key: values[offset] for key, values in drawn.items()}
-                gradients, metrics = self._results(wanted[offset], given, own)
-                self._apply(variant, gradients, factors, offset)
+                found = self._results(wanted[offset], given, own)
+                self._apply(variant, found, factors, offset)
+                metrics = found.metrics
             self._count(increments)
             self._base.add_(len(variants))
             return metrics
@@ -249,17 +251,17 @@ class CompiledSteps:
 
     def _results(
         self, parts: Sequence[Wanted], given: tuple[Tensor, Tensor | None], drawn: Mapping[DrawKey, Tensor]
-    ) -> tuple[dict[str, Tensor], Metrics]:
-        """Gradients by segment, and metrics by name, of one step."""
-        model, gradients, metrics = self.learner.model, dict[str, Tensor](), Metrics()
+    ) -> "_Results":
+        """What one step gives."""
+        model, found = self.learner.model, _Results({}, {}, {})
         inputs = (model.trained.flat, model.targets.flat, *given, *self._rounded.buffers, *self.learner.moving.values())
         for wanted in parts:
             traced, function = self._steps[wanted]
-            results = function(*inputs, *(drawn[key] for key in traced.streams))
-            count = len(traced.segments)
-            gradients |= zip(traced.segments, results[:count], strict=True)
-            metrics |= zip(traced.metrics, results[count:], strict=True)
-        return gradients, metrics
+            results = iter(function(*inputs, *(drawn[key] for key in traced.streams)))
+            found.gradients.update((name, next(results)) for name in traced.segments)
+            found.metrics.update((name, next(results)) for name in traced.metrics)
+            found.postponed.update((own.segments, own.backward(results)) for own in traced.postponed)
+        return found
 
     def _increments(self, variants: Sequence[Variant]) -> Tensor:
         """How often each group has been trained within the block, up to and including each step."""
@@ -276,14 +278,15 @@ class CompiledSteps:
         factors: Tensor = function(counts, increments, *rates, optimizer.weight_decays)
         return factors
 
-    def _apply(self, variant: Variant, gradients: Mapping[str, Tensor], factors: Tensor | None, offset: int) -> None:
+    def _apply(self, variant: Variant, found: "_Results", factors: Tensor | None, offset: int) -> None:
         learner = self.learner
         if factors is None:
             rates = dict(zip(self._groups, self._rates[offset].tolist(), strict=True))
-            learner.move(gradients, variant.due, rates, targets=variant.targets)
+            learner.move(found.gradients, variant.due, rates, targets=variant.targets)
         else:
             followed = learner.model if variant.targets else None
-            learner.optimizer.kernel_step(gradients, factors[offset], followed, learner.tau, self._rounded.buffers)
+            given = (found.gradients, factors[offset], followed, learner.tau, self._rounded.buffers)
+            learner.optimizer.kernel_step(*given, found.postponed)
 
     def _count(self, increments: Tensor) -> None:
         if self.device.type == "cuda":
@@ -308,6 +311,14 @@ class CompiledSteps:
         launch = self._launches(block)
         launch()
         return launch
+
+
+class _Results(NamedTuple):
+    """What one step gives: gradients by segment, what others are computed from by their segments, and metrics by name."""
+
+    gradients: dict[str, Tensor]
+    postponed: dict[tuple[str, ...], Backward]
+    metrics: Metrics
 
 
 def compile_traced(traced: TracedStep) -> Callable[..., list[Tensor]]:

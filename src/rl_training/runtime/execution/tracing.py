@@ -8,9 +8,9 @@ such calls, and nothing is merged.
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any, Final
 
 import torch
@@ -22,6 +22,7 @@ from rl_training.data.batch import Batch
 from rl_training.models.base import StackedModel
 from rl_training.models.mlp import operators as mlp_ops
 from rl_training.models.mlp.layout import MLPLayout
+from rl_training.models.mlp.tiles import updates_at_once
 from rl_training.rng import DrawKey, Draws
 
 COMPILING: Final = threading.RLock()
@@ -55,6 +56,23 @@ class Wanted:
 
 
 @dataclass(frozen=True)
+class Postponed:
+    """Gradients of networks that a step leaves to the optimizer; in their place it returns what they are computed from."""
+
+    segments: tuple[str, ...]  # one for each job
+    second_widths: tuple[int, ...]
+    layouts: tuple[MLPLayout, ...]
+    precision: str
+
+    def backward(self, results: Iterator[Tensor]) -> mlp_ops.Backward:
+        """Return what the gradients are computed from, of which the next results are the tensors."""
+        count = len(self.segments)
+        firsts, seconds, gradients, saved, hidden = (list(islice(results, count)) for _ in range(5))
+        rest = (gradients, saved, hidden, self.layouts, self.precision)
+        return mlp_ops.Backward(firsts, seconds, self.second_widths, *rest)
+
+
+@dataclass(frozen=True)
 class TracedStep:
     """One step as a graph.
 
@@ -63,7 +81,8 @@ class TracedStep:
 
     graph: fx.GraphModule
     segments: tuple[str, ...]  # segments whose gradients are the first results
-    metrics: tuple[str, ...]  # names of the other results
+    metrics: tuple[str, ...]  # names of the next results
+    postponed: tuple[Postponed, ...]  # gradients that the other results are for
     streams: tuple[DrawKey, ...]  # random streams of the last inputs
     example: tuple[Tensor | None, ...]  # example values of all inputs
 
@@ -110,7 +129,10 @@ def trace_step(
         example = (model.trained.flat, model.targets.flat, rows, prior, *others)
         graph = _recorded(step, example)
     merge_networks(graph)
-    return TracedStep(graph, tuple(segments), tuple(names), streams, example)
+    postponed = postpone_gradients(graph, segments) if rows.is_cuda else []
+    later = {name for own in postponed for name in own.segments}
+    left = tuple(name for name in segments if name not in later)
+    return TracedStep(graph, left, tuple(names), tuple(postponed), streams, example)
 
 
 def trace_acting(model: StackedModel, observations: Tensor, noise: Tensor, precision: str) -> fx.GraphModule:
@@ -156,6 +178,36 @@ def merge_networks(module: fx.GraphModule) -> None:
     _sort(graph)
     graph.eliminate_dead_code()
     module.recompile()
+
+
+def postpone_gradients(module: fx.GraphModule, segments: Sequence[str]) -> list[Postponed]:
+    """Let a graph whose first results are gradients of segments return what they are computed from, in place.
+
+    That is done for the gradients of networks which nothing else needs, where the optimizer is faster with them.
+    """
+    output = module.graph.output_node()
+    results: Any = output.args[0]
+    names, found = dict(zip(results, segments, strict=False)), list[Postponed]()
+    for node in [node for node in module.graph.nodes if node.target is _GRADIENTS]:
+        firsts, seconds, widths, gradients, saved, hidden, encoded, precision = node.args
+        jobs = sorted(node.users, key=lambda user: user.args[1])
+        alone = len(jobs) == len(firsts) and all(job in names and list(job.users) == [output] for job in jobs)
+        layouts = tuple(MLPLayout.decode(encoded))
+        if alone and _applied_at_once(gradients, layouts, precision):
+            results = [result for result in results if result not in jobs]
+            results += [*firsts, *seconds, *gradients, *saved, *hidden]
+            found.append(Postponed(tuple(names[job] for job in jobs), tuple(widths), layouts, precision))
+    output.args = (results,)
+    module.graph.eliminate_dead_code()
+    module.recompile()
+    return found
+
+
+def _applied_at_once(gradients: Sequence[fx.Node], layouts: Sequence[MLPLayout], precision: str) -> bool:
+    """Whether gradients of these shapes, (members, critics, rows, out), are applied where they are computed."""
+    shapes = [node.meta["val"].shape for node in gradients]
+    members, stacks = shapes[0][0], sum(shape[0] * shape[1] for shape in shapes)
+    return len(layouts[0].hidden) > 1 and updates_at_once(stacks, members, max(shape[2] for shape in shapes), precision)
 
 
 def _kind(node: fx.Node) -> tuple[Any, ...]:

@@ -47,6 +47,12 @@ def pick_pointer(job, pointers, JOBS: tl.constexpr):
 
 
 @triton.jit
+def place_of(job, critic, PLACES: tl.constexpr, NUMBER: tl.constexpr, JOBS: tl.constexpr):
+    """Return the first column of a critic's parameter among those of its job; PLACES has it and its stride for each job."""
+    return pick(job, PLACES, 2 * NUMBER, JOBS) + critic * pick(job, PLACES, 2 * NUMBER + 1, JOBS)
+
+
+@triton.jit
 def parameter(own, job, critic, PLACES: tl.constexpr, NUMBER: tl.constexpr, JOBS: tl.constexpr):
-    """Return the pointer to a critic's parameter in a member's columns; PLACES has its column and stride for each job."""
-    return own + pick(job, PLACES, 2 * NUMBER, JOBS) + critic * pick(job, PLACES, 2 * NUMBER + 1, JOBS)
+    """Return the pointer to a critic's parameter in a member's columns."""
+    return own + place_of(job, critic, PLACES, NUMBER, JOBS)

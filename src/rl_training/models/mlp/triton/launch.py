@@ -5,14 +5,14 @@ import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import triton
 from torch import Tensor
 
 from rl_training.models.mlp.layout import MLPLayout
-from rl_training.models.mlp.operators import empty_hidden_gradients, empty_outputs
+from rl_training.models.mlp.operators import Backward, empty_hidden_gradients, empty_outputs
 from rl_training.models.mlp.tiles import (
     backward_tiles,
     forward_tiles,
@@ -23,14 +23,10 @@ from rl_training.models.mlp.tiles import (
     rows_of_part,
     taken_together,
 )
-from rl_training.models.mlp.triton.adam import adam_kernel
 from rl_training.models.mlp.triton.mlp_forward import forward_kernel
 from rl_training.models.mlp.triton.mlp_hidden_gradients import hidden_gradients_kernel
-from rl_training.models.mlp.triton.mlp_parameter_gradients import (
-    add_parts_kernel,
-    add_ranges_kernel,
-    parameter_gradients_kernel,
-)
+from rl_training.models.mlp.triton.mlp_parameter_gradients import parameter_gradients_kernel
+from rl_training.models.mlp.triton.partial_sums import add_parts_kernel, add_ranges_kernel
 from rl_training.models.parameters import ALIGNMENT
 
 _COMPILING = 16  # threads that compile kernels
@@ -56,7 +52,7 @@ def only_compiled() -> Iterator[None]:
             _launched = True
 
 
-def _launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, **options: Any) -> None:
+def start_kernel(kernel: Any, grid: tuple[int, ...], *arguments: Any, **options: Any) -> None:
     """Run a kernel or, inside `only_compiled`, let it be compiled for these arguments."""
     if _launched:
         kernel[grid](*arguments, **options)
@@ -68,8 +64,8 @@ def _padded(size: int) -> int:
     return size + -size % ALIGNMENT
 
 
-def _first_programs(programs: Sequence[int]) -> list[int]:
-    """The first program of each job, given the number of programs of each."""
+def first_programs(programs: Sequence[int]) -> list[int]:
+    """Return the first program of each job, given the number of programs of each."""
     return [0, *accumulate(programs[:-1])]
 
 
@@ -113,7 +109,7 @@ def _jobs(
 ) -> tuple[tuple[int, ...], ...]:
     """The table of jobs; see the kernels for its fields."""
     table = []
-    for index, (start, layout) in enumerate(zip(_first_programs(programs), layouts, strict=True)):
+    for index, (start, layout) in enumerate(zip(first_programs(programs), layouts, strict=True)):
         own = inputs[index] if inputs is not None else (0,) * 7
         some = tuple(wanted[2 * index : 2 * index + 2]) or (0, 0)
         head = (start, members * layout.ensemble, layout.ensemble, rows[index])
@@ -150,7 +146,7 @@ def forward(
     fields = [_input_fields(*parts) for parts in zip(firsts, seconds, second_widths, strict=True)]
     kept = [number for flag in trained for number in (0, flag)]
     table = _jobs(layouts, members, rows, programs, [own.stride(0) for own in columns], fields, kept)
-    _launch(
+    start_kernel(
         forward_kernel,
         (sum(programs),),
         *(tuple(columns), tuple(rounded or columns), tuple(firsts), tuple(seconds), tuple(outputs), tuple(saved)),
@@ -181,7 +177,7 @@ def hidden_gradients(
     options = backward_tiles(sum(s * r for s, r in zip(stacks, rows, strict=True)), precision, layouts[0]) | tiles
     programs = [s * triton.cdiv(r, options["ROWS"]) for s, r in zip(stacks, rows, strict=True)]
     table = _jobs(layouts, members, rows, programs, [own.stride(0) for own in columns], None, wanted)
-    _launch(
+    start_kernel(
         hidden_gradients_kernel,
         (sum(programs),),
         *(tuple(columns), tuple(rounded or columns), tuple(gradients), tuple(saved)),
@@ -212,9 +208,7 @@ def parameter_gradients(
     With little work everything is one launch. Otherwise the weights between hidden layers are a launch of their own, or
     torch's products in float32 and TF32, and the rest is a launch of small programs, of which more run at a time.
     """
-    firsts, seconds = _contiguous_rows(firsts), _contiguous_rows(seconds)
-    gradients = [gradient.contiguous() for gradient in gradients]
-    given = _Backward(firsts, seconds, second_widths, gradients, saved, hidden, layouts, precision)
+    given = readable(Backward(firsts, seconds, second_widths, gradients, saved, hidden, layouts, precision))
     members, rows = gradients[0].shape[0], [gradient.shape[2] for gradient in gradients]
     stacks = members * sum(layout.ensemble for layout in layouts)
     together = tiles.pop("together", taken_together(stacks, members, max(rows)))
@@ -236,20 +230,13 @@ def parameter_gradients(
     return results
 
 
-class _Backward(NamedTuple):
-    """What gradients of parameters are computed from, for each job."""
-
-    firsts: Sequence[Tensor]
-    seconds: Sequence[Tensor]
-    second_widths: Sequence[int]
-    gradients: Sequence[Tensor]
-    saved: Sequence[Tensor]
-    hidden: Sequence[Tensor]
-    layouts: Sequence[MLPLayout]
-    precision: str
+def readable(given: Backward) -> Backward:
+    """Return the same as the kernels read it."""
+    firsts, seconds = _contiguous_rows(given.firsts), _contiguous_rows(given.seconds)
+    return given._replace(firsts=firsts, seconds=seconds, gradients=[gradient.contiguous() for gradient in given.gradients])
 
 
-def _gradients_into(results: Sequence[Tensor], columns: Sequence[Ranges], given: _Backward, options: dict[str, Any]) -> None:
+def _gradients_into(results: Sequence[Tensor], columns: Sequence[Ranges], given: Backward, options: dict[str, Any]) -> None:
     """Write the gradients of some columns of each job into `results`, long sums in parts."""
     if max(gradient.shape[2] for gradient in given.gradients) <= _SHORT:
         _gradient_parts(given, options, results)
@@ -257,34 +244,36 @@ def _gradients_into(results: Sequence[Tensor], columns: Sequence[Ranges], given:
         _add_columns(_gradient_parts(given, options), results, columns)
 
 
-def _gradient_parts(given: _Backward, options: dict[str, Any], results: Sequence[Tensor] | None = None) -> list[Tensor]:
+def _gradient_parts(given: Backward, options: dict[str, Any], results: Sequence[Tensor] | None = None) -> list[Tensor]:
     """Partial gradients (parts, members, size) of all jobs; those of one part each are written to `results`, if given."""
-    firsts, seconds, second_widths, gradients, saved, hidden, layouts, precision = given
-    members, rows = gradients[0].shape[0], [gradient.shape[2] for gradient in gradients]
-    small = max(_power(_filled(layout)) for layout in layouts)
-    tiles_of = [parameter_programs(layout, small, options) for layout in layouts]
-    whole = sum(members * layout.ensemble * count for layout, count in zip(layouts, tiles_of, strict=True))
-    part = max(rows) if results is not None else rows_of_part(max(rows), whole)
+    members, rows = given.gradients[0].shape[0], [gradient.shape[2] for gradient in given.gradients]
+    part = max(rows) if results is not None else rows_of_part(max(rows), parameter_jobs(given, options, [1] * len(rows))[0])
     part = options.setdefault("PART", part)
     parts = [triton.cdiv(r, part) for r in rows]
-    programs = [members * layout.ensemble * t * p for layout, t, p in zip(layouts, tiles_of, parts, strict=True)]
     partial = [result.unsqueeze(0) for result in results or ()] or [
         gradient.new_empty(count, members, layout.size)
-        for gradient, count, layout in zip(gradients, parts, layouts, strict=True)
+        for gradient, count, layout in zip(given.gradients, parts, given.layouts, strict=True)
     ]
-    fields = [_input_fields(*some) for some in zip(firsts, seconds, second_widths, strict=True)]
-    last = [number for layout, count in zip(layouts, tiles_of, strict=True) for number in (_filled(layout), count)]
-    table = _jobs(layouts, members, rows, programs, [0] * len(layouts), fields, last)
-    _launch(
-        parameter_gradients_kernel,
-        (sum(programs),),
-        *(tuple(firsts), tuple(seconds), tuple(gradients), tuple(saved), tuple(hidden), tuple(partial)),
-        META=table,
-        SMALL=small,
-        **_shapes(layouts, precision),
-        **options,
-    )
+    programs, tensors, constants = parameter_jobs(given, options, parts)
+    start_kernel(parameter_gradients_kernel, (programs,), *tensors, tuple(partial), **constants, **options)
     return partial
+
+
+def parameter_jobs(
+    given: Backward, options: dict[str, Any], parts: Sequence[int]
+) -> tuple[int, tuple[tuple[Tensor, ...], ...], dict[str, Any]]:
+    """Return programs, tensors and constants of a launch over the tiles of all parameters, for each of the parts."""
+    layouts, members = given.layouts, given.gradients[0].shape[0]
+    small = max(_power(_filled(layout)) for layout in layouts)
+    counts = [parameter_programs(layout, small, options) for layout in layouts]
+    programs = [members * layout.ensemble * t * p for layout, t, p in zip(layouts, counts, parts, strict=True)]
+    fields = [_input_fields(*some) for some in zip(given.firsts, given.seconds, given.second_widths, strict=True)]
+    last = [number for layout, count in zip(layouts, counts, strict=True) for number in (_filled(layout), count)]
+    rows = [gradient.shape[2] for gradient in given.gradients]
+    table = _jobs(layouts, members, rows, programs, [0] * len(layouts), fields, last)
+    tensors = (given.firsts, given.seconds, given.gradients, given.saved, given.hidden)
+    constants = {"META": table, "SMALL": small, **_shapes(layouts, given.precision)}
+    return sum(programs), tuple(tuple(own) for own in tensors), constants
 
 
 def _filled(layout: MLPLayout) -> int:
@@ -296,7 +285,7 @@ def _added(parts: Tensor, block: int = 1024) -> Tensor:
     """Return the sum of partial results (parts, members, size)."""
     result = torch.empty_like(parts[0])
     size = result.numel()
-    _launch(add_parts_kernel, (triton.cdiv(size, block),), parts, result, size, COUNT=len(parts), BLOCK=block)
+    start_kernel(add_parts_kernel, (triton.cdiv(size, block),), parts, result, size, COUNT=len(parts), BLOCK=block)
     return result
 
 
@@ -309,11 +298,11 @@ def _add_columns(partial: Sequence[Tensor], results: Sequence[Tensor], columns: 
     ]
     programs = [triton.cdiv(size, block) for _, _, size, _, _ in pieces]
     members = results[0].shape[0]
-    _launch(
+    start_kernel(
         add_ranges_kernel,
         (sum(programs), members),
         *(tuple(partial[job] for job, *_ in pieces), tuple(results[job] for job, *_ in pieces), members),
-        META=tuple((start, *piece[1:]) for start, piece in zip(_first_programs(programs), pieces, strict=True)),
+        META=tuple((start, *piece[1:]) for start, piece in zip(first_programs(programs), pieces, strict=True)),
         PIECES=len(pieces),
         BLOCK=block,
     )
@@ -344,43 +333,3 @@ def _hidden_weights(layout: MLPLayout, saved: Tensor, hidden: Tensor, result: Te
                 torch.bmm(below[critic::ensemble].transpose(1, 2), above[critic::ensemble], out=own)
     finally:
         torch.backends.cuda.matmul.allow_tf32 = before
-
-
-def adam(
-    parameters: Tensor,
-    first: Tensor,
-    second: Tensor,
-    targets: Tensor,
-    gradients: Sequence[Tensor],
-    segments: Sequence[tuple[int, int, int, int]],
-    factors: Tensor,
-    tau: Tensor,
-    decays: Tensor | None,
-    betas: tuple[float, float],
-    rounded: Sequence[Tensor] = (),
-    block: int = 1024,
-    **options: Any,
-) -> None:
-    """Launch Adam on segments (column, size, group, column of the target or less than 0), and polyak averaging of targets.
-
-    `decays` says for each column whether it decays, if any does; `rounded` are parameters and targets in bfloat16, if any.
-    """
-    programs = [triton.cdiv(size, block) for _, size, _, _ in segments]
-    table = tuple((start, *segment) for start, segment in zip(_first_programs(programs), segments, strict=True))
-    _launch(
-        adam_kernel,
-        (sum(programs), parameters.shape[0]),
-        *(parameters, first, second, targets, tuple(gradients), factors, tau, factors if decays is None else decays),
-        *(rounded or (parameters, targets)),
-        META=table,
-        SEGMENTS=len(segments),
-        BLOCK=block,
-        ROW=parameters.stride(0),
-        TARGET_ROW=targets.stride(0),
-        GROUPS=factors.shape[-2],
-        DECAY=decays is not None,
-        ROUND=bool(rounded),
-        BETA1=betas[0],
-        BETA2=betas[1],
-        **options,
-    )
