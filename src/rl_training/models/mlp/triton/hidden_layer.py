@@ -83,8 +83,7 @@ def store_signs(values, words, rows_left, WIDTH: tl.constexpr, ROWS: tl.constexp
     """Store a bit for each number of the rows that exist, 1 where it is positive; a word has adjacent rows of one unit."""
     GROUPS: tl.constexpr = ROWS // ROWS_PER_WORD
     number, group = tl.arange(0, ROWS), tl.arange(0, GROUPS)
-    positive = (values > 0.0) & (number < rows_left)[:, None]
-    bits = positive.to(tl.int32) << (number % ROWS_PER_WORD)[:, None]
+    bits = tl.where(values > 0.0, tl.where(number < rows_left, 1 << number % ROWS_PER_WORD, 0)[:, None], 0)
     word = tl.sum(tl.reshape(bits, (GROUPS, ROWS_PER_WORD, WIDTH)), 1).to(tl.int16)
     place = group[:, None] * WIDTH + tl.arange(0, WIDTH)[None, :]
     tl.store(words + place, word, mask=(group * ROWS_PER_WORD < rows_left)[:, None])
