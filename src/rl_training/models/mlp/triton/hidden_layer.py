@@ -79,13 +79,19 @@ def denormalised(gradient, norm, rstd, WIDTH: tl.constexpr):
 
 
 @triton.jit
-def store_signs(values, words, rows_left, WIDTH: tl.constexpr, ROWS: tl.constexpr):
-    """Store a bit for each number of the rows that exist, 1 where it is positive; a word has adjacent rows of one unit."""
+def store_signs(values, words, rows_left, WIDTH: tl.constexpr, ROWS: tl.constexpr, BESIDE: tl.constexpr):
+    """Store a bit for each number of the rows that exist, 1 where it is positive; a word has adjacent rows of one unit.
+
+    If a thread has units BESIDE one another, it adds up two words at a time.
+    """
+    UNITS: tl.constexpr = 2 if BESIDE else 1
     GROUPS: tl.constexpr = ROWS // ROWS_PER_WORD
-    number, group = tl.arange(0, ROWS), tl.arange(0, GROUPS)
-    bits = tl.where(values > 0.0, tl.where(number < rows_left, 1 << number % ROWS_PER_WORD, 0)[:, None], 0)
-    word = tl.sum(tl.reshape(bits, (GROUPS, ROWS_PER_WORD, WIDTH)), 1).to(tl.int16)
-    place = group[:, None] * WIDTH + tl.arange(0, WIDTH)[None, :]
+    number, unit, group = tl.arange(0, ROWS), tl.arange(0, WIDTH), tl.arange(0, GROUPS)
+    bit = tl.where(number < rows_left, 1 << number % ROWS_PER_WORD, 0)[:, None] << (unit % UNITS * ROWS_PER_WORD)[None, :]
+    bits = tl.reshape(tl.where(values > 0.0, bit, 0), (GROUPS, ROWS_PER_WORD, WIDTH // UNITS, UNITS))
+    word = tl.sum(tl.sum(bits, 3), 1)
+    place = group[:, None] * (WIDTH // UNITS) + tl.arange(0, WIDTH // UNITS)[None, :]
+    words = words.to(tl.pointer_type(tl.int32)) if BESIDE else words
     tl.store(words + place, word, mask=(group * ROWS_PER_WORD < rows_left)[:, None])
 
 

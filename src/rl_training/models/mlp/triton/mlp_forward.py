@@ -151,6 +151,7 @@ def _activate(
     KEPT: tl.constexpr,
     SIGNS: tl.constexpr,
     ROWS: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):
     """Add the bias, apply activation and LayerNorm, and store the rows that exist at `kept` if the network `keeps` them.
 
@@ -168,8 +169,8 @@ def _activate(
             tl.store(second + place, slope_argument(values, hidden, ACTIVATION), mask=live & trained)
         tl.store(kept + place, hidden, mask=live & keeps)
         if SIGNS:
-            if trained:
-                store_signs(hidden, words, rows_left, WIDTH, ROWS)
+            if trained:  # a branch, so that other networks do not pay for the bits
+                store_signs(hidden, words, rows_left, WIDTH, ROWS, not _weight_first(ROWS, PRECISION))
     else:
         scale = parameter(own, job, critic, PLACES, COUNT * LAYER + 2, JOBS)
         offset = parameter(own, job, critic, PLACES, COUNT * LAYER + 3, JOBS)
@@ -318,30 +319,18 @@ def forward_kernel(
     live, below_live = row < rows, row + ROWS < rows
     # the first row among all of the job; a scalar, so that the places of a tile are small numbers beside it
     line = stack.to(tl.int64) * rows + tile * TILE
-    words = statistics.to(tl.pointer_type(tl.int16))  # a network that saves signs has no statistics
-    statistics += line
-    groups = tl.cdiv(rows, ROWS_PER_WORD)
+    words, groups = statistics.to(tl.pointer_type(tl.int16)), tl.cdiv(rows, ROWS_PER_WORD)  # of signs; then no statistics
     word_plane, word_line = stacks.to(tl.int64) * groups, stack.to(tl.int64) * groups + tile * (TILE // ROWS_PER_WORD)
-    BELOW: tl.constexpr = ROWS // ROWS_PER_WORD
+    WORDS: tl.constexpr = ROWS // ROWS_PER_WORD
+    statistics += line
     left, trained = rows - tile * TILE, pick(job, META, 14, JOBS) > 0
 
     weight = parameter(own, job, critic, PLACES, 0, JOBS)
     total = _first_layer(*(job, firsts, seconds, weight, member, row, live), *(META, JOBS, WIDTHS[0], ROWS, FIRST, PRECISION))
     hidden = _activate(
-        *(
-            total,
-            own,
-            job,
-            critic,
-            kept + line * WIDTHS[0],
-            statistics,
-            words + word_line * WIDTHS[0],
-            plane,
-            left,
-            rows > 0,
-            trained,
-        ),
-        *(PLACES, JOBS, 0, WIDTHS[0], NORM, ACTIVATION, KEPT, SIGNS, ROWS),
+        *(total, own, job, critic, kept + line * WIDTHS[0], statistics, words + word_line * WIDTHS[0]),
+        *(plane, left, rows > 0, trained),
+        *(PLACES, JOBS, 0, WIDTHS[0], NORM, ACTIVATION, KEPT, SIGNS, ROWS, PRECISION),
     )
     other = hidden
     if PAIR:
@@ -349,18 +338,9 @@ def forward_kernel(
             *(job, firsts, seconds, weight, member, row + ROWS, below_live), *(META, JOBS, WIDTHS[0], ROWS, FIRST, PRECISION)
         )
         other = _activate(
-            *(
-                total,
-                own,
-                job,
-                critic,
-                kept + (line + ROWS) * WIDTHS[0],
-                statistics + ROWS,
-                words + (word_line + BELOW) * WIDTHS[0],
-                plane,
-            ),
-            *(left - ROWS, rows > 0, trained),
-            *(PLACES, JOBS, 0, WIDTHS[0], NORM, ACTIVATION, KEPT, SIGNS, ROWS),
+            *(total, own, job, critic, kept + (line + ROWS) * WIDTHS[0], statistics + ROWS),
+            *(words + (word_line + WORDS) * WIDTHS[0], plane, left - ROWS, rows > 0, trained),
+            *(PLACES, JOBS, 0, WIDTHS[0], NORM, ACTIVATION, KEPT, SIGNS, ROWS, PRECISION),
         )
 
     for layer in tl.static_range(1, LAYERS):
@@ -376,36 +356,16 @@ def forward_kernel(
                 *(below, weight, left), *(WIDTHS[layer - 1], WIDTHS[layer], ROWS, STEP, PRECISION)
             )
             other = _activate(
-                *(
-                    total_other,
-                    own,
-                    job,
-                    critic,
-                    kept + (line + ROWS) * WIDTHS[layer],
-                    statistics + ROWS,
-                    words + (word_line + BELOW) * WIDTHS[layer],
-                    plane,
-                ),
-                *(left - ROWS, keeps, trained),
-                *(PLACES, JOBS, layer, WIDTHS[layer], NORM, ACTIVATION, KEPT, SIGNS, ROWS),
+                *(total_other, own, job, critic, kept + (line + ROWS) * WIDTHS[layer], statistics + ROWS),
+                *(words + (word_line + WORDS) * WIDTHS[layer], plane, left - ROWS, keeps, trained),
+                *(PLACES, JOBS, layer, WIDTHS[layer], NORM, ACTIVATION, KEPT, SIGNS, ROWS, PRECISION),
             )
         else:
             total = _times_weight(below, weight, live, WIDTHS[layer - 1], WIDTHS[layer], ROWS, STEP, PRECISION)
         hidden = _activate(
-            *(
-                total,
-                own,
-                job,
-                critic,
-                kept + line * WIDTHS[layer],
-                statistics,
-                words + word_line * WIDTHS[layer],
-                plane,
-                left,
-                keeps,
-                trained,
-            ),
-            *(PLACES, JOBS, layer, WIDTHS[layer], NORM, ACTIVATION, KEPT, SIGNS, ROWS),
+            *(total, own, job, critic, kept + line * WIDTHS[layer], statistics, words + word_line * WIDTHS[layer]),
+            *(plane, left, keeps, trained),
+            *(PLACES, JOBS, layer, WIDTHS[layer], NORM, ACTIVATION, KEPT, SIGNS, ROWS, PRECISION),
         )
 
     out_width = pick(job, META, 12, JOBS)

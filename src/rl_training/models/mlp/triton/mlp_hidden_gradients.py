@@ -230,8 +230,7 @@ def hidden_gradients_kernel(
     for layer in tl.static_range(0, LAYERS - 1):
         kept += plane * KEPT * WIDTHS[layer]
         hidden += plane * WIDTHS[layer]
-    words = (kept + plane * KEPT * HIGHEST).to(tl.pointer_type(tl.int16))
-    groups = tl.cdiv(rows, ROWS_PER_WORD)
+    words, groups = (kept + plane * KEPT * HIGHEST).to(tl.pointer_type(tl.int16)), tl.cdiv(rows, ROWS_PER_WORD)
     word_plane, word_line = stacks.to(tl.int64) * groups, stack.to(tl.int64) * groups + tile * (ROWS // ROWS_PER_WORD)
     for layer in tl.static_range(0, LAYERS - 1):
         words += word_plane * WIDTHS[layer]
@@ -249,18 +248,8 @@ def hidden_gradients_kernel(
     w = tl.load(weight + unit[None, :] * out_width + out[:, None], mask=shown[:, None], other=0.0)
     total = product(g, w, tl.zeros((ROWS, HIGHEST), dtype=tl.float32), PRECISION)
     _deactivate(
-        *(
-            total,
-            own,
-            job,
-            critic,
-            kept + line * HIGHEST,
-            statistics,
-            words + word_line * HIGHEST,
-            hidden + line * HIGHEST,
-            sums,
-        ),
-        *(plane, live, rows - tile * ROWS, first_sum, sum_plane),
+        *(total, own, job, critic, kept + line * HIGHEST, statistics, words + word_line * HIGHEST),
+        *(hidden + line * HIGHEST, sums, plane, live, rows - tile * ROWS, first_sum, sum_plane),
         *(PLACES, JOBS, LAYERS - 1, HIGHEST, NORM, ACTIVATION, KEPT, SIGNS, ROWS),
     )
 
@@ -275,18 +264,8 @@ def hidden_gradients_kernel(
         tl.debug_barrier()  # other threads of this program wrote what is read next
         total = _times_transposed(above, weight, live, WIDTHS[layer], WIDTHS[layer + 1], ROWS, STEP, PRECISION)
         _deactivate(
-            *(
-                total,
-                own,
-                job,
-                critic,
-                kept + line * WIDTHS[layer],
-                statistics,
-                words + word_line * WIDTHS[layer],
-                hidden + line * WIDTHS[layer],
-                sums,
-            ),
-            *(plane, live, rows - tile * ROWS, first_sum, sum_plane),
+            *(total, own, job, critic, kept + line * WIDTHS[layer], statistics, words + word_line * WIDTHS[layer]),
+            *(hidden + line * WIDTHS[layer], sums, plane, live, rows - tile * ROWS, first_sum, sum_plane),
             *(PLACES, JOBS, layer, WIDTHS[layer], NORM, ACTIVATION, KEPT, SIGNS, ROWS),
         )
 
