@@ -19,7 +19,7 @@ def forward(columns, rounded, firsts, seconds, second_widths, trained, layouts, 
         columns, firsts, seconds, second_widths, trained, MLPLayout.decode(layouts), strict=True
     ):
         inputs = mlp_math.joined_inputs(_parts(first, second, width), layout.ensemble)
-        saved, kept = inputs.new_empty(layout.saved_size(*inputs.shape[:2])), []
+        saved, kept = inputs.new_empty(layout.saved_size(*inputs.shape[:2], inputs.itemsize)), []
         outputs = mlp_math.forward(layout, layout.stacks(own), inputs, kept)
         if used:
             for views, values in zip(layout.saved_views(saved, *inputs.shape[:2]), kept, strict=True):

@@ -158,6 +158,42 @@ def test_rounded_weights_give_what_weights_rounded_on_the_way_give(norm, rows):
     assert all(torch.equal(value, expected[name]) for name, value in got.items())
 
 
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("tiles", [None, *TILES])
+@pytest.mark.parametrize("rows", [1, 16, 17, 33, 100])
+def test_the_signs_of_relu_layers_are_saved_as_bits_and_give_their_slopes(rows, tiles, precision):
+    """Also where a result is exactly 0, which has no slope."""
+    from rl_training.models.mlp.triton import launch
+
+    layout = StackedMLP("q", "q", 4, (32, 16) if INTERPRETED else (256, 64), 1, 2).layout
+    draw = torch.Generator().manual_seed(0)
+    columns, inputs = torch.randn(2, layout.size, generator=draw) * 0.3, torch.randn(2, rows, 4, generator=draw)
+    inputs[:, ::3] = 0.0
+    for bias in layout.stacks(columns[:1])[1:4:2]:
+        bias.zero_()  # so that the first member's hidden layers are 0 where its inputs are
+    own, (there, given) = TILES.get(tiles, {}), moved(([columns], [inputs]))
+    output, saved = launch.forward(there, [], given, given, [0], [1], [layout], precision, **own.get("forward", {}))
+    kept = [views[0] for views in layout.saved_views(saved, 4, rows)]
+    assert not kept[1][:2, ::3].any()
+    words = saved[sum(view.numel() for view in kept) :].view(torch.int16)
+    for view in kept:
+        groups, width = -(-rows // 16), view.shape[-1]
+        mine, words = words[: 4 * groups * width].view(4, groups, 1, width), words[4 * groups * width :]
+        bits = (mine >> torch.arange(16, device=DEVICE).view(-1, 1) & 1).flatten(1, 2)
+        assert torch.equal(bits[:, :rows] > 0, view > 0)
+        assert not bits[:, rows:].any()
+
+    ones = [torch.ones_like(output)]
+    found, _ = launch.hidden_gradients(there, [], ones, [saved], [0, 0], [layout], precision, **own.get("hidden", {}))
+    stacks = [stack.to(DEVICE) for stack in layout.stacks(columns)]
+    expected = ones[0].flatten(0, 1)
+    for layer in (1, 0):
+        expected = torch.where(kept[layer] > 0, expected @ stacks[2 * layer + 2].transpose(1, 2), 0.0)
+        gradient = layout.gradient_views(found, 4, rows)[layer][0]
+        assert (gradient.float() - expected).norm() <= VALUES[precision] * expected.norm()
+        assert not gradient[kept[layer] == 0].any()
+
+
 @pytest.mark.parametrize("decay", [0.0, 0.3])
 def test_the_adam_kernel_steps_as_the_formula_does(decay):
     """With a schedule and decaying weights, on a network that is trained among two."""

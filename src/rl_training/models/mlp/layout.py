@@ -17,6 +17,9 @@ Norm = Literal["none", "before", "after"]
 ROWS_PER_SUM = 16
 """Rows whose gradients of LayerNorm's scale and offset are added before they are stored; no tile has fewer."""
 
+ROWS_PER_WORD = 16
+"""Adjacent rows of a unit whose signs are the bits of one 16-bit word; no tile has fewer."""
+
 
 @dataclass(frozen=True)
 class MLPLayout:
@@ -140,9 +143,19 @@ class MLPLayout:
         """Arrays (rows, width) that a hidden layer saves: its result and, where that does not give its slopes, what does."""
         return 2 if self.layer_norm or self.activation in ("gelu", "silu") else 1
 
-    def saved_size(self, stacks: int, rows: int) -> int:
-        """Return how many numbers a forward pass saves for the backward pass."""
-        return stacks * rows * (self.kept * sum(self.hidden) + self.statistics * len(self.hidden))
+    @property
+    def signs(self) -> bool:
+        """Whether hidden layers also save the signs of their results, since these alone give their slopes."""
+        return self.activation == "relu" and not self.layer_norm
+
+    def saved_size(self, stacks: int, rows: int, item_size: int) -> int:
+        """Return how many numbers of so many bytes a forward pass saves for the backward pass.
+
+        Last are the signs of each layer as words of 16 bits (stack, groups of ROWS_PER_WORD rows, width), if it saves any.
+        """
+        numbers = stacks * rows * (self.kept * sum(self.hidden) + self.statistics * len(self.hidden))
+        words = stacks * -(-rows // ROWS_PER_WORD) * sum(self.hidden) if self.signs else 0
+        return numbers + -(-2 * words // item_size)
 
     def saved_views(self, saved: Tensor, stacks: int, rows: int) -> list[list[Tensor]]:
         """Return what each hidden layer saves: arrays (stack, rows, width), then statistics (stack, rows, 1).

@@ -114,10 +114,11 @@ def empty_outputs(
     results = []
     for own, first, second, width, layout in zip(columns, firsts, seconds, second_widths, layouts, strict=True):
         members, rows = own.shape[0], _rows(first, second, width)
-        size = layout.saved_size(members * layout.ensemble, rows)
+        dtype = _saved_type(precision)
+        size = layout.saved_size(members * layout.ensemble, rows, dtype.itemsize)
         results += [
             own.new_empty(members, layout.ensemble, rows, layout.widths[-1]),
-            own.new_empty(size, dtype=_saved_type(precision)),
+            own.new_empty(size, dtype=dtype),
         ]
     return results
 

@@ -86,7 +86,7 @@ def _shapes(layouts: Sequence[MLPLayout], precision: str) -> dict[str, Any]:
 
 def _layer(layout: MLPLayout) -> dict[str, Any]:
     """The constants of kernels that pass through hidden layers."""
-    return {"ACTIVATION": layout.activation, "STATISTICS": layout.statistics}
+    return {"ACTIVATION": layout.activation, "STATISTICS": layout.statistics, "SIGNS": layout.signs}
 
 
 def _contiguous_rows(parts: Sequence[Tensor]) -> list[Tensor]:

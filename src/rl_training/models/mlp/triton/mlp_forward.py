@@ -11,7 +11,7 @@ a result is summed by one program in a fixed order, so that a launch repeats bit
 import triton
 import triton.language as tl
 
-from rl_training.models.mlp.triton.hidden_layer import activated, normalised, slope_argument
+from rl_training.models.mlp.triton.hidden_layer import ROWS_PER_WORD, activated, normalised, slope_argument, store_signs
 from rl_training.models.mlp.triton.jobs import parameter, pick, pick_pointer, product, which
 
 _LARGE_TILE = 64  # rows from which Hopper has instructions for a product of several warps
@@ -137,6 +137,7 @@ def _activate(
     critic,
     kept,
     statistics,
+    words,
     plane,
     rows_left,
     keeps,
@@ -148,7 +149,9 @@ def _activate(
     NORM: tl.constexpr,
     ACTIVATION: tl.constexpr,
     KEPT: tl.constexpr,
+    SIGNS: tl.constexpr,
     ROWS: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):
     """Add the bias, apply activation and LayerNorm, and store the rows that exist at `kept` if the network `keeps` them.
 
@@ -165,6 +168,9 @@ def _activate(
         if KEPT == 2:
             tl.store(second + place, slope_argument(values, hidden, ACTIVATION), mask=live & trained)
         tl.store(kept + place, hidden, mask=live & keeps)
+        if SIGNS:
+            if trained:  # a branch, so that other networks do not pay for the bits
+                store_signs(hidden, words, rows_left, WIDTH, ROWS, not _weight_first(ROWS, PRECISION))
     else:
         scale = parameter(own, job, critic, PLACES, COUNT * LAYER + 2, JOBS)
         offset = parameter(own, job, critic, PLACES, COUNT * LAYER + 3, JOBS)
@@ -280,6 +286,7 @@ def forward_kernel(
     ACTIVATION: tl.constexpr,
     KEPT: tl.constexpr,
     STATISTICS: tl.constexpr,
+    SIGNS: tl.constexpr,
     ROWS: tl.constexpr,
     PAIR: tl.constexpr,
     FIRST: tl.constexpr,
@@ -312,14 +319,18 @@ def forward_kernel(
     live, below_live = row < rows, row + ROWS < rows
     # the first row among all of the job; a scalar, so that the places of a tile are small numbers beside it
     line = stack.to(tl.int64) * rows + tile * TILE
+    words, groups = statistics.to(tl.pointer_type(tl.int16)), tl.cdiv(rows, ROWS_PER_WORD)  # of signs; then no statistics
+    word_plane, word_line = stacks.to(tl.int64) * groups, stack.to(tl.int64) * groups + tile * (TILE // ROWS_PER_WORD)
+    WORDS: tl.constexpr = ROWS // ROWS_PER_WORD
     statistics += line
     left, trained = rows - tile * TILE, pick(job, META, 14, JOBS) > 0
 
     weight = parameter(own, job, critic, PLACES, 0, JOBS)
     total = _first_layer(*(job, firsts, seconds, weight, member, row, live), *(META, JOBS, WIDTHS[0], ROWS, FIRST, PRECISION))
     hidden = _activate(
-        *(total, own, job, critic, kept + line * WIDTHS[0], statistics, plane, left, rows > 0, trained),
-        *(PLACES, JOBS, 0, WIDTHS[0], NORM, ACTIVATION, KEPT, ROWS),
+        *(total, own, job, critic, kept + line * WIDTHS[0], statistics, words + word_line * WIDTHS[0]),
+        *(plane, left, rows > 0, trained),
+        *(PLACES, JOBS, 0, WIDTHS[0], NORM, ACTIVATION, KEPT, SIGNS, ROWS, PRECISION),
     )
     other = hidden
     if PAIR:
@@ -327,9 +338,9 @@ def forward_kernel(
             *(job, firsts, seconds, weight, member, row + ROWS, below_live), *(META, JOBS, WIDTHS[0], ROWS, FIRST, PRECISION)
         )
         other = _activate(
-            *(total, own, job, critic, kept + (line + ROWS) * WIDTHS[0], statistics + ROWS, plane),
-            *(left - ROWS, rows > 0, trained),
-            *(PLACES, JOBS, 0, WIDTHS[0], NORM, ACTIVATION, KEPT, ROWS),
+            *(total, own, job, critic, kept + (line + ROWS) * WIDTHS[0], statistics + ROWS),
+            *(words + (word_line + WORDS) * WIDTHS[0], plane, left - ROWS, rows > 0, trained),
+            *(PLACES, JOBS, 0, WIDTHS[0], NORM, ACTIVATION, KEPT, SIGNS, ROWS, PRECISION),
         )
 
     for layer in tl.static_range(1, LAYERS):
@@ -339,20 +350,22 @@ def forward_kernel(
         below = kept + line * WIDTHS[layer - 1]
         kept += plane * KEPT * WIDTHS[layer - 1]
         statistics += plane * STATISTICS
+        words += word_plane * WIDTHS[layer - 1]
         if PAIR:
             total, total_other = _pair_times_weight(
                 *(below, weight, left), *(WIDTHS[layer - 1], WIDTHS[layer], ROWS, STEP, PRECISION)
             )
             other = _activate(
-                *(total_other, own, job, critic, kept + (line + ROWS) * WIDTHS[layer], statistics + ROWS, plane),
-                *(left - ROWS, keeps, trained),
-                *(PLACES, JOBS, layer, WIDTHS[layer], NORM, ACTIVATION, KEPT, ROWS),
+                *(total_other, own, job, critic, kept + (line + ROWS) * WIDTHS[layer], statistics + ROWS),
+                *(words + (word_line + WORDS) * WIDTHS[layer], plane, left - ROWS, keeps, trained),
+                *(PLACES, JOBS, layer, WIDTHS[layer], NORM, ACTIVATION, KEPT, SIGNS, ROWS, PRECISION),
             )
         else:
             total = _times_weight(below, weight, live, WIDTHS[layer - 1], WIDTHS[layer], ROWS, STEP, PRECISION)
         hidden = _activate(
-            *(total, own, job, critic, kept + line * WIDTHS[layer], statistics, plane, left, keeps, trained),
-            *(PLACES, JOBS, layer, WIDTHS[layer], NORM, ACTIVATION, KEPT, ROWS),
+            *(total, own, job, critic, kept + line * WIDTHS[layer], statistics, words + word_line * WIDTHS[layer]),
+            *(plane, left, keeps, trained),
+            *(PLACES, JOBS, layer, WIDTHS[layer], NORM, ACTIVATION, KEPT, SIGNS, ROWS, PRECISION),
         )
 
     out_width = pick(job, META, 12, JOBS)

@@ -7,7 +7,15 @@ import triton
 import triton.language as tl
 
 from rl_training.models.mlp.layout import ROWS_PER_SUM as _ROWS_PER_SUM
-from rl_training.models.mlp.triton.hidden_layer import activated, activation_of, deactivated, denormalised, slope_argument
+from rl_training.models.mlp.triton.hidden_layer import (
+    ROWS_PER_WORD,
+    activated,
+    activation_of,
+    deactivated,
+    denormalised,
+    load_signs,
+    slope_argument,
+)
 from rl_training.models.mlp.triton.jobs import parameter, pick, pick_pointer, product, which
 
 ROWS_PER_SUM = tl.constexpr(_ROWS_PER_SUM)
@@ -43,6 +51,7 @@ def _deactivate(
     critic,
     kept,
     statistics,
+    words,
     result,
     sums,
     plane,
@@ -57,6 +66,7 @@ def _deactivate(
     NORM: tl.constexpr,
     ACTIVATION: tl.constexpr,
     KEPT: tl.constexpr,
+    SIGNS: tl.constexpr,
     ROWS: tl.constexpr,
 ):
     """Write the gradient at a hidden layer's product for a tile of rows, given the gradient at its result in `total`.
@@ -66,7 +76,10 @@ def _deactivate(
     """
     number, unit = tl.arange(0, ROWS), tl.arange(0, WIDTH)
     place = number[:, None] * WIDTH + unit[None, :]
-    if NORM == "none":
+    if SIGNS:
+        positive = load_signs(words, rows_left, WIDTH, ROWS)
+        tl.store(result + place, tl.where(positive, total, 0.0), mask=live[:, None])
+    elif NORM == "none":
         second = tl.load(kept + (KEPT - 1) * plane * WIDTH + place, mask=live[:, None], other=0.0).to(tl.float32)
         tl.store(result + place, deactivated(total, second, ACTIVATION), mask=live[:, None])
     else:
@@ -186,6 +199,7 @@ def hidden_gradients_kernel(
     ACTIVATION: tl.constexpr,
     KEPT: tl.constexpr,
     STATISTICS: tl.constexpr,
+    SIGNS: tl.constexpr,
     ROWS: tl.constexpr,
     STEP: tl.constexpr,
     OUT: tl.constexpr,
@@ -216,6 +230,10 @@ def hidden_gradients_kernel(
     for layer in tl.static_range(0, LAYERS - 1):
         kept += plane * KEPT * WIDTHS[layer]
         hidden += plane * WIDTHS[layer]
+    words, groups = (kept + plane * KEPT * HIGHEST).to(tl.pointer_type(tl.int16)), tl.cdiv(rows, ROWS_PER_WORD)
+    word_plane, word_line = stacks.to(tl.int64) * groups, stack.to(tl.int64) * groups + tile * (ROWS // ROWS_PER_WORD)
+    for layer in tl.static_range(0, LAYERS - 1):
+        words += word_plane * WIDTHS[layer]
     statistics = kept + plane * (KEPT * HIGHEST + STATISTICS * (LAYERS - 1)) + line
     sums = hidden + plane * HIGHEST
     for layer in tl.static_range(0, LAYERS - 1):
@@ -230,9 +248,9 @@ def hidden_gradients_kernel(
     w = tl.load(weight + unit[None, :] * out_width + out[:, None], mask=shown[:, None], other=0.0)
     total = product(g, w, tl.zeros((ROWS, HIGHEST), dtype=tl.float32), PRECISION)
     _deactivate(
-        *(total, own, job, critic, kept + line * HIGHEST, statistics, hidden + line * HIGHEST, sums),
-        *(plane, live, rows - tile * ROWS, first_sum, sum_plane),
-        *(PLACES, JOBS, LAYERS - 1, HIGHEST, NORM, ACTIVATION, KEPT, ROWS),
+        *(total, own, job, critic, kept + line * HIGHEST, statistics, words + word_line * HIGHEST),
+        *(hidden + line * HIGHEST, sums, plane, live, rows - tile * ROWS, first_sum, sum_plane),
+        *(PLACES, JOBS, LAYERS - 1, HIGHEST, NORM, ACTIVATION, KEPT, SIGNS, ROWS),
     )
 
     for layer in tl.static_range(LAYERS - 2, -1, -1):
@@ -240,14 +258,15 @@ def hidden_gradients_kernel(
         kept -= plane * KEPT * WIDTHS[layer]
         hidden -= plane * WIDTHS[layer]
         statistics -= plane * STATISTICS
+        words -= word_plane * WIDTHS[layer]
         sums -= 2 * sum_plane * WIDTHS[layer]
         weight = parameter(own_weights, job, critic, PLACES, COUNT * (layer + 1), JOBS)
         tl.debug_barrier()  # other threads of this program wrote what is read next
         total = _times_transposed(above, weight, live, WIDTHS[layer], WIDTHS[layer + 1], ROWS, STEP, PRECISION)
         _deactivate(
-            *(total, own, job, critic, kept + line * WIDTHS[layer], statistics, hidden + line * WIDTHS[layer], sums),
-            *(plane, live, rows - tile * ROWS, first_sum, sum_plane),
-            *(PLACES, JOBS, layer, WIDTHS[layer], NORM, ACTIVATION, KEPT, ROWS),
+            *(total, own, job, critic, kept + line * WIDTHS[layer], statistics, words + word_line * WIDTHS[layer]),
+            *(hidden + line * WIDTHS[layer], sums, plane, live, rows - tile * ROWS, first_sum, sum_plane),
+            *(PLACES, JOBS, layer, WIDTHS[layer], NORM, ACTIVATION, KEPT, SIGNS, ROWS),
         )
 
     wanted = pick(job, META, 14, JOBS)  # number of inputs; field 13 is the first
