@@ -19,7 +19,9 @@ pytestmark = pytest.mark.skipif(
 
 DEVICE = torch.device("cpu" if INTERPRETED else "cuda")
 VALUES = {"float32": 1e-5, "tf32": 1e-2, "bf16": 5e-2}
-GRADIENTS = {"float32": 2e-3, "tf32": 0.1, "bf16": 0.3}  # a rounded product may fall on the other side of a ReLU
+# A rounded product may fall on the other side of a ReLU. TF32's products cut digits off; torch's own with factors that were
+# cut are off by 0.14 at the inputs of three small layers with LayerNorm after ReLU, by 0.19 inside, rounded ones by 0.02.
+GRADIENTS = {"float32": 2e-3, "tf32": 0.25, "bf16": 0.3}
 PRECISIONS = ["float32"] if INTERPRETED else list(VALUES)  # the interpreter rounds nothing to TF32, and reads bfloat16 wrong
 ROWS = 40 if INTERPRETED else 100
 SMALL = [((32,), 2), ((16, 32), 1)]  # hidden layers and members
