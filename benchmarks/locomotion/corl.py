@@ -26,7 +26,8 @@ from benchmarks.locomotion.peers import Job, rows_of, run_jobs
 from benchmarks.locomotion.recorded import Rate, Recorder, count_on_device
 
 TRAINERS = {"iql": "ImplicitQLearning", "td3_bc": "TD3_BC", "cql": "ContinuousCQL"}
-REBRAC_EPOCH = 1000  # updates
+ENSEMBLES = ("sac_n", "edac")
+EPOCH = 1000  # updates
 COLUMNS = ("observations", "actions", "rewards", "next_observations", "terminals")
 
 
@@ -92,7 +93,8 @@ def stand_in(env: OldEnv, rows: dict[str, Any]) -> None:
     module("d4rl", qlearning_dataset=lambda _: rows)
     module("pyrallis", wrap=lambda: lambda function: function)
     run = types.SimpleNamespace(save=lambda: None)
-    module("wandb", init=lambda **_: None, log=lambda *_, **__: None, mark_preempting=lambda: None, run=run)
+    calls = dict.fromkeys(("init", "log", "mark_preempting", "finish"), lambda *_, **__: None)
+    module("wandb", run=run, **calls)
     wrappers = types.SimpleNamespace(TransformObservation=TransformObservation)
     module("gym", Env=object, make=lambda _: env, wrappers=wrappers)
 
@@ -134,9 +136,12 @@ def train(job: Job) -> None:
 
 def in_torch(source: Path, job: Job, module: Any, size: int) -> None:
     """Train one of CORL's algorithms in PyTorch."""
-    if job.device != "cpu":
-        record_steps(getattr(module, TRAINERS[job.algo]))
-    given = {"seed": job.seed, "max_timesteps": job.steps, "eval_freq": job.steps, "n_episodes": EPISODES}
+    if job.algo in ENSEMBLES:  # their update reads numbers back, which cannot be recorded
+        given = in_epochs(job)
+    else:
+        if job.device != "cpu":
+            record_steps(getattr(module, TRAINERS[job.algo]))
+        given = {"seed": job.seed, "max_timesteps": job.steps, "eval_freq": job.steps, "n_episodes": EPISODES}
     module.train(settings(source, job, module.TrainConfig, {**given, "device": job.device, "buffer_size": size}))
 
 
@@ -173,9 +178,14 @@ def rebrac(source: Path, job: Job, module: Any, rows: dict[str, Any]) -> None:
     """Train ReBRAC, which is JAX, on the device that JAX finds; reads its rows one by one if it is let."""
     module.qlearning_dataset = lambda _: rows
     module.jax.tree_map = module.jax.tree_util.tree_map  # gone from JAX since
-    epochs = job.steps // REBRAC_EPOCH
-    given = {"train_seed": job.seed, "num_epochs": epochs, "eval_every": epochs, "eval_episodes": EPISODES}
-    module.main(settings(source, job, module.Config, {**given, "eval_seed": job.seed}))
+    module.main(settings(source, job, module.Config, in_epochs(job)))
+
+
+def in_epochs(job: Job) -> dict[str, Any]:
+    """Return our seed and budget as the files that train in epochs name them."""
+    epochs = job.steps // EPOCH
+    given = {"num_epochs": epochs, "num_updates_on_epoch": EPOCH, "eval_every": epochs, "eval_episodes": EPISODES}
+    return {**given, "train_seed": job.seed, "eval_seed": job.seed}
 
 
 def with_next_actions(rows: dict[str, Any], timeouts: Any) -> dict[str, Any]:
@@ -187,4 +197,4 @@ def with_next_actions(rows: dict[str, Any], timeouts: Any) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    run_jobs(__doc__, "corl", train, needs_source=True, algos=(*TRAINERS, "rebrac"))
+    run_jobs(__doc__, "corl", train, needs_source=True, algos=(*TRAINERS, "rebrac"), if_named=ENSEMBLES)

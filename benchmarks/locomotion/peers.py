@@ -58,15 +58,24 @@ def rows_of(dataset: TransitionDataset, columns: tuple[str, ...]) -> dict[str, A
 
 
 def run_jobs(
-    description: str | None, folder: str, work: Callable[[Job], None], *, needs_source: bool, algos: tuple[str, ...]
+    description: str | None,
+    folder: str,
+    work: Callable[[Job], None],
+    *,
+    needs_source: bool,
+    algos: tuple[str, ...],
+    if_named: tuple[str, ...] = (),
 ) -> None:
-    """Do the jobs that have no result yet, several at a time, each in a process of its own."""
+    """Do the jobs that have no result yet, several at a time, each in a process of its own.
+
+    Algorithms in `if_named`, which take hours, are left out unless they are asked for.
+    """
     parser = argparse.ArgumentParser(description=description)
     if needs_source:
         parser.add_argument("--source", type=Path, required=True, help="a checkout of the library")
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--results", type=Path, default=RESULTS / folder)
-    parser.add_argument("--algos", nargs="+", default=algos, choices=algos)
+    parser.add_argument("--algos", nargs="+", default=algos, choices=(*algos, *if_named))
     parser.add_argument("--sets", nargs="+", default=SETS, choices=SETS)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--steps", type=int, default=STEPS)
