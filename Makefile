@@ -63,11 +63,12 @@ $(CLUSTERS)/.installed: pyproject.toml constraints.txt
 test-clusters: $(CLUSTERS)/.installed
 	OMP_NUM_THREADS=1 $(CLUSTERS)/bin/python -m pytest tests/tuning/test_ray.py tests/tuning/test_slurm.py -rs
 
-# An object store on the loopback address, in an environment of its own: moto with what its server needs for S3 alone.
+# Object stores on the loopback address, in an environment of its own: moto with what its server needs for S3 alone, and one like Google's.
 $(REMOTE)/.installed: pyproject.toml constraints.txt
 	test -x $(REMOTE)/bin/python || $(PYTHON) -m venv $(REMOTE)
 	$(REMOTE)/bin/python -m pip install --quiet --constraint constraints.txt torch
-	$(REMOTE)/bin/python -m pip install --quiet --editable ".[remote]" "moto[s3]" flask flask-cors pytest pytest-timeout
+	$(REMOTE)/bin/python -m pip install --quiet --editable ".[remote]"
+	$(REMOTE)/bin/python -m pip install --quiet "moto[s3]" flask flask-cors gcp-storage-emulator pytest pytest-timeout  # pip finds no solution for all at once
 	touch $@
 
 test-remote: $(REMOTE)/.installed

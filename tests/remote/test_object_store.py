@@ -2,6 +2,8 @@
 
 import os
 import subprocess
+from contextlib import contextmanager
+from http import HTTPStatus
 from importlib.util import find_spec
 
 import numpy as np
@@ -18,24 +20,63 @@ from rl_training.remote.store import Store
 from tests.helpers import assert_same_run, command, environment, run_cli, run_values, small_arrays
 from tests.remote.test_data import put, same
 
-pytestmark = pytest.mark.skipif(
-    find_spec("moto") is None or find_spec("s3fs") is None, reason="moto's server or s3fs is not installed (make test-remote)"
-)
+NEEDED = {"s3": ("moto", "s3fs"), "gs": ("gcp_storage_emulator", "gcsfs")}
 
 
-@pytest.fixture(scope="module")
-def bucket():
+@pytest.fixture(scope="module", params=NEEDED)
+def bucket(request):
     """The address of a bucket in a store that listens on the loopback address alone."""
+    missing = [name for name in NEEDED[request.param] if find_spec(name) is None]
+    if missing:
+        pytest.skip(f"{missing[0]} is not installed (make test-remote)")
+    with pytest.MonkeyPatch.context() as patch, {"s3": amazon, "gs": google}[request.param](patch) as variables:
+        for name, value in variables.items():
+            patch.setenv(name, value)
+        place = Store(f"{request.param}://bucket")
+        if place.kind() is None:
+            place._files.mkdir("bucket")
+        yield place.address
+
+
+@contextmanager
+def amazon(_patch):
+    """A store like S3, and the variables that lead to it."""
     from moto.server import ThreadedMotoServer
 
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in {"ACCESS_KEY_ID": "one", "SECRET_ACCESS_KEY": "two", "DEFAULT_REGION": "us-east-1"}.items():
-            patch.setenv(f"AWS_{name}", value)
-        patch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.get_host_and_port()[1]}")
-        Store("s3://bucket")._files.mkdir("bucket")
-        yield "s3://bucket"
+    keys = {"AWS_ACCESS_KEY_ID": "one", "AWS_SECRET_ACCESS_KEY": "two", "AWS_DEFAULT_REGION": "us-east-1"}
+    yield {**keys, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{server.get_host_and_port()[1]}"}
+    server.stop()
+
+
+@contextmanager
+def google(patch):
+    """The same of Google's, which is taught what it lacks: not to write a file that must not exist and does."""
+    from gcp_storage_emulator.exceptions import NotFound
+    from gcp_storage_emulator.handlers import objects
+    from gcp_storage_emulator.server import create_server
+
+    write = objects._multipart_upload
+
+    def write_if_allowed(request, response, storage):
+        try:
+            storage.get_file_obj(request.params["bucket_name"], request.data["meta"]["name"])
+            found = True
+        except NotFound:
+            found = False
+        if found and request.query.get("ifGenerationMatch") == ["0"]:
+            response.status = HTTPStatus.PRECONDITION_FAILED
+            response.json({"error": {"code": 412, "message": "a condition does not hold"}})
+        else:
+            write(request, response, storage)
+
+    patch.setattr(objects, "_multipart_upload", write_if_allowed)
+    server = create_server("127.0.0.1", 0, in_memory=True, default_bucket="bucket")
+    server.start()
+    port = server._api._httpd.server_port
+    quick = {"NO_GCE_CHECK": "true", "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false"}  # no questions to Google's own servers
+    yield {"STORAGE_EMULATOR_HOST": f"http://127.0.0.1:{port}", **quick}
     server.stop()
 
 
@@ -86,15 +127,24 @@ def test_the_store_lets_one_of_two_writers_through(bucket, machine):
         one.save()
 
 
-def test_a_store_that_is_gone_and_missing_credentials_are_one_line(bucket, machine, config, tmp_path):
-    gone = {"AWS_ENDPOINT_URL": "http://127.0.0.1:9"}
-    done = run_cli("train", config, "--run-dir", f"{bucket}/run", code=6, **gone)
+def test_a_store_that_is_gone_is_one_line(bucket, machine, config):
+    nowhere = dict.fromkeys(("AWS_ENDPOINT_URL", "STORAGE_EMULATOR_HOST"), "http://127.0.0.1:9")
+    done = run_cli("train", config, "--run-dir", f"{bucket}/run", code=6, **nowhere)
     assert "the store does not answer as it should" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_a_bucket_that_does_not_exist_is_named(bucket, machine, config):
+    missing = bucket.replace("bucket", "no-such-bucket")
+    assert "there is no run here" in run_cli("evaluate", f"{missing}/run", code=4).stderr
+    done = run_cli("train", config, "--run-dir", f"{missing}/run", code=6)
+    assert "there is no such place in the store" in done.stderr
+
+
+def test_missing_credentials_are_one_line(bucket, machine, tmp_path):
+    if not bucket.startswith("s3:"):
+        pytest.skip("Google's store is asked without credentials here")
     nobody = {name: "" for name in os.environ if name.startswith("AWS_") and "KEY" in name}
     done = run_cli("evaluate", f"{bucket}/run", code=6, **nobody, AWS_EC2_METADATA_DISABLED="true", HOME=str(tmp_path))
     assert "credentials" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
-    assert "there is no run here" in run_cli("evaluate", "s3://no-such-bucket/run", code=4).stderr
-    done = run_cli("train", config, "--run-dir", "s3://no-such-bucket/run", code=6)
-    assert "there is no such place in the store" in done.stderr

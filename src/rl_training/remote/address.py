@@ -1,5 +1,6 @@
 """Addresses such as `s3://bucket/logs`: which kinds there are, and what they need."""
 
+import logging
 import re
 from typing import Any
 
@@ -42,6 +43,7 @@ def open_filesystem(address: str) -> Any:
         import fsspec
 
         own = {"auto_mkdir": True} if kind == "file" else {}
+        logging.getLogger("gcsfs").setLevel(logging.CRITICAL)  # it logs with a traceback what it also raises
         return fsspec.filesystem(kind, use_listings_cache=False, **own)
     except ImportError:
         raise ConfigError(f'{address}: needs {NEEDED[kind]}: pip install "rl-training[remote]"') from None

@@ -2,8 +2,8 @@
 
 import hashlib
 import time
-from collections.abc import Callable, Collection
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,6 +13,8 @@ from rl_training.remote.address import checked_address, open_filesystem
 from rl_training.storage import MAX_JSON_BYTES
 
 _PAUSES = (1.0, 4.0)  # seconds before a second and a third attempt
+_PATIENT = "gs://"  # where the library itself makes six attempts in half a minute
+_CONDITION_FAILED = "412"  # the status of HTTP
 _BLOCK = 2**22  # bytes that are read at once
 _NO_USE = (FileNotFoundError, FileExistsError, PermissionError, NotADirectoryError, IsADirectoryError)  # again is no better
 ValueT = TypeVar("ValueT")
@@ -109,7 +111,8 @@ class Store:
                 with self._files.open(path, "xb") as stream:
                     stream.write(data)
             else:
-                self._files.pipe_file(path, data, mode="create")
+                with _existing_named():
+                    self._files.pipe_file(path, data, mode="create")
 
         try:
             self._tried(create, missing=StorageError)
@@ -128,7 +131,7 @@ class Store:
 
     def _tried(self, act: Callable[[], ValueT], missing: type[Exception] = FileNotFoundError) -> ValueT:
         """Act, again after a pause if it fails, and in the end raise a StorageError; that a file is missing is an answer."""
-        for pause in (*_PAUSES, None):
+        for pause in (*(() if self.address.startswith(_PATIENT) else _PAUSES), None):
             try:
                 return act()
             except FileNotFoundError as error:
@@ -141,6 +144,17 @@ class Store:
                     raise StorageError(f"{self.address}: the store does not answer as it should: {text}") from error
             time.sleep(pause)
         raise AssertionError("unreachable")
+
+
+@contextmanager
+def _existing_named() -> Iterator[None]:
+    """Raise a FileExistsError where Google's store says that the condition of a write does not hold."""
+    try:
+        yield
+    except Exception as error:
+        if str(getattr(error, "code", "")) == _CONDITION_FAILED:
+            raise FileExistsError(str(error)) from None
+        raise
 
 
 def _stored(info: dict[str, Any]) -> Stored:
