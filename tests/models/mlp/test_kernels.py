@@ -19,9 +19,7 @@ pytestmark = pytest.mark.skipif(
 
 DEVICE = torch.device("cpu" if INTERPRETED else "cuda")
 VALUES = {"float32": 1e-5, "tf32": 1e-2, "bf16": 5e-2}
-# A rounded product may fall on the other side of a ReLU. TF32's products cut digits off; torch's own with factors that were
-# cut are off by 0.14 at the inputs of three small layers with LayerNorm after ReLU, by 0.19 inside, rounded ones by 0.02.
-GRADIENTS = {"float32": 2e-3, "tf32": 0.25, "bf16": 0.3}
+GRADIENTS = {"float32": 2e-3, "tf32": 0.1, "bf16": 0.3}  # a rounded product may fall on the other side of a ReLU
 PRECISIONS = ["float32"] if INTERPRETED else list(VALUES)  # the interpreter rounds nothing to TF32, and reads bfloat16 wrong
 ROWS = 40 if INTERPRETED else 100
 SMALL = [((32,), 2), ((16, 32), 1)]  # hidden layers and members
@@ -94,10 +92,10 @@ def results(layouts, outputs, saved, hidden, found):
     return named
 
 
-def check(expected, got, precision):
+def check(expected, got, precision, worse=1.0):
     assert expected.keys() == got.keys()
     for name, plain in expected.items():
-        tolerance = (VALUES if name.startswith(("outputs", "saved")) else GRADIENTS)[precision]
+        tolerance = (VALUES if name.startswith(("outputs", "saved")) else GRADIENTS)[precision] * worse
         assert (got[name].cpu().float() - plain).norm() <= tolerance * plain.norm(), name
 
 
@@ -125,13 +123,15 @@ def test_every_activation_has_a_kernel(norm, activation, precision):
     check(expected_passes(layouts, columns, firsts, seconds, widths), got, precision)
 
 
+@pytest.mark.parametrize("precision", [precision for precision in PRECISIONS if precision != "bf16"])
 @pytest.mark.parametrize("tiles", TILES)
 @pytest.mark.parametrize("norm", ["none", "before", "after"])
-def test_results_do_not_depend_on_the_tiles(norm, tiles):
-    _, layouts, columns, firsts, seconds, widths = networks((32, 16), 1, norm)
+def test_results_do_not_depend_on_the_tiles(norm, tiles, precision):
+    """Nor in TF32, where products of large tiles are transposed."""
+    _, layouts, columns, firsts, seconds, widths = networks((32, 16) if INTERPRETED else (64, 128), 1, norm)
     there = moved((columns, firsts, seconds))
-    got = kernel_passes(layouts, *there, widths, "float32", TILES[tiles])
-    check(expected_passes(layouts, columns, firsts, seconds, widths), got, "float32")
+    got = kernel_passes(layouts, *there, widths, precision, TILES[tiles])
+    check(expected_passes(layouts, columns, firsts, seconds, widths), got, precision)
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
@@ -145,7 +145,9 @@ def test_gradients_are_sums_of_parts(norm, precision, monkeypatch):
     monkeypatch.setattr(launch, "parts_of_product", lambda _, rows: 1 + (rows + 1) % 2)
     tiles = {"parameters": {"together": False, "PART": 64}}
     got = kernel_passes(layouts, *there, widths, precision, tiles)
-    check(expected_passes(layouts, columns, firsts, seconds, widths), got, precision)
+    # TF32's products cut digits off: with factors cut so, torch's are off by 0.19 here, and by 0.02 with rounded ones
+    worse = 2.5 if (norm, precision) == ("after", "tf32") else 1.0
+    check(expected_passes(layouts, columns, firsts, seconds, widths), got, precision, worse)
 
 
 @pytest.mark.skipif(INTERPRETED, reason="the interpreter reads bfloat16 wrong")

@@ -162,7 +162,7 @@ class MLPLayout:
 
         The arrays are its result and, if there is a second one, the norm where LayerNorm comes before the activation,
         otherwise the argument of the activation's slope. The statistics are 1 / std and the mean. They follow the arrays of
-        all layers, which keeps those aligned.
+        all layers, which keeps those aligned. Signs, which only the kernels read, have no view.
         """
         arrays = [(stacks, rows, width) for width in self.hidden for _ in range(self.kept)]
         views = _views(saved, [*arrays, *[(stacks, rows, 1)] * (self.statistics * len(self.hidden))])

@@ -22,7 +22,7 @@ _owner = 0  # the thread that traces
 
 
 class Backward(NamedTuple):
-    """What gradients of parameters are computed from, for each job: the arguments of `mlp_gradients`."""
+    """What gradients of parameters are computed from, for each job; as in `mlp_gradients`, with layouts as such."""
 
     firsts: Sequence[Tensor]
     seconds: Sequence[Tensor]

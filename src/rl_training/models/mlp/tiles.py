@@ -8,7 +8,8 @@ from rl_training.models.mlp.layout import MLPLayout
 PROCESSORS = 132
 _USUAL_WIDTH = 256
 _MANY_ROWS = 4096  # stacks times rows of several members from which gradients of parameters take more than one launch
-_SHORT = 512  # rows up to which gradients are applied where they are computed
+_FEW_ROWS, _FEW_OUTPUTS = 256, 16  # up to which gradients are applied where they are computed; more take too many registers
+_PARAMETERS = {"TILE_IN": 32, "TILE_OUT": 128, "TILE_END": 128, "STEP": 32, "num_warps": 4, "num_stages": 3}  # except in bf16
 _TILES_OF_PRODUCT = 4  # programs with which torch multiplies a matrix of the usual width
 
 
@@ -27,8 +28,7 @@ def forward_tiles(rows: int, precision: str, layout: MLPLayout) -> dict[str, int
         return first | _fitted({"ROWS": 64, "PAIR": 0, "STEP": 32, "num_warps": 4, "num_stages": 3}, layout)
     if precision == "tf32" and rows > 128 * PROCESSORS and not layout.layer_norm:
         warps = 4 * max(1, max(layout.hidden) // _USUAL_WIDTH)
-        step = min(16, *layout.hidden)
-        return first | {"ROWS": 64, "PAIR": 0, "STEP": step, "num_warps": warps, "num_stages": 4}
+        return first | {"ROWS": 64, "PAIR": 0, "STEP": 16, "num_warps": warps, "num_stages": 4}
     pair = int(rows > 128 * PROCESSORS and max(layout.hidden) <= _USUAL_WIDTH)
     return first | _fitted({"ROWS": 32, "PAIR": pair, "STEP": 16, "num_warps": 4, "num_stages": 4}, layout)
 
@@ -54,7 +54,7 @@ def parameter_tiles(stacks: int, precision: str) -> dict[str, int]:
     if precision == "bf16":
         size = 64 if stacks <= 32 else 128
         return {"TILE_IN": size, "TILE_OUT": size, "TILE_END": 128, "STEP": 64, "num_warps": 4, "num_stages": 3}
-    return {"TILE_IN": 32, "TILE_OUT": 128, "TILE_END": 128, "STEP": 32, "num_warps": 4, "num_stages": 3}
+    return _PARAMETERS
 
 
 def rest_tiles(precision: str) -> dict[str, int]:
@@ -62,18 +62,18 @@ def rest_tiles(precision: str) -> dict[str, int]:
     return {"TILE_END": 256, "STEP": 64 if precision == "bf16" else 32, "num_warps": 4, "num_stages": 3}
 
 
-def updates_at_once(stacks: int, members: int, rows: int, precision: str) -> bool:
+def updates_at_once(stacks: int, members: int, rows: int, outputs: int, precision: str) -> bool:
     """Return whether Adam applies gradients of parameters where they are computed.
 
     Not in bfloat16, whose gradients are computed by larger programs than Adam has registers for.
     """
-    return precision == "tf32" and rows <= _SHORT and not taken_together(stacks, members, rows)
+    few = rows <= _FEW_ROWS and outputs <= _FEW_OUTPUTS
+    return precision == "tf32" and few and not taken_together(stacks, members, rows)
 
 
 def update_tiles() -> dict[str, int]:
-    """Return the tiles of parameters that a program updates: small ones, because each number takes several registers."""
-    tiles = {"TILE_IN": 32, "TILE_OUT": 128, "TILE_END": 128, "STEP": 32}
-    return tiles | {"num_warps": 4, "num_stages": 3, "maxnreg": 168}
+    """Return the tiles of parameters that a program updates, with a limit to registers, so that three programs fit."""
+    return _PARAMETERS | {"maxnreg": 168}
 
 
 def parameter_programs(layout: MLPLayout, small: int, options: dict[str, Any]) -> int:

@@ -243,6 +243,7 @@ class CompiledSteps:
                 found = self._results(wanted[offset], given, own)
                 self._apply(variant, found, factors, offset)
                 metrics = found.metrics
+                del found  # before the next step needs as much memory
             self._count(increments)
             self._base.add_(len(variants))
             return metrics

@@ -207,7 +207,8 @@ def _applied_at_once(gradients: Sequence[fx.Node], layouts: Sequence[MLPLayout],
     """Whether gradients of these shapes, (members, critics, rows, out), are applied where they are computed."""
     shapes = [node.meta["val"].shape for node in gradients]
     members, stacks = shapes[0][0], sum(shape[0] * shape[1] for shape in shapes)
-    return len(layouts[0].hidden) > 1 and updates_at_once(stacks, members, max(shape[2] for shape in shapes), precision)
+    rows, outputs = (max(shape[axis] for shape in shapes) for axis in (2, 3))
+    return len(layouts[0].hidden) > 1 and updates_at_once(stacks, members, rows, outputs, precision)
 
 
 def _kind(node: fx.Node) -> tuple[Any, ...]:

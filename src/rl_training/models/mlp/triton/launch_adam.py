@@ -44,9 +44,7 @@ class AdamState(NamedTuple):
         }
 
 
-def adam(
-    state: AdamState, gradients: Sequence[Tensor], segments: Sequence[Segment], block: int = 1024, **options: Any
-) -> None:
+def adam(state: AdamState, gradients: Sequence[Tensor], segments: Sequence[Segment], block: int = 1024) -> None:
     """Launch Adam on segments with their gradients (members, size), and polyak averaging of their targets."""
     sizes = [gradient.shape[1] for gradient in gradients]
     programs = [triton.cdiv(size, block) for size in sizes]
@@ -60,7 +58,6 @@ def adam(
         SEGMENTS=len(segments),
         BLOCK=block,
         **state.constants(),
-        **options,
     )
 
 
