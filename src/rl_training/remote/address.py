@@ -43,7 +43,8 @@ def open_filesystem(address: str) -> Any:
         import fsspec
 
         own = {"auto_mkdir": True} if kind == "file" else {}
-        logging.getLogger("gcsfs").setLevel(logging.CRITICAL)  # it logs with a traceback what it also raises
+        if kind == "gs":
+            logging.getLogger("gcsfs").setLevel(logging.CRITICAL)  # it logs with a traceback what it also raises
         return fsspec.filesystem(kind, use_listings_cache=False, **own)
     except ImportError:
         raise ConfigError(f'{address}: needs {NEEDED[kind]}: pip install "rl-training[remote]"') from None

@@ -92,11 +92,17 @@ def results(layouts, outputs, saved, hidden, found):
     return named
 
 
-def check(expected, got, precision, worse=1.0):
+def check(expected, got, precision):
     assert expected.keys() == got.keys()
     for name, plain in expected.items():
-        tolerance = (VALUES if name.startswith(("outputs", "saved")) else GRADIENTS)[precision] * worse
+        tolerance = (VALUES if name.startswith(("outputs", "saved")) else GRADIENTS)[precision]
         assert (got[name].cpu().float() - plain).norm() <= tolerance * plain.norm(), name
+
+
+def product_of_cut_factors(a, b, out=None, product=torch.bmm):
+    """The product of matrices with the digits that TF32 has, and the others cut off, as a GPU does it."""
+    a, b = ((values.contiguous().view(torch.int32) & ~0x1FFF).view(torch.float32) for values in (a, b))
+    return product(a, b) if out is None else out.copy_(product(a, b))
 
 
 def moved(tensors):
@@ -145,9 +151,9 @@ def test_gradients_are_sums_of_parts(norm, precision, monkeypatch):
     monkeypatch.setattr(launch, "parts_of_product", lambda _, rows: 1 + (rows + 1) % 2)
     tiles = {"parameters": {"together": False, "PART": 64}}
     got = kernel_passes(layouts, *there, widths, precision, tiles)
-    # TF32's products cut digits off: with factors cut so, torch's are off by 0.19 here, and by 0.02 with rounded ones
-    worse = 2.5 if (norm, precision) == ("after", "tf32") else 1.0
-    check(expected_passes(layouts, columns, firsts, seconds, widths), got, precision, worse)
+    if precision == "tf32":  # with LayerNorm after ReLU what that cuts off is 0.19 of some gradients, where rounding is 0.02
+        monkeypatch.setattr(torch, "bmm", product_of_cut_factors)
+    check(expected_passes(layouts, columns, firsts, seconds, widths), got, precision)
 
 
 @pytest.mark.skipif(INTERPRETED, reason="the interpreter reads bfloat16 wrong")

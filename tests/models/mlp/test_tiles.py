@@ -3,7 +3,7 @@
 import pytest
 
 from rl_training.models.mlp.network import StackedMLP
-from rl_training.models.mlp.tiles import parameter_programs, parts_of_product, rows_of_part, taken_together
+from rl_training.models.mlp.tiles import parameter_programs, parts_of_product, rows_of_part, taken_together, updates_at_once
 
 
 @pytest.mark.parametrize(("matrices", "rows", "parts"), [(20, 7936, 8), (132, 7936, 1), (20, 256, 1), (20, 7937, 1)])
@@ -45,3 +45,13 @@ def test_hidden_weights_and_the_rest_are_all_columns(hidden, norm):
     ranges = sorted([*weights, *rest])
     assert [start for start, _ in ranges] == [0, *(end for _, end in ranges[:-1])]
     assert ranges[-1][1] == layout.size
+
+
+@pytest.mark.parametrize(
+    ("change", "applied"),
+    [({}, True), ({"precision": "bf16"}, False), ({"rows": 257}, False), ({"outputs": 17}, False), ({"members": 1}, False)],
+    ids=str,
+)
+def test_gradients_are_applied_at_once_where_that_is_faster(change, applied):
+    given = {"stacks": 256, "members": 64, "rows": 256, "outputs": 6, "precision": "tf32"}
+    assert updates_at_once(**{**given, **change}) == applied

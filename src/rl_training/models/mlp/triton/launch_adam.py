@@ -61,9 +61,9 @@ def adam(state: AdamState, gradients: Sequence[Tensor], segments: Sequence[Segme
     )
 
 
-def parameter_updates(state: AdamState, given: Backward, segments: Sequence[Segment], **tiles: Any) -> None:
+def parameter_updates(state: AdamState, given: Backward, segments: Sequence[Segment]) -> None:
     """Launch Adam on the segments of networks, of which each gradient is applied where it is computed."""
-    options = update_tiles() | tiles
+    options = update_tiles()
     everything = {"WEIGHTS": True, "REST": True} | options
     programs, tensors, constants = parameter_jobs(readable(given), everything, [1] * len(given.layouts))
     start_kernel(
