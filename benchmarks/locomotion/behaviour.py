@@ -24,6 +24,7 @@ from rl_training.runtime.progress import default_reporter
 
 TASKS = {"hopper": "Hopper-v5", "halfcheetah": "HalfCheetah-v5", "walker2d": "Walker2d-v5"}
 STEPS = {"hopper": 450_000, "halfcheetah": 500_000, "walker2d": 440_000}  # environment steps
+SEEDS = [0, 1]
 INTERVAL = 10_000  # environment steps between checkpoints, each of which is evaluated
 MEDIUM = 0.4  # of the expert's return; D4RL's medium policies have 0.43 (HalfCheetah), 0.44 (Hopper) and 0.66 (Walker2d)
 
@@ -42,7 +43,7 @@ def train(task: str, out: Path, settings: Sequence[str] = (), steps: int | None 
     """Train SAC in a task, or continue; return the run directory, which holds every checkpoint."""
     run_dir = out / f"sac-{task}"
     fixed = [f"checkpoint_interval={INTERVAL}", f"eval_interval={INTERVAL}", "keep_checkpoints=10000", "eval_mode=beside"]
-    given = {"env_id": TASKS[task], "total_timesteps": steps or STEPS[task], "seeds": [0, 1]}
+    given = {"env_id": TASKS[task], "total_timesteps": steps or STEPS[task], "seeds": SEEDS}
     config = load_config("sac/mujoco", [*fixed, *settings], given)
     ExperimentManager(config, run_dir).train(resume=True, reporter=default_reporter())
     return run_dir
@@ -65,17 +66,26 @@ def write(task: str, run_dir: Path, out: Path) -> dict[str, Behaviour]:
     """Write the chosen policies and the replay of the medium one; return the choice."""
     chosen = choose(run_dir)
     for kind, behaviour in chosen.items():
-        (path,) = (run_dir / "checkpoints").glob(f"env-{behaviour.env_step:09d}_*")
-        solo = member_of(load_checkpoint(path), behaviour.member)
+        solo = member_of(load_checkpoint(checkpoint_at(behaviour.env_step, run_dir)), behaviour.member)
         target = out / "policies" / f"{task}-{kind}"
         target.parent.mkdir(parents=True, exist_ok=True)
         write_checkpoint(target, solo.tensors, {**solo.state, "replay": []})
-        if kind == "medium":
-            replay = load_dataset(path, member=behaviour.member)
-            save_dataset(replay, out / f"{task}-medium-replay", overwrite=True)
+    write_replay(task, run_dir, out, chosen["medium"].env_step, chosen["medium"].member)
     text = json.dumps({kind: asdict(behaviour) for kind, behaviour in chosen.items()}, indent=1)
     (out / "policies" / f"{task}.json").write_text(text + "\n")
     return chosen
+
+
+def write_replay(task: str, run_dir: Path, out: Path, env_step: int, member: int) -> None:
+    """Write everything that a member had collected by a checkpoint, as the replay of the task."""
+    replay = load_dataset(checkpoint_at(env_step, run_dir), member=member)
+    save_dataset(replay, out / f"{task}-medium-replay", overwrite=True)
+
+
+def checkpoint_at(env_step: int, run_dir: Path) -> Path:
+    """Return the checkpoint that was written after so many environment steps."""
+    (path,) = (run_dir / "checkpoints").glob(f"env-{env_step:09d}_*")
+    return path
 
 
 def main() -> None:

@@ -3,8 +3,8 @@
 python -m benchmarks.locomotion.data hopper-medium --out data
 
 `medium` and `expert` are samples of the policies in `data/policies`: those stored here (`stored.py`), unless others are there
-already, of `benchmarks.locomotion.behaviour`. `medium-replay` is what its training wrote, so that trains SAC; `medium-expert`
-is both sets; `random` are uniform actions.
+already, of `benchmarks.locomotion.behaviour`. `medium-replay` is what its training had collected, so SAC is trained up to
+the stored policy; `medium-expert` is both sets; `random` are uniform actions.
 """
 
 import argparse
@@ -45,6 +45,8 @@ def make(name: str, out: Path, rows: int = ROWS, workers: int | str = "auto", se
     elif kind == "medium-expert":
         halves = [load_dataset(make(f"{task}-{half}", out, rows, workers, settings)) for half in ("medium", "expert")]
         save_dataset(mix_datasets(halves), target)
+    elif kind == "medium-replay" and (place := stored.place_of(f"{task}-medium")):
+        behaviour.write_replay(task, behaviour.train(task, out, settings, place[0]), out, *place)
     else:
         policy = out / "policies" / f"{task}-{kind}"
         if kind == "medium-replay" or not (policy.exists() or stored.restore(policy.name, policy)):

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save_file
 
-from benchmarks.locomotion.behaviour import TASKS
+from benchmarks.locomotion.behaviour import SEEDS, TASKS
 from rl_training.config.loading import make_config
 from rl_training.data.spaces import Spaces
 from rl_training.runtime.build_learner import build_learner
@@ -31,6 +31,16 @@ def keep(name: str, data: Path) -> None:
     save_file(acting, POLICIES / f"{name}.safetensors")
     state = {key: value for key, value in checkpoint.state.items() if key != "evaluating"}
     (POLICIES / f"{name}.json").write_text(json.dumps(state, indent=1) + "\n")
+
+
+def place_of(name: str) -> tuple[int, int] | None:
+    """Return where in its run a stored policy was, environment steps and member, if it is stored."""
+    path = POLICIES / f"{name}.json"
+    if not path.exists():
+        return None
+    state = json.loads(path.read_text())
+    (seed,) = state["seeds"]
+    return state["env_step"], SEEDS.index(seed)
 
 
 def restore(name: str, target: Path) -> bool:
