@@ -3,8 +3,9 @@
 python -m benchmarks.locomotion.d3rlpy_peer --data data --parallel 8
 
 d3rlpy wants an older Gymnasium than ours; installed without its dependencies it works with the newer one too, of which it
-uses nothing but types here. scikit-learn, which another of its algorithms uses, may be missing. Batches are drawn from our
-rows as arrays, where d3rlpy would gather them one by one; on a GPU its updates are recorded as CUDA graphs (`recorded.py`).
+uses nothing but types here. The old gym, and scikit-learn, which another of its algorithms uses, may be missing. Batches are
+drawn from our rows as arrays, where d3rlpy would gather them one by one; on a GPU its updates are recorded as CUDA graphs
+(`recorded.py`).
 """
 
 import dataclasses
@@ -28,12 +29,23 @@ UPDATE_COLUMNS = (*BATCH_COLUMNS, "next_actions", "returns_to_go", "intervals")
 
 
 def library() -> Any:
-    """Return d3rlpy, with something in place of scikit-learn if that is missing."""
+    """Return d3rlpy, with something in place of scikit-learn and of the old gym where these are missing."""
     if importlib.util.find_spec("sklearn") is None:
-        for name in ("sklearn", "sklearn.neighbors"):
-            sys.modules[name] = importlib.util.module_from_spec(importlib.machinery.ModuleSpec(name, None))
-        sys.modules["sklearn.neighbors"].NearestNeighbors = lambda **_: None  # type: ignore[attr-defined]
+        stand_in("sklearn")
+        stand_in("sklearn.neighbors", NearestNeighbors=lambda **_: None)
+    if importlib.util.find_spec("gym") is None:
+        sys.modules |= {"gym": gymnasium, "gym.spaces": gymnasium.spaces, "gym.wrappers": gymnasium.wrappers}
+        stand_in("gym.version", VERSION="0.26.2")  # what it asks for
+        stand_in("gym.wrappers.time_limit", TimeLimit=gymnasium.wrappers.TimeLimit)
+        stand_in("gym.wrappers.transform_reward", TransformReward=gymnasium.wrappers.TransformReward)
     return importlib.import_module("d3rlpy")
+
+
+def stand_in(name: str, **contents: Any) -> None:
+    """Let a module of this name be imported that has nothing but these contents."""
+    module = importlib.util.module_from_spec(importlib.machinery.ModuleSpec(name, None))
+    vars(module).update(contents)
+    sys.modules[name] = module
 
 
 def algorithm(d3rlpy: Any, algo: str, steps: int, device: str) -> Any:
