@@ -35,8 +35,12 @@ def test_cut_and_resumed_equals_uninterrupted(algo, seeds, tmp_path):
 
 @pytest.mark.parametrize("algo", registry.names())
 def test_the_losses_are_those_of_the_cpu(algo, tmp_path):
+    changes = {"eval_interval": 1000, "total_timesteps": 60}
+    if algo == "edac":  # with the one action of Pendulum the gradient of its directions is rounding alone
+        save_dataset(TransitionDataset.from_dict(small_arrays(rows=600, action_dim=3)), tmp_path / "d")
+        changes |= {"env_id": None, "algo_kwargs": {"dataset": {"path": str(tmp_path / "d")}}}
     for device in ("cpu", "cuda"):
-        tiny_run(tmp_path / device, algo, device=device, eval_interval=1000, total_timesteps=60)
+        tiny_run(tmp_path / device, algo, device=device, **changes)
     rows = {device: [r for r in metric_rows(tmp_path / device) if "train/actor_loss" in r] for device in ("cpu", "cuda")}
     assert len(rows["cpu"]) == len(rows["cuda"]) >= 6
     for here, there in zip(rows["cpu"], rows["cuda"], strict=True):
@@ -94,7 +98,7 @@ def test_rows_fetched_ahead_are_not_overwritten_while_they_are_in_use():
 def test_the_ceiling_is_one_graph_in_the_precision_asked_for(precision):
     updates = updates_of("td3_bc", Shapes(11, 3, make_config({"algo": "td3_bc"}).algo_kwargs))
     allowed, allocated = torch.backends.cuda.matmul.allow_tf32, torch.cuda.memory_allocated()
-    multiply, steps = products(updates, (256, 256), torch.device("cuda"), precision)
+    multiply, steps = products(updates, torch.device("cuda"), precision)
     activation = 256 * 256 * (2 if precision == "bf16" else 4)
     assert torch.cuda.memory_allocated() > allocated + 10 * activation  # what the graph reads and writes is still held
     assert torch.backends.cuda.matmul.allow_tf32 == allowed
