@@ -12,7 +12,7 @@ from typing import Any
 
 from benchmarks.locomotion.behaviour import TASKS
 from benchmarks.locomotion.data import split
-from benchmarks.locomotion.offline import RESULTS
+from benchmarks.locomotion.jobs import RESULTS
 from rl_training.api.reproducing import expectation_of
 from rl_training.config.expectation import write_expectation
 

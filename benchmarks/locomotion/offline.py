@@ -1,14 +1,13 @@
 """Every offline algorithm on every set: 10 seeds as one population, the packaged recipe, the last policy.
 
-python -m benchmarks.locomotion.offline --data data --set device=cuda
+python -m benchmarks.locomotion.offline --data data --set device=cuda --parallel 3
 
 A job is an algorithm on a set. Its result is one JSON file in `results/offline`, written when it has finished; jobs with a
-result are skipped, and one that was interrupted goes on from its last checkpoint.
+result are skipped, and one that was interrupted, or killed, goes on from its last checkpoint.
 """
 
 import argparse
 import importlib.metadata
-import json
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,6 +17,7 @@ import numpy as np
 
 from benchmarks.locomotion.behaviour import TASKS
 from benchmarks.locomotion.data import make, split
+from benchmarks.locomotion.jobs import arguments_of, do_jobs
 from rl_training.analysis.logged_run import LoggedRun
 from rl_training.config.loading import load_config
 from rl_training.data.dataset_loaders import load_dataset
@@ -25,7 +25,6 @@ from rl_training.experiment.manager import ExperimentManager
 from rl_training.registry import REGISTRY
 from rl_training.report.timing import timing_of
 
-RESULTS = Path(__file__).parent / "results"
 KINDS = ("medium", "medium-replay", "medium-expert")
 SETS = tuple(f"{task}-{kind}" for task in TASKS for kind in KINDS)
 ALGOS = tuple(algo for algo, spec in REGISTRY.items() if not spec.online)
@@ -57,7 +56,7 @@ def trained(algo: str, name: str, data: Path, run_dir: Path, settings: list[str]
 def job(algo: str, name: str, data: Path, runs: Path, steps: int, seeds: int, settings: list[str]) -> dict[str, Any]:
     """Train a population and return what its last policies reach."""
     own = [f"algo_kwargs.{setting}" for setting in PER_SET.get((algo, name), [])]
-    rhythm = [f"eval_interval={steps // 5}", f"checkpoint_interval={steps}"]
+    rhythm = [f"eval_interval={steps // 5}", f"checkpoint_interval={steps // 5}"]
     given = {"total_timesteps": steps, "seeds": list(range(seeds))}
     run = trained(algo, name, data, runs / f"{algo}-{name}", [*rhythm, *own, *settings], given)
     curve, events = run.curve(), run.history.get("event")
@@ -94,26 +93,18 @@ def command(module: str, algo: str, name: str, settings: list[str], options: Seq
     return shlex.join([*words, *(word for setting in settings for word in ("--set", setting))])
 
 
+def work(algo: str, name: str, given: argparse.Namespace) -> tuple[dict[str, Any], str]:
+    """Do a job; return its result and a line about it."""
+    found = job(algo, name, given.data, given.runs, given.steps, given.seeds, given.settings)
+    return found, f"{algo} on {name}: {[round(value or 0.0) for value in found['returns']]}, {found['seconds']} s"
+
+
 def main() -> None:
     """Do the jobs that have no result yet."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, required=True, help="where the sets are, or are to be made")
-    parser.add_argument("--runs", type=Path, default=Path("runs/locomotion"))
-    parser.add_argument("--results", type=Path, default=RESULTS / "offline")
-    parser.add_argument("--algos", nargs="+", default=ALGOS, choices=ALGOS)
-    parser.add_argument("--sets", nargs="+", default=SETS, choices=SETS)
+    parser = arguments_of(__doc__, "offline", ALGOS, SETS)
     parser.add_argument("--steps", type=int, default=STEPS)
     parser.add_argument("--seeds", type=int, default=SEEDS)
-    parser.add_argument("--set", action="append", default=[], dest="settings", metavar="KEY=VALUE")
-    given = parser.parse_args()
-    given.results.mkdir(parents=True, exist_ok=True)
-    for algo, name in [(algo, name) for algo in given.algos for name in given.sets]:
-        target = given.results / f"{algo}-{name}.json"
-        if target.exists():
-            continue
-        found = job(algo, name, given.data, given.runs, given.steps, given.seeds, given.settings)
-        target.write_text(json.dumps(found, indent=1) + "\n")
-        print(f"{algo} on {name}: {[round(value or 0.0) for value in found['returns']]}, {found['seconds']} s", flush=True)
+    do_jobs("offline", parser.parse_args(), work)
 
 
 if __name__ == "__main__":

@@ -6,13 +6,13 @@ RLPD has no offline phase: it begins online, with the replay as prior data. Half
 """
 
 import argparse
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.locomotion.offline import RESULTS, command, origin, trained
+from benchmarks.locomotion.jobs import arguments_of, do_jobs
+from benchmarks.locomotion.offline import command, origin, trained
 from rl_training.analysis.logged_run import Curve
 from rl_training.registry import REGISTRY
 from rl_training.report.timing import timing_of
@@ -51,23 +51,15 @@ def dip(curve: Curve, switch: int | None) -> dict[str, list[float]]:
     return {"before": before.tolist(), "lowest": lowest.tolist(), "last": curve.last().tolist()}
 
 
+def work(algo: str, name: str, given: argparse.Namespace) -> tuple[dict[str, Any], str]:
+    """Do a job; return its result and a line about it."""
+    found = job(algo, name, given.data, given.runs, given.settings)
+    return found, f"{algo} on {name}: {np.mean(found['last']):.0f}, {found['seconds']:.0f} s"
+
+
 def main() -> None:
     """Do the jobs that have no result yet."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--runs", type=Path, default=Path("runs/locomotion"))
-    parser.add_argument("--results", type=Path, default=RESULTS / "online")
-    parser.add_argument("--algos", nargs="+", default=ALGOS, choices=ALGOS)
-    parser.add_argument("--sets", nargs="+", default=SETS, choices=SETS)
-    parser.add_argument("--set", action="append", default=[], dest="settings", metavar="KEY=VALUE")
-    given = parser.parse_args()
-    given.results.mkdir(parents=True, exist_ok=True)
-    for algo, name in [(algo, name) for algo in given.algos for name in given.sets]:
-        target = given.results / f"{algo}-{name}.json"
-        if not target.exists():
-            found = job(algo, name, given.data, given.runs, given.settings)
-            target.write_text(json.dumps(found) + "\n")
-            print(f"{algo} on {name}: {np.mean(found['last']):.0f}, {found['seconds']:.0f} s", flush=True)
+    do_jobs("online", arguments_of(__doc__, "online", ALGOS, SETS).parse_args(), work)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,8 @@ import torch
 
 from benchmarks.locomotion.behaviour import TASKS
 from benchmarks.locomotion.data import make, split
-from benchmarks.locomotion.offline import RESULTS, SETS, STEPS
+from benchmarks.locomotion.jobs import RESULTS
+from benchmarks.locomotion.offline import SETS, STEPS
 from rl_training.data.dataset_loaders import load_dataset
 from rl_training.data.offline_dataset import TransitionDataset
 

@@ -14,7 +14,8 @@ import numpy as np
 from benchmarks.locomotion.behaviour import TASKS
 from benchmarks.locomotion.curves import draw
 from benchmarks.locomotion.data import RECORDS, split
-from benchmarks.locomotion.offline import ALGOS, RESULTS, SETS
+from benchmarks.locomotion.jobs import RESULTS
+from benchmarks.locomotion.offline import ALGOS, SETS
 from benchmarks.locomotion.online import ALGOS as ONLINE_ALGOS
 from benchmarks.locomotion.online import SETS as ONLINE_SETS
 from rl_training.analysis.bootstrap import interval
