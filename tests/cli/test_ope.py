@@ -9,12 +9,21 @@ import pytest
 from rl_training import IQL, evaluate_off_policy
 from rl_training.api.off_policy import ask
 from rl_training.errors import ConfigError, DatasetError
+from rl_training.ope.fqe import FQEOptions
 from rl_training.storage import OPE_FILE as FILE
 from tests.helpers import call_cli, run_cli, tiny_run
 from tests.logs import plant, table, write_csv
 
 QUICK = ("--rows", "2000", "--steps", "40")
 BUDGET = {"rows": 2000, "steps": 40}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _few_networks():
+    """What a report holds does not depend on how many networks are fitted; one test has all, in a process of its own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("rl_training.ope.evaluation.FQEOptions", partial(FQEOptions, ensemble=3))
+        yield
 
 
 @pytest.fixture(scope="module")
