@@ -31,9 +31,10 @@ def test_the_best_stand_first_and_the_configs_own_values_are_there(study):
     assert scores == sorted(scores, reverse=True)
     assert lines[6].startswith("0 ")
     assert lines[6].endswith("complete, the config's own values")
-    assert lines[7].startswith("what matters among the best (PED-ANOVA): ")
+    assert lines[7].startswith("what matters among the best (PED-ANOVA, by 12 trials alone): ")
     best = lines[3].split()[0]
-    assert lines[8].startswith(f"trial {best} is better than the config's own values: {lines[3].split()[3]} against -")
+    ahead = f"trial {best} is ahead of the config's own values, by the seeds it was chosen by: "
+    assert lines[8].startswith(f"{ahead}{lines[3].split()[3]} against -")
     assert lines[9].startswith("the best of 12 by 2 seeds each is partly lucky: its score is optimistic")
     assert lines[10].startswith("to train it: rl-training train iql/small --set algo_kwargs.expectile=0.")
 
@@ -102,7 +103,7 @@ def test_json_has_everything(study):
 def test_an_estimate_says_that_it_is_one():
     from rl_training.tuning.scores import Rule
 
-    assert Rule(select_by="fqe").text.endswith("of the last fqe on held-out data, an estimate and no return")
+    assert Rule(select_by="fqe").text.endswith("of the last fqe on all logged data, an estimate and no return")
     assert Rule(select_by="fqe").name == "fqe iqm"
 
 
@@ -146,7 +147,7 @@ def test_without_an_environment_the_score_is_an_estimate(tmp_path, capsys):
     assert "action_distance on held-out data, an estimate and no return" in shown
     assert "--set select_by=action_distance" in shown
     by_default = call_cli(capsys, *words, "--run-dir", tmp_path / "f", "--seeds", "0").stdout
-    assert "fqe on held-out data" in by_default
+    assert "fqe on all logged data" in by_default
     assert "--set select_by=fqe" in by_default
 
 

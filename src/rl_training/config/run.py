@@ -114,7 +114,9 @@ class RunConfig(StrictModel, Generic[KwargsT]):
     eval_mode: Literal["wait", "beside"] = "wait"
     """Whether training waits for an evaluation, or goes on beside it and learns its result at the next."""
     select_by: Literal["action_distance", "td_error", "validation_loss", "fqe"] | None = None
-    """Without an environment: the held-out score, averaged over members, by which the checkpoint `best` is chosen."""
+    """Without an environment: the score by logged data, averaged over members, by which the checkpoint `best` is chosen."""
+    select_gamma: float | None = Field(None, ge=0.0, lt=1.0)
+    """Discount of `select_by: fqe`; null is the algorithm's."""
     checkpoint_interval: int = Field(5_000, ge=1)
     """Steps between checkpoints."""
     keep_checkpoints: int = Field(2, ge=2)
@@ -166,6 +168,8 @@ class RunConfig(StrictModel, Generic[KwargsT]):
 
     @model_validator(mode="after")
     def _scored_without_environment(self) -> Self:
+        if self.select_gamma is not None and self.select_by != "fqe":
+            raise ValueError("`select_gamma` is the discount of `select_by: fqe`, which is not set")
         if self.select_by is None:
             return self
         if self.env_id is not None:

@@ -57,11 +57,34 @@ class FittedValues:
         return float(value), _NORMAL_MAD * float(np.median(np.abs(each - value))), float(np.sqrt(np.median(squares)))
 
 
+class Yardstick:
+    """Values of policies by features that were learned from what was logged alone.
+
+    The value of a policy is then a function of the policy and the data, whoever is evaluated beside it. Features that are
+    learned for the policies themselves, as `FittedQ` does, are more accurate, and compare only what they were learned for.
+    """
+
+    def __init__(self, episodes: Episodes, gamma: float, options: FQEOptions, device: torch.device) -> None:
+        self._given = (gamma, options, device)
+        self._episodes = episodes
+        self._networks = FittedQ(episodes, [Behaviour.logged(episodes)], *self._given).trained()
+
+    def values(self, behaviours: Sequence[Behaviour]) -> FittedValues:
+        """Return the values of policies."""
+        return FittedQ(self._episodes, behaviours, *self._given, self._networks).values()
+
+
 class FittedQ:
-    """Q of several policies, fitted on the same rows."""
+    """Q of several policies, fitted on the same rows; of `networks` that are given, trained ones, the last layers alone."""
 
     def __init__(
-        self, episodes: Episodes, behaviours: Sequence[Behaviour], gamma: float, options: FQEOptions, device: torch.device
+        self,
+        episodes: Episodes,
+        behaviours: Sequence[Behaviour],
+        gamma: float,
+        options: FQEOptions,
+        device: torch.device,
+        networks: SolvedNetworks | None = None,
     ) -> None:
         self.episodes, self.gamma, self.options, self.device = episodes, gamma, options, device
         seen, following = (
@@ -78,7 +101,7 @@ class FittedQ:
         self._weights = episode_weights(options.seed, "ope/bootstrap", options.ensemble, len(episodes.lengths)).to(device)
         self._scale_values()
         shape = (options.ensemble, self._here.shape[1], options.widths, len(behaviours))
-        self._networks = SolvedNetworks(*shape, rate=options.rate, seed=options.seed, device=device)
+        self._networks = networks or SolvedNetworks(*shape, rate=options.rate, seed=options.seed, device=device)
         self._layers = torch.zeros(options.ensemble, len(behaviours), self._networks.count, device=device)
 
     def _scale_values(self) -> None:
@@ -94,6 +117,11 @@ class FittedQ:
 
     def fit(self) -> FittedValues:
         """Train the networks, the last layer and the others in turns; return the values."""
+        self.trained()
+        return self.values()
+
+    def trained(self) -> SolvedNetworks:
+        """Train the networks, the last layer and the others in turns; return them."""
         options, every = self.options, self._every(_TURN_ROWS)
         per_turn = -(-options.steps // options.turns)
         for turn, done in enumerate(range(0, options.steps, per_turn)):
@@ -103,7 +131,7 @@ class FittedQ:
             drawn = batches(options.seed, f"ope/batches/{turn}", steps, options.batch_size, len(here), self.device)
             for step, chosen in enumerate(drawn, done):
                 self._regress(here[chosen], wanted[..., chosen], weights[:, chosen], 1.0 - step / options.steps)
-        return self._values()
+        return self._networks
 
     def _every(self, rows: int) -> int:
         """Of so many rows one is used where at most about `rows` are enough."""
@@ -145,8 +173,8 @@ class FittedQ:
             yield here, following, solve(Equation(gram, (here.mT @ following).double(), earned))
 
     @torch.no_grad()
-    def _values(self) -> FittedValues:
-        """The values at the first observations and what they rest on, by last layers that each network solves on own rows."""
+    def values(self) -> FittedValues:
+        """Return the values at the first observations and what they rest on; each network solves them on rows of its own."""
         found, shape, every = [], (self.options.ensemble, len(self._following)), self._every(_ROWS)
         for number in range(self.options.ensemble):
             rows = slice(number % every, None, every)

@@ -9,6 +9,7 @@ from typing import Any
 from rl_training.config.loading import make_config
 from rl_training.config.parts import learner_knobs
 from rl_training.errors import ConfigError
+from rl_training.runtime.evaluating.selecting import fqe_gamma
 from rl_training.tuning.job import PopulationJob
 from rl_training.tuning.space import changed, path_of
 
@@ -46,6 +47,7 @@ def plan(
     Trials with the same settings are the same members. A combination that the config refuses is left out. `pruning` is the
     block of that name for populations of several combinations, `most` the number of trials that a population may have.
     """
+    record = _scored_alike(record)
     groups: dict[str, dict[int, _Trial]] = {}
     refused: dict[int, str] = {}
     for number, settings in trials.items():
@@ -62,6 +64,12 @@ def plan(
         _population(f"{name}-{place}" if several else name, part, record, folder, pruning) for place, part in enumerate(parts)
     ]
     return Plan(populations, refused)
+
+
+def _scored_alike(record: Settings) -> Settings:
+    """The record, with its own discount for the scores of all trials: where a trial has another, it earns other sums."""
+    own = None if record["select_by"] != "fqe" else fqe_gamma(make_config(record, "study"))
+    return {**record, "select_gamma": own}
 
 
 def _parts_of(group: Mapping[int, _Trial], most: int) -> list[dict[int, _Trial]]:

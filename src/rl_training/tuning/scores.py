@@ -1,14 +1,14 @@
 """The score of a trial: one number, or two, of what its seeds reached; read from the run directory alone."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rl_training.analysis.aggregates import aggregate
-from rl_training.analysis.logged_run import LoggedRun
+from rl_training.analysis.logged_run import Curve, LoggedRun
 from rl_training.config.run import RunConfig
 from rl_training.errors import ConfigError
 
@@ -44,7 +44,8 @@ class Rule:
     @property
     def text(self) -> str:
         """What the score is, in words; an estimate says that it is one."""
-        what = "return" if self.select_by is None else f"{self.select_by} on held-out data, an estimate and no return"
+        rows = "all logged data" if self.select_by == "fqe" else "held-out data"
+        what = "return" if self.select_by is None else f"{self.select_by} on {rows}, an estimate and no return"
         text = f"{_STATISTICS[self.statistic]} of the {self.of} {what}"
         seconds = {"spread": "its standard deviation over seeds", "action_distance": "the distance to held-out actions"}
         return text if self.also is None else f"{text}; and {seconds[self.also]}, lower is better"
@@ -78,16 +79,16 @@ class Result:
 
 def trial_result(run: LoggedRun, members: Sequence[int], rule: Rule) -> Result:
     """Return what the members of a trial reached in a run that has finished."""
-    curve = run.curve(rule.metric)
+    curve = _curve(run, rule)
     own = curve.values[:, list(members)]
     seen = curve.positions[~np.isnan(own).all(axis=1)]
-    scores = (curve.last() if rule.of == "last" else curve.best())[list(members)]
+    pruned = run.config.pruning is not None and len(seen) > 0 and int(seen[-1]) < int(curve.positions[-1])
+    ended = int(seen[-1] if pruned else curve.positions[-1])
+    scores = own[curve.positions == ended][0] if rule.of == "last" else curve.best()[list(members)]
     seeds = [float(score) if np.isfinite(score) else None for score in scores]
     means = {int(at): float(np.nanmean(row)) for at, row in zip(curve.positions, own, strict=True) if at in seen}
-    lost = _diverged(run).intersection(members)
-    if lost or None in seeds:
-        return Result(None, seeds, means, why_failed=f"{len(lost) or seeds.count(None)} of {len(seeds)} seeds diverged")
-    pruned = run.config.pruning is not None and int(seen[-1]) < int(curve.positions[-1])
+    if why_failed := _why_failed(run, members, seeds):
+        return Result(None, seeds, means, why_failed=why_failed)
     values = [_statistic(scores, rule.statistic)]
     if rule.also == "spread":
         values.append(float(np.std(scores)))
@@ -101,6 +102,27 @@ def _statistic(scores: NDArray[np.float64], statistic: Statistic) -> float:
         error = float(np.std(scores, ddof=1)) / len(scores) ** 0.5 if len(scores) > 1 else 0.0
         return float(np.mean(scores)) - error
     return aggregate(scores, statistic)
+
+
+def _curve(run: LoggedRun, rule: Rule) -> Curve:
+    """The scores over the run, at every evaluation: where no member has one, nothing was written."""
+    if rule.select_by is None:
+        return run.curve(rule.metric)
+    every = run.curve(DISTANCE)
+    values = np.full_like(every.values, np.nan)
+    if rule.metric in run.history:
+        found = run.curve(rule.metric)
+        values[np.isin(every.positions, found.positions)] = found.values
+    return replace(every, values=values)
+
+
+def _why_failed(run: LoggedRun, members: Sequence[int], seeds: Sequence[float | None]) -> str | None:
+    if lost := _diverged(run).intersection(members):
+        return f"{len(lost)} of {len(seeds)} seeds diverged"
+    if None in seeds:
+        found = "fitted Q evaluation found values that the rewards do not allow"
+        return f"{seeds.count(None)} of {len(seeds)} seeds have no score: {found}"
+    return None
 
 
 def _diverged(run: LoggedRun) -> set[int]:

@@ -7,12 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from rl_training.analysis.ranks import chance_of_ranking_lower
 from rl_training.tuning.folder import StudyFolder, Task
 from rl_training.tuning.space import path_of
 from rl_training.tuning.study import Study, optuna
 from rl_training.tuning.tuner import Confirmed, confirmed, ranked
 
-_LEAST_FOR_IMPORTANCE = 8  # trials
+_LEAST_FOR_IMPORTANCE, _MANY_FOR_IMPORTANCE = 8, 32  # trials
+_SURE = 0.05  # the chance up to which ranks are no accident
 _STATES = {"COMPLETE": "complete", "PRUNED": "pruned", "FAIL": "failed", "RUNNING": "running", "WAITING": "waiting"}
 
 
@@ -115,7 +117,8 @@ def study_lines(found: Summary, most: int) -> list[str]:
     lines += _table(found, most)
     if found.importance:
         shares = ", ".join(f"{name} {share:.0%}" for name, share in found.importance.items())
-        lines.append(f"what matters among the best (PED-ANOVA): {shares}")
+        few = f", by {len(found.order)} trials alone" if len(found.order) < _MANY_FOR_IMPORTANCE else ""
+        lines.append(f"what matters among the best (PED-ANOVA{few}): {shares}")
     lines += [*_confirmation(found), *sureness(found)]
     if found.best is not None:
         lines.append(f"to train it: {train_command(found, found.best)}")
@@ -182,9 +185,22 @@ def _against_own(found: Summary, best: Row) -> str:
     if own.status != "complete" or not scores.get(0):
         return f"the config's own values (trial 0) were {own.status}: {own.why or 'worse than others at an evaluation'}"
     mine, other = (scores[number] or [0.0] for number in (best.number, 0))
-    seeds = "with new seeds " if found.confirmed else ""
-    word = "better" if mine[0] > other[0] else "no better"
-    return f"trial {best.number} is {seeds}{word} than the config's own values: {mine[0]:.4g} against {other[0]:.4g}"
+    figures = f"{mine[0]:.4g} against {other[0]:.4g}"
+    if mine[0] <= other[0]:
+        return f"trial {best.number} is no better than the config's own values: {figures}"
+    if not found.confirmed:
+        return f"trial {best.number} is ahead of the config's own values, by the seeds it was chosen by: {figures}"
+    chance = _chance(found, best.number)
+    if chance <= _SURE:
+        return f"trial {best.number} is with new seeds better than the config's own values: {figures} (p = {chance:.2g})"
+    told = f"trial {best.number} is with new seeds ahead of the config's own values: {figures}"
+    return f"{told}, which may be chance (p = {chance:.2g} by the ranks of {len(found.confirmed[0].result.seeds)} seeds each)"
+
+
+def _chance(found: Summary, number: int) -> float:
+    """How likely the new seeds of trial 0 rank as low against those of a trial if both are alike."""
+    seeds = {one.number: [score for score in one.result.seeds if score is not None] for one in found.confirmed}
+    return chance_of_ranking_lower(seeds[0], seeds[number])
 
 
 def _how_sure(found: Summary) -> str:

@@ -5,14 +5,18 @@ import math
 import numpy as np
 import pytest
 
+from rl_training.analysis.logged_run import LoggedRun
 from rl_training.api.policy import Policy
 from rl_training.config.loading import make_config
 from rl_training.errors import CheckpointError, ConfigError
 from rl_training.experiment.export import export_member
+from rl_training.ope.fqe import FQEOptions
 from rl_training.registry import REGISTRY
 from rl_training.runtime.checkpoints.checkpoint import CheckpointStore
+from rl_training.runtime.checkpoints.member import member_of
 from rl_training.runtime.evaluating.selecting import Selector, _fqe
 from rl_training.runtime.offline_data import offline_data
+from rl_training.tuning.scores import Rule, trial_result
 from tests.helpers import Cut, CutAt, Notes, assert_same_run, call_cli, metric_rows, run_values, tiny_run
 from tests.logs import plant, table, write_csv
 
@@ -22,6 +26,11 @@ COLUMN = {"action_distance": "action_distance", "td_error": "critic_loss", "vali
 @pytest.fixture
 def log(tmp_path):
     return write_csv(tmp_path / "log.csv", table(plant(rows=1200, length=40)))
+
+
+@pytest.fixture(autouse=True)
+def _short(monkeypatch):
+    monkeypatch.setattr("rl_training.runtime.evaluating.selecting._FQE_BUDGET", FQEOptions(steps=100, turns=2, ensemble=2))
 
 
 def settings(log, **changes):
@@ -148,12 +157,50 @@ def test_held_out_rows_are_needed(log, tmp_path):
         tiny_run(tmp_path / "run", env_id=None, select_by="action_distance", algo_kwargs=kwargs)
 
 
+def fqe_of(run):
+    """The score of `select_by: fqe` for a run, and its last checkpoint."""
+    last = CheckpointStore(run / "checkpoints", 2).load()
+    config = make_config(last.state["config"])
+    return _fqe(config, offline_data(config, None, Notes(), lambda: None)), last
+
+
+def test_the_score_of_a_policy_does_not_depend_on_those_beside_it(log, tmp_path):
+    tiny_run(tmp_path / "run", select_by="fqe", seeds=[0, 1, 2], eval_interval=120, **settings(log))
+    score, last = fqe_of(tmp_path / "run")
+    together = score(Policy.from_checkpoint(last).learner, [])
+    alone = [score(Policy.from_checkpoint(member_of(last, member)).learner, [])[0] for member in range(3)]
+    assert together == pytest.approx(alone, rel=1e-4, nan_ok=True)
+    assert len({value for value in together if math.isfinite(value)}) >= 2
+
+
+def test_a_value_that_the_rewards_do_not_allow_is_no_score(log, tmp_path, monkeypatch):
+    monkeypatch.setattr("rl_training.ope.episodes.Episodes.possible_values", lambda *_: (1e6, 2e6))
+    tiny_run(tmp_path / "run", select_by="fqe", **settings(log))
+    assert not any(row.get("validation/score") for row in metric_rows(tmp_path / "run"))
+    run = LoggedRun.load(tmp_path / "run")
+    found = trial_result(run, [0], Rule(select_by="fqe"))
+    assert (found.values, found.seeds) == (None, [None])
+    assert found.why_failed == "1 of 1 seeds have no score: fitted Q evaluation found values that the rewards do not allow"
+    with pytest.raises(CheckpointError, match="no best checkpoint"):
+        best_step(tmp_path / "run")
+
+
+def test_the_discount_of_the_score_may_be_another_than_that_of_training(log, tmp_path):
+    kwargs = {**settings(log)["algo_kwargs"], "gamma": 0.5}
+    for name, changes in (("own", {}), ("same", {"select_gamma": 0.5}), ("other", {"select_gamma": 0.9})):
+        tiny_run(tmp_path / name, select_by="fqe", eval_interval=120, env_id=None, algo_kwargs=kwargs, **changes)
+    own, same, other = (scores(tmp_path / name, "validation/score")[120] for name in ("own", "same", "other"))
+    assert own == same
+    assert other != own
+    with pytest.raises(ConfigError, match="`select_gamma` is the discount of `select_by: fqe`, which is not set"):
+        make_config(run_values(select_gamma=0.9))
+
+
 def test_fitted_q_evaluation_chooses_the_policy_that_would_earn_most(log, tmp_path):
     tiny_run(tmp_path / "run", select_by="fqe", **settings(log))
     store = CheckpointStore(tmp_path / "run" / "checkpoints", 2)
     found = store.load("best").state["held_out"]
     assert math.isfinite(found["best_score"])
-    config = make_config(store.load().state["config"])
-    score = _fqe(config, offline_data(config, None, Notes(), lambda: None))
+    score, _ = fqe_of(tmp_path / "run")
     assert score(Policy.from_checkpoint(store.load("best")).learner, []) == [found["best_score"]]
     assert score(Policy.from_checkpoint(store.load()).learner, [])[0] <= found["best_score"]

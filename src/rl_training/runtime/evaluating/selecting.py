@@ -4,12 +4,13 @@
 without CQL's penalty (with EDAC's diversity term, which is small). `validation_loss` is the held-out loss that fits a policy
 to logged actions: the cloning term of BC, TD3+BC and ReBRAC, the flow of FQL, the weighted likelihood of IQL, XQL and AWAC.
 Elsewhere the policy follows its critics alone; that loss falls when values rise, right or wrong, so it is refused. `fqe` is
-a short fitted Q evaluation: what the policy would earn, by the data.
+a short fitted Q evaluation on all rows: what the policy would earn, by the data. A value that the rewards do not allow is no
+score.
 """
 
 from collections.abc import Mapping, Sequence
-from functools import partial
-from math import isfinite
+from functools import cache, partial
+from math import isfinite, nan
 from typing import Any, Protocol
 
 import numpy as np
@@ -21,10 +22,10 @@ from rl_training.config.run import RunConfig
 from rl_training.errors import ConfigError
 from rl_training.models.threads import one_thread
 from rl_training.ope.episodes import DEFAULT_GAMMA, Behaviour, Episodes
-from rl_training.ope.fqe import FittedQ, FQEOptions
+from rl_training.ope.fqe import FQEOptions, Yardstick
 from rl_training.runtime.offline_data import OfflineData
 
-_FQE_ROWS, _FQE_BUDGET = 20_000, FQEOptions(steps=1000, turns=4, ensemble=2)  # a few seconds for each evaluation
+_FQE_ROWS, _FQE_BUDGET = 20_000, FQEOptions(steps=1000, turns=4, ensemble=6)  # a few seconds for each evaluation
 
 Rows = Sequence[Mapping[str, float]]
 
@@ -33,7 +34,7 @@ class Score(Protocol):
     """What policies are compared by."""
 
     def __call__(self, learner: Learner[Any, Any], rows: Rows) -> list[float]:
-        """Return a score of each member, higher is better, given its metrics on held-out rows; without side effects."""
+        """Return a score of each member, higher is better, given its metrics on held-out rows; NaN is none."""
 
 
 class Selector:
@@ -82,11 +83,22 @@ def _fit_to_data(algo: str, metrics: Sequence[str]) -> str:
     return found[0]
 
 
+def fqe_gamma(config: RunConfig[Any]) -> float:
+    """Return the discount of `select_by: fqe`."""
+    own = config.select_gamma
+    return float(getattr(config.algo_kwargs, "gamma", DEFAULT_GAMMA)) if own is None else own
+
+
 def _fqe(config: RunConfig[Any], data: OfflineData) -> Score:
-    """The score by a short fitted Q evaluation on all rows: a function of the policies and the data alone."""
+    """The score by a short fitted Q evaluation on all rows: a function of the policy and the data alone."""
     spaces, transforms = data.train.spaces, data.train.transforms
     episodes = Episodes.of(data.dataset, _FQE_ROWS)
-    gamma = float(getattr(config.algo_kwargs, "gamma", DEFAULT_GAMMA))
+    gamma = fqe_gamma(config)
+    low, high = episodes.possible_values(gamma)
+
+    @cache
+    def yardstick() -> Yardstick:
+        return Yardstick(episodes, gamma, _FQE_BUDGET, torch.device("cpu"))
 
     def score(learner: Learner[Any, Any], rows: Rows) -> list[float]:
         del rows
@@ -98,7 +110,8 @@ def _fqe(config: RunConfig[Any], data: OfflineData) -> Score:
 
         behaviours = [Behaviour.of(partial(act, member=member), episodes) for member in range(model.members)]
         with one_thread():  # the order of sums, and so the last bits, must not depend on the machine
-            found = FittedQ(episodes, behaviours, gamma, _FQE_BUDGET, torch.device("cpu")).fit()
-        return [found.middle(member)[0] for member in range(model.members)]
+            found = yardstick().values(behaviours)
+        values = [found.middle(member)[0] for member in range(model.members)]
+        return [value if low <= value <= high else nan for value in values]
 
     return score

@@ -241,7 +241,7 @@ def _not_shared(config: RunConfig[Any], count: int) -> str | None:
     if members < count:
         return _not_split(config, count)
     if config.select_by == "fqe":
-        return "cannot choose by fqe, which fits one network to all policies; use another `select_by`"
+        return "cannot choose by fqe, which one process computes for all policies; use another `select_by`"
     return None
 
 
