@@ -3,6 +3,7 @@
 from html.parser import HTMLParser
 
 from rl_training.api.reporting import write_report
+from rl_training.report.facts import number
 from rl_training.runtime.checkpoints.lock import RunLock
 from rl_training.tuning.folder import StudyFolder
 from rl_training.tuning.page import section
@@ -46,6 +47,20 @@ def test_every_trial_is_a_line_that_keyboard_and_screen_reader_reach(tmp_path):
     assert min(heights) >= 56.0
     assert max(heights) <= 292.0
     assert "http" not in section(summary(StudyFolder(tmp_path / "study"), given))
+
+
+def test_what_was_confirmed_is_on_the_page_and_in_the_tables(tmp_path):
+    run_study(tmp_path / "study", confirm=2)
+    found = summary(StudyFolder(tmp_path / "study"), task())
+    page = write_report([tmp_path / "study"], tmp_path / "page.html").read_text()
+    assert "<h3>With new seeds</h3>" in page
+    best = found.confirmed[0]
+    assert f"Best with new seeds: trial {best.number}" in page
+    assert page.count(number(best.result.values[0])) >= 2  # the card and the table
+    assert all(number(score) in page for score in best.result.seeds)
+    assert "complete, the config's own values" in page.replace("&#x27;", "'")
+    tables = write_report([tmp_path / "study"], tmp_path / "page.md").read_text()
+    assert f"    trial {best.number} with new seeds: return iqm {best.result.values[0]:.4g}" in tables
 
 
 def test_names_are_escaped_and_few_trials_have_no_lines(tmp_path):

@@ -68,10 +68,11 @@ def make_report(
 
     `members` draws the curves of single members too; `picture` has a page show the policies at work, where their
     environments draw. Why one cannot be shown is told through `warn` and on the page. A `live` page loads itself again.
-    The page of `studies` begins with what they have found.
+    The page and the tables of `studies` begin with what they have found.
     """
     if kind == "md":
-        return markdown(runs, MARK, title).encode(errors=_ESCAPED)
+        told = [line for path in studies for line in _study_lines(path)]
+        return markdown(runs, MARK, title, told).encode(errors=_ESCAPED)
     if kind == "csv":
         return comma_separated(runs).encode(errors=_ESCAPED)
     if kind == "png":
@@ -88,6 +89,14 @@ def _study_section(path: str | Path) -> str:
 
     folder = StudyFolder(path)
     return section(summary(folder, folder.read()))
+
+
+def _study_lines(path: str | Path) -> list[str]:
+    from rl_training.tuning.page import MOST_ROWS
+    from rl_training.tuning.showing import study_lines, summary
+
+    folder = StudyFolder(path)
+    return study_lines(summary(folder, folder.read()), MOST_ROWS)
 
 
 def write_report(

@@ -100,8 +100,11 @@ COMBINATIONS_NOTE = (
 
 
 def combinations(groups: Sequence[Group]) -> list[tuple[Group, list[MemberFacts]]]:
-    """Return the combinations of sweeps with their members: the fewest diverged first, then the highest final return."""
-    return sorted(_with_facts([group for group in groups if group.knobs]), key=_rank)
+    """Return the combinations of sweeps with their members: the fewest diverged first, then the highest final return.
+
+    Those of runs without an environment, which have no returns, are left out.
+    """
+    return sorted(_with_facts([group for group in groups if group.knobs and RETURN in group.run.history]), key=_rank)
 
 
 def best_groups(groups: Sequence[Group], most: int) -> list[Group]:

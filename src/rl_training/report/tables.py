@@ -23,13 +23,14 @@ from rl_training.report.timing import timing_of
 CSV_START = ("run", "member", "seed", "position")
 
 
-def markdown(runs: Sequence[LoggedRun], mark: str, title: str | None = None) -> str:
-    """Return the results of some runs as Markdown, without curves."""
+def markdown(runs: Sequence[LoggedRun], mark: str, title: str | None = None, first: Sequence[str] = ()) -> str:
+    """Return the results of some runs as Markdown, without curves; `first` are lines of plain text that come before them."""
     names, groups = distinct_names(runs), groups_of(runs)
     timings = [timing_of(run) for run in runs]
     rows = [facts.overview_cells(run, name, timing) for run, name, timing in zip(runs, names, timings, strict=True)]
     kept = facts.filled_columns(rows)
     parts = [f"{mark}\n# {_text(title or ', '.join(names))}"]
+    parts += ["\n".join(f"    {line}" for line in first)] if first else []
     parts += [_table([facts.OVERVIEW[i] for i in kept], [[row[i] for i in kept] for row in rows])]
     parts += [_text(note)] if (note := facts.returns_note(runs, names)) else []
     judged, damaged = evaluations(runs, names)

@@ -11,7 +11,7 @@ from rl_training.tuning.showing import Summary, knob_value
 from rl_training.tuning.space import Choices, Range, label
 
 _WIDTH, _HEIGHT, _TOP, _BOTTOM, _SIDE = 1000, 330, 56, 292, 60  # of the plot and of its axes
-_MOST_DRAWN, _MOST_ROWS = 500, 200
+_MOST_DRAWN, MOST_ROWS = 500, 200
 _BEST_SHARE = 0.1  # of the trials are drawn strongly
 
 
@@ -21,7 +21,7 @@ def section(found: Summary) -> str:
     sure = "".join(f"<p>{escape(text)}</p>" for text in showing.sureness(found))
     best = found.best
     train = "" if best is None else f"<pre>{escape(showing.train_command(found, best))}</pre>"
-    parts = (_cards(found), sure, train, _parallel(found), _importance(found), _trials(found))
+    parts = (_cards(found), sure, train, _confirmed(found), _parallel(found), _importance(found), _trials(found))
     score = f'<p class="note">Score: {escape(found.task.rule.text)}.</p>'
     return f"<section><h2>{escape(name)}</h2>{score}{''.join(parts)}</section>"
 
@@ -30,12 +30,25 @@ def _cards(found: Summary) -> str:
     states = [row.status for row in found.rows]
     told = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
     cards = [card("Trials", str(len(found.rows)), told)]
-    if found.best is not None and found.best.values:
+    fresh = " with new seeds" if found.confirmed else ""
+    if found.best is not None and (value := found.score_of(found.best.number)) is not None:
         knobs = ", ".join(f"{name} {knob_value(value)}" for name, value in found.best.knobs.items())
-        cards.append(card(f"Best: trial {found.best.number}", number(found.best.values[0]), knobs))
-    if found.has_own and found.rows and found.rows[0].values:
-        cards.append(card("The config's own values", number(found.rows[0].values[0]), "trial 0"))
+        cards.append(card(f"Best{fresh}: trial {found.best.number}", number(value), knobs))
+    if found.has_own and found.rows and (value := found.score_of(0)) is not None:
+        cards.append(card(f"The config's own values{fresh}", number(value), "trial 0"))
     return f'<dl class="cards">{"".join(cards)}</dl>'
+
+
+def _confirmed(found: Summary) -> str:
+    """What the confirmed trials reached with new seeds, the best first."""
+    if not found.confirmed:
+        return ""
+    rows: list[Row] = []
+    for one in found.confirmed:
+        value = None if one.result.values is None else one.result.values[0]
+        score = Cell(NOTHING if value is None else number(value), value, number=True)
+        rows.append([Cell(str(one.number), one.number, number=True), score, _seeds(one.result.seeds)])
+    return f"<h3>With new seeds</h3>{table(['trial', found.task.rule.name, 'seeds'], rows, 'With new seeds')}"
 
 
 def _parallel(found: Summary) -> str:
@@ -110,7 +123,7 @@ def _importance(found: Summary) -> str:
         [name, Cell(f"{share:.0%}", share, number=True), bar(share, f"{name} {share:.0%}")]
         for name, share in found.importance.items()
     ]
-    caption = "What matters among the best (PED-ANOVA)"
+    caption = showing.importance_title(found).capitalize()
     return f'<h3>{caption}</h3><div class="bars">{table(["knob", "share", ""], rows, caption)}</div>'
 
 
@@ -118,23 +131,21 @@ def _trials(found: Summary) -> str:
     names, rule = list(found.task.space.knobs), found.task.rule
     head = ["trial", *names, rule.name, *([rule.also] if rule.also else []), "seeds", "status"]
     every = [found.rows[at] for at in found.order] + [row for row in found.rows if row.number not in set(found.order)]
-    rows = [_trial(row, names, len(rule.directions)) for row in every[:_MOST_ROWS]]
-    most = f'<p class="note">The best {_MOST_ROWS} of {len(every):,}.</p>' if len(every) > _MOST_ROWS else ""
-    return f"<h3>Trials</h3>{most}{table(head, rows, 'Trials', sortable=True, tall=len(rows) > 14)}"
+    rows = [_trial(row, names, found) for row in every[:MOST_ROWS]]
+    most = f'<p class="note">The best {MOST_ROWS} of {len(every):,}.</p>' if len(every) > MOST_ROWS else ""
+    chosen = "<p>With the seeds that trials were chosen by.</p>" if found.confirmed else ""
+    return f"<h3>Trials</h3>{chosen}{most}{table(head, rows, 'Trials', sortable=True, tall=len(rows) > 14)}"
 
 
-def _trial(row: showing.Row, names: Sequence[str], numbers: int) -> Row:
-    values: list[float | None] = [*(row.values or []), None, None][:numbers]
+def _trial(row: showing.Row, names: Sequence[str], found: Summary) -> Row:
+    values: list[float | None] = [*(row.values or []), None, None][: len(found.task.rule.directions)]
     knobs = [_cell(row.knobs[name]) for name in names]
     scores = [Cell(NOTHING if value is None else number(value), value, number=True) for value in values]
-    seeds = " ".join(NOTHING if score is None else number(score) for score in row.seeds)
-    return [
-        Cell(str(row.number), row.number, number=True),
-        *knobs,
-        *scores,
-        seeds,
-        row.status + (f": {row.why}" if row.why else ""),
-    ]
+    return [Cell(str(row.number), row.number, number=True), *knobs, *scores, _seeds(row.seeds), showing.status_of(row, found)]
+
+
+def _seeds(scores: Sequence[float | None]) -> str:
+    return " ".join(NOTHING if score is None else number(score) for score in scores)
 
 
 def _cell(value: object) -> Cell:

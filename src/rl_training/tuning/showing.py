@@ -52,6 +52,12 @@ class Summary:
             return self.rows[self.confirmed[0].number]
         return self.rows[self.order[0]] if self.order else None
 
+    def score_of(self, number: int) -> float | None:
+        """Return the score of a trial: with new seeds if some were confirmed, else of the study."""
+        fresh = {one.number: one.result.values for one in self.confirmed}
+        values = fresh.get(number) if fresh else self.rows[number].values
+        return values[0] if values else None
+
 
 def summary(folder: StudyFolder, task: Task) -> Summary:
     """Return a study as its files tell of it, while it goes on or afterwards."""
@@ -117,12 +123,17 @@ def study_lines(found: Summary, most: int) -> list[str]:
     lines += _table(found, most)
     if found.importance:
         shares = ", ".join(f"{name} {share:.0%}" for name, share in found.importance.items())
-        few = f", by {len(found.order)} trials alone" if len(found.order) < _MANY_FOR_IMPORTANCE else ""
-        lines.append(f"what matters among the best (PED-ANOVA{few}): {shares}")
+        lines.append(f"{importance_title(found)}: {shares}")
     lines += [*_confirmation(found), *sureness(found)]
     if found.best is not None:
         lines.append(f"to train it: {train_command(found, found.best)}")
     return lines
+
+
+def importance_title(found: Summary) -> str:
+    """Return what the shares of knobs are, and by how many trials if these are few."""
+    few = f", by {len(found.order)} trials alone" if len(found.order) < _MANY_FOR_IMPORTANCE else ""
+    return f"what matters among the best (PED-ANOVA{few})"
 
 
 def _table(found: Summary, most: int) -> list[str]:
@@ -134,7 +145,7 @@ def _table(found: Summary, most: int) -> list[str]:
     own = found.rows[0] if found.has_own and found.rows else None
     if own is not None and own not in shown:
         shown.append(own)
-    cells = [[*_cells(row, names, len(rule.directions)), _status(row, found)] for row in shown]
+    cells = [[*_cells(row, names, len(rule.directions)), status_of(row, found)] for row in shown]
     rows = [head, *cells]
     widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
@@ -146,7 +157,8 @@ def _cells(row: Row, names: Sequence[str], numbers: int) -> list[str]:
     return [str(row.number), *(knob_value(row.knobs[name]) for name in names), *(values + ["-"] * numbers)[:numbers], seeds]
 
 
-def _status(row: Row, found: Summary) -> str:
+def status_of(row: Row, found: Summary) -> str:
+    """Return how a trial ended, and what it stands for."""
     own = ", the config's own values" if found.has_own and row.number == 0 else ""
     front = ", not beaten in both" if row.number in found.front else ""
     return f"{row.status}{own}{front}{f': {row.why}' if row.why else ''}"
@@ -177,16 +189,13 @@ def sureness(found: Summary) -> list[str]:
 def _against_own(found: Summary, best: Row) -> str:
     if not found.has_own:
         return "the config's own values are outside the space, so nothing says whether the best is better than they are"
-    own = found.rows[0]
-    scores: dict[int, Sequence[float] | None] = {row.number: row.values for row in found.rows}
-    scores = {one.number: one.result.values for one in found.confirmed} or scores
+    own, mine, other = found.rows[0], found.score_of(best.number), found.score_of(0)
     if best.number == 0:
         return "the config's own values are the best: no trial was better"
-    if own.status != "complete" or not scores.get(0):
+    if own.status != "complete" or mine is None or other is None:
         return f"the config's own values (trial 0) were {own.status}: {own.why or 'worse than others at an evaluation'}"
-    mine, other = (scores[number] or [0.0] for number in (best.number, 0))
-    figures = f"{mine[0]:.4g} against {other[0]:.4g}"
-    if mine[0] <= other[0]:
+    figures = f"{mine:.4g} against {other:.4g}"
+    if mine <= other:
         return f"trial {best.number} is no better than the config's own values: {figures}"
     if not found.confirmed:
         return f"trial {best.number} is ahead of the config's own values, by the seeds it was chosen by: {figures}"

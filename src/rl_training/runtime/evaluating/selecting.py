@@ -25,7 +25,7 @@ from rl_training.ope.episodes import DEFAULT_GAMMA, Behaviour, Episodes
 from rl_training.ope.fqe import FQEOptions, Yardstick
 from rl_training.runtime.offline_data import OfflineData
 
-_FQE_ROWS, _FQE_BUDGET = 20_000, FQEOptions(steps=1000, turns=4, ensemble=6)  # a few seconds for each evaluation
+_FQE_ROWS, _FQE_BUDGET = 20_000, FQEOptions(steps=1000, turns=4, ensemble=5)  # a few seconds for each evaluation
 
 Rows = Sequence[Mapping[str, float]]
 
