@@ -225,6 +225,14 @@ def test_settings_of_a_dataset_join_the_files_that_the_shell_names(tmp_path):
     assert [(part.path, part.ends) for part in named.algo_kwargs.dataset] == [(str(tmp_path / "log.csv"), "timeouts")]
 
 
+@pytest.mark.parametrize(
+    ("given", "automatic"),
+    [({}, True), ({"scale": 1.0}, False), ({"clip": None}, False), ({"scale": 1.0, "normalize": "auto"}, True)],
+)
+def test_rewards_are_scaled_by_the_data_unless_a_scale_is_given_even_one(given, automatic):
+    assert make_config(run_values(algo_kwargs={"reward": given})).algo_kwargs.reward.is_automatic == automatic
+
+
 @pytest.mark.parametrize("key", ["normalize_observations", "reward.normalize"])
 def test_a_flag_that_may_be_auto_names_its_three_values(key):
     with pytest.raises(ConfigError, match=r"must be true, false or `auto`") as caught:

@@ -5,7 +5,7 @@ import pytest
 from rl_training.config.loading import make_config
 from rl_training.errors import ConfigError
 from rl_training.tuning.plan import plan
-from rl_training.tuning.space import Choices, Range, changed, read_space, setting
+from rl_training.tuning.space import Choices, Range, changed, make_space, read_space, setting
 from tests.helpers import run_values
 
 
@@ -75,6 +75,22 @@ def test_settings_by_path():
     record = make_config(run_values()).record()
     other = changed(record, {"beta": 7.0, "reward.scale": 0.5})
     assert (setting(other, "beta"), setting(other, "reward.scale"), setting(record, "beta")) == (7.0, 0.5, 3.0)
+
+
+def test_a_scale_of_rewards_that_follows_the_data_is_no_number():
+    config = make_config(run_values())
+    space = make_space({"reward.scale": {"low": 0.05, "high": 1}}, config, "space")
+    assert space.own_values(config)[1] == ["reward.scale"]
+    assert make_config(changed(config.record(), {"reward.scale": 1.0})).algo_kwargs.reward.normalize is False
+    fixed = make_config(run_values(algo_kwargs={"reward": {"scale": 0.5}}))
+    assert space.own_values(fixed) == ({"reward.scale": 0.5}, [])
+
+
+def test_all_trials_are_scored_with_the_discount_of_the_config(tmp_path):
+    kwargs = {"n_step": 3, "dataset": {"path": "x.npz"}}
+    found = planned([{"gamma": 0.5}, {"gamma": 0.9}], tmp_path, env_id=None, select_by="fqe", algo_kwargs=kwargs)
+    assert [one.job.config["algo_kwargs"]["gamma"] for one in found.populations] == [0.5, 0.9]
+    assert [one.job.config["select_gamma"] for one in found.populations] == [0.99, 0.99]
 
 
 def planned(trials, tmp_path, pruning=None, **changes):

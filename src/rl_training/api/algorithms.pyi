@@ -47,6 +47,7 @@ class _RunConfig(TypedDict, total=False):
     eval_episodes: int
     eval_mode: Literal["wait", "beside"]
     select_by: Literal["action_distance", "td_error", "validation_loss", "fqe"] | None
+    select_gamma: float | None
     checkpoint_interval: int
     keep_checkpoints: int
     log_interval: int

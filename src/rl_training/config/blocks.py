@@ -64,6 +64,9 @@ def _as_tuple(value: Any) -> Any:
     return (value,) if isinstance(value, int | float) and not isinstance(value, bool) else value
 
 
+_PLAIN = {"scale": 1.0, "shift": 0.0, "clip": None}  # rewards as they are
+
+
 class RewardConfig(SingleModel):
     """How rewards are transformed: r <- clip(scale * r + shift)."""
 
@@ -77,6 +80,14 @@ class RewardConfig(SingleModel):
     """`true`: first scale so that the episode returns in the data span 1000, as published for locomotion; `auto`: unless
     another key is set, scale so that most rewards in the data have a standard deviation of 1."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _given_is_set(cls, values: Any) -> Any:
+        """A key that is given counts as set also with the value it has by default: `scale: 1` leaves rewards as they are."""
+        if isinstance(values, Mapping) and values and all(_PLAIN.get(key, ...) == value for key, value in values.items()):
+            return {**values, "normalize": False}
+        return values
+
     @model_validator(mode="after")
     def _ordered(self) -> Self:
         if self.clip is not None and not self.clip[0] < self.clip[1]:
@@ -86,7 +97,7 @@ class RewardConfig(SingleModel):
     @property
     def is_automatic(self) -> bool:
         """Whether the scale is fitted on the data: `auto`, and nothing else is set."""
-        return self.normalize == "auto" and (self.scale, self.shift, self.clip) == (1.0, 0.0, None)
+        return self.normalize == "auto" and all(getattr(self, name) == value for name, value in _PLAIN.items())
 
 
 FileFormat = Literal["auto", "rl_training", "run", "npz", "minari", "d3rlpy", "hdf5", "parquet", "csv"]

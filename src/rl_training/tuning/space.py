@@ -20,6 +20,7 @@ from rl_training.config.run import RunConfig
 from rl_training.config.yaml_loader import parse_yaml
 from rl_training.errors import ConfigError, did_you_mean
 
+_REWARD = ("algo_kwargs", "reward")
 _ROOTS = ("algo_kwargs", "learning_rate_schedule")  # what may be tuned; the rest says where and how long a run goes
 _KEYS = ("low", "high", "log", "choices")
 _LOOKS = "must look like {low: 0.6, high: 0.95}, {low: 1, high: 20, log: true} or {choices: [1, 2, 3]}"
@@ -85,8 +86,7 @@ class Space:
 
     def own_values(self, config: RunConfig[Any]) -> tuple[dict[str, Any], list[str]]:
         """Return what a search would call the config's own values, and the knobs whose own value the space does not hold."""
-        record = config.record()
-        own = {name: label(setting(record, name)) for name in self.knobs}
+        own = {name: label(_own(config, name)) for name in self.knobs}
         return own, [name for name, knob in self.knobs.items() if not _holds(knob, own[name])]
 
 
@@ -94,6 +94,12 @@ def _holds(knob: Range | Choices, value: Any) -> bool:
     if isinstance(knob, Choices):
         return any(type(value) is type(one) and value == one for one in knob.labels)
     return isinstance(value, int | float) and knob.low <= value <= knob.high
+
+
+def _own(config: RunConfig[Any], name: str) -> Any:
+    """The config's own value of a knob; a scale of rewards that follows the data is no number."""
+    follows = path_of(name)[:-1] == _REWARD and config.algo_kwargs.reward.is_automatic
+    return "auto" if follows else setting(config.record(), name)
 
 
 def path_of(name: str) -> tuple[str, ...]:
@@ -121,6 +127,8 @@ def changed(record: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str,
                 group[block] = {}
             group = group[block]
         group[last] = value
+        if tuple(blocks) == _REWARD and group.get("normalize") == "auto" and last != "normalize":
+            group["normalize"] = False  # the scale is this one, also if it is 1
     return result
 
 
