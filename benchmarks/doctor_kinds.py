@@ -315,6 +315,35 @@ def scales(seed: int) -> Log:
     return log_of(episodes(), names={"observation_names": ("salt", "p_bottom", "level_pct", "level")})
 
 
+def cooler(seed: int) -> Log:
+    """Days of a cooler that runs on at midnight, into other weather; heat beyond a limit costs a thousand times more."""
+    draw = np.random.Generator(np.random.Philox(seed))
+
+    def episodes() -> Episodes:
+        water, fluid, held, forced = 280.0, 300.0, 0, 0.0
+        for _ in range(25):
+            load, weather = draw.uniform(0.6, 1.1), draw.uniform(283.0, 298.0)
+            rows: list[Row] = []
+            for step in range(288):
+                hour = step / 12.0
+                outside = weather + 6.0 * np.sin((hour - 9.0) / 12.0 * np.pi) + draw.normal(0, 0.2)
+                heat = load * (0.55 + 0.35 * np.exp(-(((hour - 14.0) / 4.5) ** 2))) + draw.normal(0, 0.015)
+                if held == 0 and draw.random() < 0.01:
+                    held, forced = int(draw.integers(6, 30)), float(draw.choice([0.0, 30.0, 80.0, 100.0]))
+                valve = float(np.clip(45.0 + 14.0 * (water - 280.15) + draw.normal(0, 4.0), 0.0, 100.0))
+                valve, held = (forced, held - 1) if held else (valve, 0)
+                here = (water, fluid, outside, heat)
+                cold = 1.15 * (valve / 100.0) ** 0.7 * (1.0 - 0.012 * (outside - 288.0))
+                water = float(np.clip(water + 1.4 * (heat - cold) + draw.normal(0, 0.05), 275.5, 292.0))
+                fluid = outside + 12.0 + draw.normal(0, 0.5)
+                cost = 4.0 + 8.0 * cold + (1e4 if water > 288.0 else 2.0 * max(0.0, water - 281.5) ** 2)
+                rows.append((here, (valve,), -cost, (water, fluid, outside, heat), False))
+            yield rows
+
+    names = {"observation_names": ("T_water", "T_fluid", "T_out", "heat"), "action_names": ("valve_pct",)}
+    return _continued(log_of(episodes(), "goes on", names=names))
+
+
 def plant(name: str) -> Callable[[int], Log]:
     """The log of one of `benchmarks.plants`."""
 
@@ -356,4 +385,5 @@ KINDS: dict[str, Callable[[int], Log]] = {
     "building": building,
     "mixed scales": scales,
     **{f"plant: {name}": plant(name) for name in PLANTS},
+    "cooler": cooler,
 }

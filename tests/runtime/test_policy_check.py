@@ -14,7 +14,7 @@ from rl_training.data import TransitionDataset
 from rl_training.data.row_view import RowView
 from rl_training.data.transforms import Transforms
 from rl_training.runtime.validating.concerns import RisingLosses, concerns
-from rl_training.runtime.validating.held_out import _means
+from rl_training.runtime.validating.held_out import _means, figures_line
 from rl_training.runtime.validating.policy_check import (
     LoggedRows,
     LoggedStarts,
@@ -199,10 +199,23 @@ def test_values_are_compared_with_what_episodes_returned():
     assert figures["start_value"] == pytest.approx(-100.0)
     assert figures["start_lowest"] == pytest.approx(-5.0 * per_reward)
     assert figures["start_return"] == pytest.approx(-2.75 * per_reward)
-    assert figures["start_highest"] == pytest.approx(-0.5 * per_reward + rest)
+    assert figures["start_highest"] == pytest.approx(-0.5 * per_reward)
+    assert figures["start_possible"] == pytest.approx(-0.5 * per_reward + rest)
     truly = replace(log(), rewards=varied(), terminals=log().timeouts, timeouts=np.zeros(ROWS, dtype=bool))
     starts = LoggedStarts.of(RowView(truly), Transforms.identity(2))
-    assert starts.returned(0.99)["start_highest"] == pytest.approx(-0.5 * per_reward)
+    assert starts.returned(0.99)["start_possible"] == pytest.approx(-0.5 * per_reward)
+
+
+def test_what_cut_episodes_could_have_returned_is_not_called_returned():
+    """A goal of 1 is reached in one of twenty episodes; the others are cut, and might have earned 1 for ever."""
+    rewards = np.zeros(ROWS)
+    rewards[99] = 1.0
+    figures, codes = claim(99.5, rewards=rewards, steps=5_000)
+    assert figures["start_highest"] == pytest.approx(0.99**99)
+    assert "(they returned 0.01849, from 0 to 0.3697, discounted alike)" in figures_line([figures])
+    assert codes == ["unsettled-values"]
+    text = concerns(figures, IQLKnobs())[0].text
+    assert "returned 0.01849 on average and 0.3697 at most, discounted alike; with the highest reward for ever" in text
 
 
 def test_how_far_values_have_come():
@@ -233,5 +246,6 @@ def test_values_above_everything_that_was_logged(value, steps, code):
 def test_values_far_above_everything_that_was_logged(value, lowest, codes):
     """Above the best episode by more than episodes differ, and by more than half of what they return."""
     figures, _ = claim(-100.0)
-    returned = {"start_value": value, "start_lowest": lowest, "start_return": 10.0, "start_highest": 10.0}
+    returned = {"start_value": value, "start_lowest": lowest}
+    returned |= dict.fromkeys(("start_return", "start_highest", "start_possible"), 10.0)
     assert [one.code for one in concerns({**figures, **returned}, IQLKnobs())] == codes

@@ -6,14 +6,18 @@ Four tests, two of which regress rewards on transitions (observation, action, ne
 * Rewards that go on smoothly across a seam, but step next to it inside an episode: the row at the seam holds another's.
 * At the seams between episodes. If neighbouring rewards are similar, a shift hardly shows inside, but it does at a seam: with
   rewards one row late, the first reward of an episode is explained by the last transition of the episode before, and not by
-  its own; or it is a zero that belongs to no transition.
+  its own; or it is a zero that belongs to no transition. A plant that runs on has transitions at a seam that look like no
+  other, which no model explains, and similar rewards on both sides of it. So the transition at the seam has to explain the
+  reward of the next row as well.
 * Inside episodes: the reward of a row is clearly better explained by the transition before, or after, than by its own.
 
+Models are fitted to rewards within bounds, and what decides holds for most seams: no penalty, however large, decides alone.
 A reward of the state alone that is stored one row early is the reward of the next state, which is as good: nothing shows it.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import comb
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,11 +27,14 @@ from rl_training.doctor.expectation import Numbers, Rows, explained_by
 _ROWS, _SEAMS = 4000, 2000
 _FEWEST_ROWS, _FEWEST_SEAMS, _FEWEST_PAYOUTS = 200, 8, 3
 _RARE = 0.05  # share of zeros among rewards below which a zero at every seam is no coincidence
+_REACH = 3.0  # times the range of the middle 80 %, beyond which rewards are bounded
 _BETTER, _FAR_BETTER, _CERTAIN = (
     0.8,
     0.6,
     8.0,
 )  # ratio of errors that counts, that is an error; in standard errors of the mean
+_AT_SEAMS = 0.25  # ratio of median errors that counts at seams, where transitions are unlike those that models are fitted to
+_MOST, _CHANCE = 0.8, 0.005  # of the seams agree, and a fair coin does so more rarely than this
 
 
 @dataclass(frozen=True)
@@ -63,7 +70,9 @@ def find_shift(
     draw = np.random.Generator(np.random.Philox(0))
     chosen = np.sort(draw.permutation(pool)[:_ROWS])
     test = _ShiftTest(reward, (observations, actions, next_observations), chosen)
-    joins = ~terminals[last[:-1]] if (~terminals[last[:-1]]).sum() >= _FEWEST_SEAMS else np.ones(len(last) - 1, dtype=bool)
+    long = (last > first)[:-1] & (last > first)[1:]  # so that there is a row beside the seam
+    cut = long & ~terminals[last[:-1]]
+    joins = cut if cut.sum() >= _FEWEST_SEAMS else long
     before, after = last[:-1][joins][:_SEAMS], first[1:][joins][:_SEAMS]
     return test.at_seams(1, after, before) or test.at_seams(-1, before, after) or test.inside()
 
@@ -100,11 +109,26 @@ def _smooth_across(reward: Numbers, first: Rows, last: Rows, inside: Rows) -> Sh
     return None
 
 
+def _bounded(reward: Numbers, usual: Numbers) -> Numbers:
+    """Rewards with those far outside the usual ones moved to a bound; as they are if the middle 80 % are all the same."""
+    low, high = np.quantile(usual, (0.1, 0.9))
+    reach = _REACH * (high - low)
+    return np.clip(reward, low - reach, high + reach) if reach else reward
+
+
+def _in_most(agree: NDArray[np.bool_]) -> bool:
+    """Whether most agree, and more than by chance (a sign test)."""
+    count, agreed = len(agree), int(agree.sum())
+    chance = sum(comb(count, more) for more in range(agreed, count + 1)) / 2**count
+    return agreed > _MOST * count and chance < _CHANCE
+
+
 class _ShiftTest:
     """Errors of rewards under the assumption that they belong to the row itself, the one before, or the one after."""
 
-    def __init__(self, reward: Numbers, transitions: Sequence[NDArray[np.generic]], rows: Rows) -> None:
-        self._reward = reward
+    def __init__(self, rewards: Numbers, transitions: Sequence[NDArray[np.generic]], rows: Rows) -> None:
+        self._zero = rewards == 0.0
+        self._reward = reward = _bounded(rewards, rewards[rows])
         halves = (rows[::2], rows[1::2])
         self._models = {lag: explained_by(transitions, halves[0] - lag, reward[halves[0]]) for lag in (-1, 0, 1)}
         crossed = {lag: explained_by(transitions, halves[1] - lag, reward[halves[1]]) for lag in (-1, 0, 1)}
@@ -118,7 +142,7 @@ class _ShiftTest:
             for lag in (-1, 0, 1)
         }
         self._spread = float(np.abs(reward[rows] - np.median(reward[rows])).mean())
-        self._zeros = float((reward[rows] == 0.0).mean())
+        self._zeros = float(self._zero[rows].mean())
 
     def inside(self) -> Shift | None:
         """Test rows inside episodes: a paired comparison of errors."""
@@ -129,7 +153,8 @@ class _ShiftTest:
         gain = np.sqrt(own) - np.sqrt(other)  # no single row may decide
         certain = float(gain.mean()) > _CERTAIN * float(gain.std()) / np.sqrt(len(gain))
         if ratio < _BETTER and certain and own.mean() > 0.005 * self._spread:
-            return Shift(lag, _compared("inside episodes", len(own), own, other, lag), sure=ratio < _FAR_BETTER)
+            errors = _compared(own.mean(), other.mean(), _by_the_one(lag))
+            return Shift(lag, f"inside episodes ({len(own)} rewards) {errors}", sure=ratio < _FAR_BETTER)
         return None
 
     def at_seams(self, lag: int, rows: Rows, neighbours: Rows) -> Shift | None:
@@ -137,24 +162,30 @@ class _ShiftTest:
         if len(rows) < _FEWEST_SEAMS:
             return None
         own, usual = self._error(0, rows, rows), float(np.median(self._errors[0]))
-        if np.median(own) < 2.0 * usual or np.median(own) < 0.02 * self._spread:
+        error = float(np.median(own))
+        if error < 2.0 * usual or error < 0.02 * self._spread:
             return None  # its own transition explains the reward
         if np.median(self._errors[lag]) > 2.0 * usual:
             return None  # inside episodes the neighbour explains less
-        if not self._reward[rows].any() and self._zeros < _RARE:
-            return Shift(lag, _compared("at the seams, where it is always 0", len(rows), own, self._errors[0], lag))
-        other = self._error(lag, rows, neighbours)
+        if self._zero[rows].all() and self._zeros < _RARE:
+            errors = _compared(error, usual, "inside episodes")
+            return Shift(lag, f"at the seams ({len(rows)} rewards) they are always 0, and {errors}")
+        # if rewards are shifted, the transition at the seam belongs to the reward beside it, and explains that
+        other = np.maximum(self._error(lag, rows, neighbours), self._error(lag, rows + lag, rows))
         informed = self._errors[lag].mean() < 0.8 * self._spread  # rewards that are pure noise say nothing
-        if informed and 2.0 * other.mean() < own.mean() and (other < own).mean() > 0.8 and own.mean() > 0.3 * self._spread:
-            return Shift(lag, _compared("at the seams between episodes", len(rows), own, other, lag), across=True)
+        better = np.median(other) < _AT_SEAMS * error and _in_most(other < own)
+        if informed and better and error > 0.3 * self._spread:
+            errors = _compared(error, float(np.median(other)), _by_the_one(lag))
+            return Shift(lag, f"at the seams between episodes ({len(rows)} rewards) {errors}", across=True)
         return None
 
     def _error(self, lag: int, rows: Rows, explained_by: Rows) -> Numbers:
         return np.abs(self._models[lag](explained_by) - self._reward[rows])
 
 
-def _compared(where: str, count: int, own: Numbers, other: Numbers, lag: int) -> str:
-    errors = (
-        f"{own.mean():.3g} explained by its own transition, {other.mean():.3g} by the one {'before' if lag > 0 else 'after'}"
-    )
-    return f"{where} ({count} rewards) the error is {errors}"
+def _by_the_one(lag: int) -> str:
+    return f"by the one {'before' if lag > 0 else 'after'}"
+
+
+def _compared(own: float, other: float, otherwise: str) -> str:
+    return f"the error is {own:.3g} explained by its own transition, {other:.3g} {otherwise}"

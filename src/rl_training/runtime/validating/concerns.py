@@ -55,12 +55,14 @@ def _values(figures: Mapping[str, float], closer: str) -> list[Concern]:
 
 
 def _claims(figures: Mapping[str, float], closer: str) -> list[Concern]:
-    """Values above everything that held-out episodes returned: not settled yet, or far beyond what anybody saw."""
-    claimed, best = figures["start_value"], figures["start_highest"]
+    """Values above all that held-out episodes could have returned: not settled yet, or far beyond what anybody saw."""
+    claimed, best = figures["start_value"], figures["start_possible"]
     if claimed <= best:
         return []
     seen = f"where held-out episodes begin its values are {claimed:.4g} on average, but these returned "
-    seen += f"{figures['start_return']:.4g} on average and {best:.4g} at most, discounted alike"
+    seen += f"{figures['start_return']:.4g} on average and {figures['start_highest']:.4g} at most, discounted alike"
+    if best > figures["start_highest"]:
+        seen += f"; with the highest reward for ever after their cuts it would be {best:.4g}"
     settled = figures["values_settled"]
     if settled < _SETTLED:
         text = f"{seen}: values begin at 0, and by tau and gamma they have come about {settled:.0%} of the way. They say "

@@ -92,7 +92,7 @@ def figures_line(figures: Sequence[Figures]) -> str:
     text += f", {mean['at_bound']:.1%} at a bound (data {mean['at_bound_data']:.1%})"
     if "start_value" in mean:
         returned = f"{mean['start_return']:.4g}, from {mean['start_lowest']:.4g} to {mean['start_highest']:.4g}"
-        text += f", value {mean['start_value']:.4g} where episodes begin (they returned {returned})"
+        text += f", value {mean['start_value']:.4g} where episodes begin (they returned {returned}, discounted alike)"
     return text
 
 

@@ -88,11 +88,11 @@ class LoggedStarts:
         return cls(observations, rewards, ~view.take("terminals", last[chosen]), highest)
 
     def returned(self, gamma: float) -> Figures:
-        """Return what the episodes earned, discounted: on average, at least, and at most, however a cut one went on."""
+        """Return what the episodes earned, discounted: on average, at least, at most, and at most if cut ones went on."""
         found = np.array([np.sum(own * gamma ** np.arange(len(own))) for own in self.rewards])
         rest = self.reward_high / (1.0 - gamma) * self.cut * gamma ** np.array([len(own) for own in self.rewards])
-        mean, lowest, highest = found.mean(), found.min(), (found + rest).max()
-        return {"start_return": float(mean), "start_lowest": float(lowest), "start_highest": float(highest)}
+        figures = {"return": found.mean(), "lowest": found.min(), "highest": found.max(), "possible": (found + rest).max()}
+        return {f"start_{name}": float(value) for name, value in figures.items()}
 
 
 @dataclass(frozen=True)
