@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rl_training.errors import ConfigError
+from rl_training.faults import fault_point
 from rl_training.tuning.space import Choices, Range, Space
 
 Sampler = Literal["tpe", "random", "grid", "nsga2"]
@@ -117,6 +118,7 @@ class Study:
         copy.sampler = self._sampler(number)
         if given is not None:
             copy.enqueue_trial(given)
+        fault_point("tune:ask")
         asked = copy.ask(self._distributions)
         found = copy.get_trials(deepcopy=False)[asked.number]
         self.optuna_study.add_trial(

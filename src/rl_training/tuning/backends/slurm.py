@@ -3,7 +3,7 @@
 import signal
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from types import FrameType
@@ -37,7 +37,7 @@ class SlurmBackend:
         self._interruptions = Interruptions()
         self._queued: dict[str, tuple[Any, PopulationJob]] = {}  # by name: submitit's job, and ours
 
-    def run(self, jobs: Sequence[PopulationJob]) -> Iterator[tuple[PopulationJob, str]]:
+    def run(self, jobs: Sequence[PopulationJob]) -> Generator[tuple[PopulationJob, str]]:
         """Run every job and yield each when it ends."""
         self._submit(self._not_queued(jobs))
         try:
