@@ -11,6 +11,7 @@ from rl_training.config.sweep import MAX_MEMBERS
 from rl_training.errors import ConfigError, DivergedError, RLTrainingError
 from rl_training.faults import fault_point
 from rl_training.runtime.checkpoints.lock import RunLock
+from rl_training.runtime.offline_data import files_fingerprint
 from rl_training.runtime.signals import raise_if_interrupted
 from rl_training.storage import canonical_json, parse_json, replace_file
 from rl_training.tuning.backends.base import Backend
@@ -35,6 +36,11 @@ def tune(folder: StudyFolder, task: Task, trials: int, backend: Backend, say: Te
     task.check()
     if task.batch * len(task.config.seeds or (0,)) > MAX_MEMBERS:
         raise ConfigError(f"--batch {task.batch} with so many seeds is more than {MAX_MEMBERS:,} members; lower it")
+    folder.refuse_foreign()
+    if not folder.is_one(folder.path):
+        files_fingerprint(task.config)  # data that cannot be read is refused before anything is written
+    for line in task.without_effect():
+        say(f"warning: {line}")
     with RunLock(folder.path) as lock:
         try:
             study = folder.begin(task)
@@ -64,6 +70,8 @@ def _train(folder: StudyFolder, task: Task, study: Study, begin: int, backend: B
     left = {trial.number for trial in batch if not trial.state.is_finished()}
     waiting = {one.job.name: one for one in planned.populations if left.intersection(one.members)}
     members = len({(one.job.name, member) for one in waiting.values() for own in one.members.values() for member in own})
+    if task.pruning and begin == 0 and all(len(one.members) == 1 for one in planned.populations):
+        say("warning: --prune does nothing in this batch: it compares trials of one population, and each trial is one")
     several = "s" if len(waiting) != 1 else ""
     say(f"trials {begin} to {begin + len(batch) - 1}: {members} members in {len(waiting)} population{several}")
 
