@@ -27,7 +27,7 @@ def optuna() -> Any:
     try:
         import optuna as found
     except ImportError:
-        raise ConfigError("`rl-training tune` needs Optuna: pip install 'rl-training[sweep]'") from None
+        raise ConfigError("a study of `rl-training tune` needs Optuna: pip install 'rl-training[sweep]'") from None
     found.logging.set_verbosity(found.logging.ERROR)
     warnings.filterwarnings("ignore", category=found.exceptions.ExperimentalWarning)
     return found

@@ -29,8 +29,9 @@ class SlurmBackend:
 
     def __init__(self, folder: str | Path, options: Mapping[str, Any] | None = None) -> None:
         self.folder = Path(folder)
+        make = getattr(_library(), self.executor)
         try:
-            self._executor = getattr(_library(), self.executor)(self.folder, max_num_timeout=TIME_LIMITS)
+            self._executor = make(self.folder, max_num_timeout=TIME_LIMITS)
             self._executor.update_parameters(**(options or {}))
         except (RuntimeError, ValueError, TypeError) as error:
             raise ConfigError(f"--backend slurm: {' '.join(str(error).split())}") from None
