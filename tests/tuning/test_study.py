@@ -206,7 +206,7 @@ def test_without_optuna_one_line_names_the_extra(tmp_path, monkeypatch, capsys):
     (tmp_path / "space.yaml").write_text("beta: {low: 1, high: 9}\n")
     monkeypatch.setitem(sys.modules, "optuna", None)
     done = call_cli(capsys, "tune", "iql/pendulum", "--space", tmp_path / "space.yaml", "--trials", 4, code=2)
-    assert done.stderr == "error: `rl-training tune` needs Optuna: pip install 'rl-training[sweep]'\n"
+    assert done.stderr == "error: a study of `rl-training tune` needs Optuna: pip install 'rl-training[sweep]'\n"
 
 
 def test_a_damaged_study_is_one_line(tmp_path):

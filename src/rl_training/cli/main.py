@@ -23,7 +23,7 @@ from rl_training.cli.results.report import report
 from rl_training.cli.results.reproduce import reproduce
 from rl_training.cli.results.verify import verify
 from rl_training.cli.results.watch import watch
-from rl_training.cli.tune import tune_app
+from rl_training.cli.tune import tune, tune_app
 from rl_training.errors import RLTrainingError
 from rl_training.output import NobodyReadsError, forgiving_output
 
@@ -39,6 +39,7 @@ READING = (
     policies.evaluate,
     ope,
     select,
+    tune,
 )  # commands that take the read options, which are built only when used
 for command in (
     *(training.train, training.resume, training.finetune, policies.evaluate, policies.predict, policies.export),
@@ -55,7 +56,8 @@ def _load_commands(arguments: Sequence[str]) -> None:
     """Register the commands of `rl-training data`, and the read options of other commands, only when they are used."""
     if arguments[:1] == [DATA]:
         import rl_training.cli.data  # noqa: F401 - it fills `data_app`
-    for command, entry in [(command, entry) for command in READING for entry in app.registered_commands]:
+    entries = (*app.registered_commands, *tune_app.registered_commands)
+    for command, entry in [(command, entry) for command in READING for entry in entries]:
         if arguments[:1] == [command.__name__] and entry.callback and entry.callback.__name__ == command.__name__:
             entry.callback = with_read_options(command)
 

@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import json
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -174,6 +175,16 @@ class ReadChoice:
         """What was asked for, as a config's dataset block has it."""
         self.format = FileConfig.checked({"format": given.pop("format", "auto")}).format
         self.options = ReadOptions.checked(given)
+
+    @property
+    def words(self) -> list[str]:
+        """What was asked for, as words of a command line; a column map is written out."""
+        found = []
+        for name, value in self.settings.items():
+            text = ",".join(map(str, value)) if isinstance(value, list) else json.dumps(value)
+            shown = value if isinstance(value, str) else text
+            found += [f"--{name.replace('_', '-')}", *([] if value is True else [shown])]
+        return found
 
     def check_used_with(self, data: str | None) -> None:
         """Refuse options that say how to read files where no data is named."""

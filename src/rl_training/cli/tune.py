@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from rl_training.cli.options import DebugOption, DeviceOption, ImportOption, JsonOption
+from rl_training.cli.options import DebugOption, DeviceOption, ImportOption, JsonOption, ReadChoice, without_read_options
 from rl_training.errors import ConfigError
 from rl_training.remote.address import refuse_address
 
@@ -31,11 +31,11 @@ tune_app = typer.Typer(
 )
 
 
-@tune_app.command("run")
 def tune(
     config: Annotated[str, typer.Argument(help="An algorithm, a packaged config such as iql/pendulum, or a YAML file.")],
     space: Annotated[str, typer.Option(help="YAML file: `expectile: {low: 0.6, high: 0.95}` and so on.")],
     trials: Annotated[int, typer.Option(min=1, help="Trials of the whole study; more may be asked for later.")],
+    reading: ReadChoice,
     run_dir: Annotated[
         str | None, typer.Option(help="Directory of the study, continued if it is there; runs/tune/<config> by default.")
     ] = None,
@@ -82,10 +82,10 @@ def tune(
     given = {"env_id": env, "device": device, "env_imports": imports or None}
     extra: dict[str, Any] = {"seeds": parse_seeds(seeds), **{key: value for key, value in given.items() if value is not None}}
     settings = settings or []
-    chosen = load_config(config, settings, extra, dataset or ())
+    chosen = load_config(config, settings, extra, dataset or (), reading.settings)
     if chosen.final_env_id is None and chosen.select_by is None:
         settings = [*settings, "select_by=fqe"]
-        chosen = load_config(config, settings, extra, dataset or ())
+        chosen = load_config(config, settings, extra, dataset or (), reading.settings)
     rule = Rule(
         _one_of("score", score, "iqm", "mean", "lower"),
         _one_of("score-of", score_of, "last", "best"),
@@ -94,7 +94,7 @@ def tune(
     )
     pruning = None if prune is None else {"kind": _one_of("prune", prune, "median", "halving")}
     kind = _one_of("sampler", sampler, "tpe", "random", "grid", "nsga2")
-    words = _words({"set": settings, "dataset": dataset, "env": [env] if env else []})
+    words = (*_words({"set": settings, "dataset": dataset, "env": [env] if env else []}), *reading.words)
     task = Task(config, chosen, read_space(space, chosen), rule, kind, seed, batch, pruning, storage, words, population)
     refuse_address(run_dir, "a study")
     folder = StudyFolder(run_dir or f"runs/tune/{config.replace('/', '-').removesuffix('.yaml')}")
@@ -105,6 +105,9 @@ def tune(
     with interrupted_by_stop_signals(f"{folder.path} is saved; the same command goes on"):
         run_study(folder, task, trials, where, lambda text: print(text, file=sys.stderr, flush=True), confirm)
     _print(folder.path, task, as_json=as_json, best=10)
+
+
+tune_app.command("run")(without_read_options(tune))
 
 
 @tune_app.command()

@@ -11,7 +11,7 @@ from rl_training.errors import StoppedBySignal
 
 _STOP = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _SAVING = b"\nstopping and saving once the current step is done; the same signal again ends the run at once\n"
-_early: list[int] = []  # what interrupted this process while no run watched for it
+_early: list[int] = []  # the stop signal that came while no run watched for it, or too late for the run that did
 
 
 def _heeded(*numbers: int) -> list[int]:
@@ -38,6 +38,18 @@ def _interrupt(number: int, _frame: FrameType | None) -> None:
         os._exit(128 + number)
 
 
+def _interrupt_block(number: int, _frame: FrameType | None) -> None:
+    if not _early:
+        _early.append(number)
+        raise _Interruption
+    if number == signal.SIGINT:  # another signal would interrupt the cleaning up for nothing
+        os._exit(128 + number)
+
+
+def _note(number: int, _frame: FrameType | None = None) -> None:
+    _early[:] = _early or [number]
+
+
 def exit_code(code: int) -> int:
     """Return the exit code of a process: that of the signal which interrupted it before it had anything to save, if one did.
 
@@ -58,38 +70,48 @@ def stop_signals_blocked() -> Iterator[None]:
 
 @contextmanager
 def interrupted_by_stop_signals(message: str) -> Iterator[None]:
-    """Let SIGTERM and SIGHUP interrupt the block as Ctrl-C does, so that it cleans up, and tell this message alone of a stop.
+    """Let stop signals interrupt the block, so that it cleans up, and tell this message alone of a stop.
 
-    A training run inside saves and stops as ever; what it says about that is left out, for a block that keeps nothing.
+    A training run inside saves and stops as ever; what it says about that is left out, for a block that keeps nothing. A
+    stop that comes too late for a run, which then finishes, stops the next one, and `raise_if_interrupted` raises it.
     """
-    stopped_by: int = signal.SIGINT
-
-    def interrupt(number: int, _frame: FrameType | None) -> None:
-        nonlocal stopped_by
-        stopped_by = number
-        for other in before:
-            signal.signal(other, signal.SIG_IGN)  # a second one would interrupt the cleaning up
-        raise _Interruption
-
-    main = threading.current_thread() is threading.main_thread()
-    before = {n: signal.getsignal(n) for n in _heeded(signal.SIGTERM, signal.SIGHUP)} if main else {}
-    for number in before:
-        signal.signal(number, interrupt)
+    main, known = threading.current_thread() is threading.main_thread(), list(_early)
+    own = [] if signal.getsignal(signal.SIGINT) is signal.SIG_IGN else [signal.SIGINT]
+    before = {n: signal.getsignal(n) for n in _heeded(signal.SIGTERM, signal.SIGHUP, *own)} if main else {}
     try:
+        for number in before:
+            signal.signal(number, _interrupt_block)
         yield
     except (KeyboardInterrupt, StoppedBySignal) as stop:
-        number = stop.signal_number if isinstance(stop, StoppedBySignal) else stopped_by
+        number = stop.signal_number if isinstance(stop, StoppedBySignal) else next(iter(_early), signal.SIGINT)
         raise StoppedBySignal(number, f"{signal.Signals(number).name}: {message}") from None
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+        _early[:] = known
+
+
+def raise_if_interrupted() -> None:
+    """Raise StoppedBySignal if a stop came too late for a run, or interrupted code that has swallowed it."""
+    if _early:
+        raise StoppedBySignal(_early[0], f"{signal.Signals(_early[0]).name}: stopped between two runs")
+
+
+def stopped_by_parent() -> None:
+    """Let SIGTERM alone stop the runs of this process, which its parent started with stop signals blocked.
+
+    A Ctrl-C reaches the whole process group, so the parent decides. One SIGTERM stops all runs to come; more change nothing.
+    """
+    signal.signal(signal.SIGTERM, _note)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
 
 
 class SignalWatch:
     """While open, SIGTERM, SIGINT and SIGHUP request a save and a stop, SIGUSR1 a save; a second stop signal exits at once.
 
-    With `patient` it does not: who started several ranks passes on the signal that the ranks may have got themselves. Nor
-    does a second SIGHUP: where a terminal is lost, both the system and the shell send one. An ignored SIGHUP stays so.
+    With `patient` it does not: who started several ranks passes on the signal that the ranks may have got themselves; nor
+    in a process that is `stopped_by_parent`. Nor does a second SIGHUP: where a terminal is lost, both the system and the
+    shell send one. An ignored SIGHUP stays so. Whoever waits for a stop around the watch learns of it when it closes.
     """
 
     def __init__(self, *, patient: bool = False) -> None:
@@ -102,12 +124,16 @@ class SignalWatch:
         if threading.current_thread() is threading.main_thread():
             for number in _heeded(*_STOP, signal.SIGUSR1):
                 self._previous[number] = signal.signal(number, self._handle)
-            self.stop_signal = _early[0] if _early else None  # an interruption that other code has swallowed
+            self._patient |= self._previous[signal.SIGTERM] is _note
+            if _early:  # an interruption that other code has swallowed, or a stop that came too late for another run
+                self.stop_signal = _early[0]
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         for number, handler in self._previous.items():
             signal.signal(number, handler)  # type: ignore[arg-type]
+        if self.stop_signal is not None and self._previous.get(self.stop_signal) in (_interrupt_block, _note):
+            _note(self.stop_signal)
         self._previous.clear()
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:

@@ -10,6 +10,7 @@ from rl_training.config.base import flat
 from rl_training.config.loading import make_config
 from rl_training.config.run import RunConfig
 from rl_training.errors import CheckpointError, ConfigError
+from rl_training.experiment.run_record import run_status
 from rl_training.registry import get_spec
 from rl_training.storage import canonical_json, parse_json, replace_file
 from rl_training.tuning.scores import Rule, check_rule
@@ -17,6 +18,7 @@ from rl_training.tuning.space import Space, make_space
 from rl_training.tuning.study import JOURNAL, Sampler, Study, database, journal
 
 STUDY_FILE = "study.json"
+_BEGUN = ("run.lock", JOURNAL, "journal.lock", "slurm")  # what a study that was killed before its first file may leave
 _FORMAT = 1
 _FREE = ("device", "workers", "env_timeout", "env_imports", "log", "keep_checkpoints", "algo_kwargs.max_dataset_bytes")
 
@@ -51,6 +53,17 @@ class Task:
         if self.sampler == "nsga2" and self.rule.also is None:
             raise ConfigError("--sampler nsga2 is for two numbers: pass --also spread or --also action_distance")
 
+    def without_effect(self) -> list[str]:
+        """Return a line for every option that does nothing with this config."""
+        found = []
+        if self.pruning is not None and self.config.eval_interval >= self.config.total_timesteps:
+            found.append("--prune does nothing: there is one evaluation, at the end; lower eval_interval")
+        if self.rule.statistic == "lower" and len(self.config.seeds or (0,)) == 1:
+            found.append("--score lower does nothing with one seed, which has no standard error; give more --seeds")
+        if self.rule.also == self.config.select_by == "action_distance":
+            found.append("--also action_distance does nothing: it is the score already (select_by=action_distance)")
+        return found
+
     def record(self) -> dict[str, Any]:
         """Return plain values."""
         return {
@@ -79,6 +92,18 @@ class StudyFolder:
     def is_one(path: str | Path) -> bool:
         """Whether a directory holds a study."""
         return (Path(path) / STUDY_FILE).is_file()
+
+    def refuse_foreign(self) -> None:
+        """Raise a ConfigError, having touched nothing, for a directory with files of something else and no study."""
+        if self.is_one(self.path) or not self.path.is_dir():
+            return
+        if run_status(self.path) is not None:
+            raise ConfigError(f"{self.path}: holds a training run and no study; choose another --run-dir")
+        names = sorted(entry.name for entry in self.path.iterdir())
+        foreign = [name for name in names if name not in _BEGUN and not name.startswith(f".{STUDY_FILE}.tmp-")]
+        if foreign:
+            shown = ", ".join(foreign[:3]) + (" and more" if len(foreign) > 3 else "")
+            raise ConfigError(f"{self.path}: holds {shown} and no study; choose another --run-dir")
 
     def read(self) -> Task:
         """Return the task of the study; nothing in its file is executed."""
@@ -126,7 +151,14 @@ class StudyFolder:
 
 def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     """The settings in which two studies differ, except those that change no result."""
-    before, after = flat(old), flat(new)
+    before, after = flat(_numbered(old)), flat(_numbered(new))
     free = {"options", *(f"config.{key}" for key in _FREE)}  # the config that the options made is compared
     keys = [key for key in {**before, **after} if key not in free and before.get(key) != after.get(key)]
     return [(key, json.dumps(before.get(key)), json.dumps(after.get(key))) for key in sorted(keys)]
+
+
+def _numbered(record: Mapping[str, Any]) -> dict[str, Any]:
+    """A record with the parts of its dataset by number, so that a difference in one setting is named alone."""
+    kwargs = record["config"]["algo_kwargs"]
+    parts = {"dataset": {str(place): part for place, part in enumerate(kwargs.get("dataset") or ())}}
+    return {**record, "config": {**record["config"], "algo_kwargs": {**kwargs, **parts}}}

@@ -169,6 +169,12 @@ def _checked(name: str, entry: Any, record: Mapping[str, Any], where: str) -> Ra
     """One entry, after checking that the config takes every value that can come of it."""
     if path_of(name)[:2] == ("algo_kwargs", "dataset"):
         raise ConfigError(f"{where}: `{name}` is no knob: trials on other data cannot be compared")
+    first = name.partition(".")[0]
+    if first in record and first not in (*_ROOTS, *record["algo_kwargs"]):
+        option = "--seeds" if first in ("seed", "seeds") else f"--set {name}=..."
+        raise ConfigError(
+            f"{where}: `{name}` is no knob, and a space holds knobs alone: give it to all trials, with {option}"
+        )
     knob = _entry(name, entry, setting(record, name), where)
     for point in knob.points():
         make_config(changed(record, {name: point}), where)
@@ -189,8 +195,10 @@ def _entry(name: str, entry: Any, own: Any, where: str) -> Range | Choices:
     numbers = all(type(end) in (int, float) and math.isfinite(end) for end in (low, high))
     if not numbers or not low < high:
         raise ConfigError(f"{where}: `{name}`: low = {low!r} and high = {high!r} must be numbers, low below high")
-    if not isinstance(log, bool) or (log and low <= 0):
-        raise ConfigError(f"{where}: `{name}.log` = {log!r} is not legal: must be true or false, and true only above zero")
+    if not isinstance(log, bool):
+        raise ConfigError(f"{where}: `{name}.log` = {log!r} is not legal: must be true or false")
+    if log and low <= 0:
+        raise ConfigError(f"{where}: `{name}`: low = {low!r} must be above zero where log is true")
     if type(own) is not int:
         return Range(float(low), float(high), log)
     if not all(isinstance(end, int) for end in (low, high)):

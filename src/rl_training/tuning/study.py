@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rl_training.errors import ConfigError
+from rl_training.faults import fault_point
 from rl_training.tuning.space import Choices, Range, Space
 
 Sampler = Literal["tpe", "random", "grid", "nsga2"]
@@ -26,7 +27,7 @@ def optuna() -> Any:
     try:
         import optuna as found
     except ImportError:
-        raise ConfigError("`rl-training tune` needs Optuna: pip install 'rl-training[sweep]'") from None
+        raise ConfigError("a study of `rl-training tune` needs Optuna: pip install 'rl-training[sweep]'") from None
     found.logging.set_verbosity(found.logging.ERROR)
     warnings.filterwarnings("ignore", category=found.exceptions.ExperimentalWarning)
     return found
@@ -117,6 +118,7 @@ class Study:
         copy.sampler = self._sampler(number)
         if given is not None:
             copy.enqueue_trial(given)
+        fault_point("tune:ask")
         asked = copy.ask(self._distributions)
         found = copy.get_trials(deepcopy=False)[asked.number]
         self.optuna_study.add_trial(

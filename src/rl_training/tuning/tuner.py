@@ -1,6 +1,7 @@
 """The loop of a study: ask for a batch, train it as populations, tell what came of it; it may be killed anywhere."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,11 +9,14 @@ from typing import Any
 from rl_training.analysis.logged_run import LoggedRun
 from rl_training.config.sweep import MAX_MEMBERS
 from rl_training.errors import ConfigError, DivergedError, RLTrainingError
+from rl_training.faults import fault_point
 from rl_training.runtime.checkpoints.lock import RunLock
+from rl_training.runtime.offline_data import files_fingerprint
+from rl_training.runtime.signals import raise_if_interrupted
 from rl_training.storage import canonical_json, parse_json, replace_file
 from rl_training.tuning.backends.base import Backend
 from rl_training.tuning.folder import StudyFolder, Task
-from rl_training.tuning.job import FINISHED
+from rl_training.tuning.job import FINISHED, PopulationJob
 from rl_training.tuning.plan import Population, plan
 from rl_training.tuning.scores import Result, Rule, trial_result
 from rl_training.tuning.study import Study
@@ -32,6 +36,11 @@ def tune(folder: StudyFolder, task: Task, trials: int, backend: Backend, say: Te
     task.check()
     if task.batch * len(task.config.seeds or (0,)) > MAX_MEMBERS:
         raise ConfigError(f"--batch {task.batch} with so many seeds is more than {MAX_MEMBERS:,} members; lower it")
+    folder.refuse_foreign()
+    if not folder.is_one(folder.path):
+        files_fingerprint(task.config)  # data that cannot be read is refused before anything is written
+    for line in task.without_effect():
+        say(f"warning: {line}")
     with RunLock(folder.path) as lock:
         try:
             study = folder.begin(task)
@@ -61,9 +70,12 @@ def _train(folder: StudyFolder, task: Task, study: Study, begin: int, backend: B
     left = {trial.number for trial in batch if not trial.state.is_finished()}
     waiting = {one.job.name: one for one in planned.populations if left.intersection(one.members)}
     members = len({(one.job.name, member) for one in waiting.values() for own in one.members.values() for member in own})
+    if task.pruning and begin == 0 and all(len(one.members) == 1 for one in planned.populations):
+        say("warning: --prune does nothing in this batch: it compares trials of one population, and each trial is one")
     several = "s" if len(waiting) != 1 else ""
     say(f"trials {begin} to {begin + len(batch) - 1}: {members} members in {len(waiting)} population{several}")
-    for job, status in backend.run([one.job for one in waiting.values()]):
+
+    def take(job: PopulationJob, status: str) -> None:
         population = waiting[job.name]
         if status != FINISHED and not status.startswith(DivergedError.__name__) and not ranked(study.trials):
             raise ConfigError(f"{job.run_dir}: {status}")  # no trial has a score: it is the config's fault, so none is told
@@ -71,7 +83,19 @@ def _train(folder: StudyFolder, task: Task, study: Study, begin: int, backend: B
             notes = {"population": job.name, "members": list(population.members[number]), "seeds": result.seeds}
             notes |= {"failed": result.why_failed} if result.why_failed else {}
             study.tell(number, result.values, curve=result.curve, pruned=result.pruned, notes=notes)
+        fault_point("tune:told")
+
+    _run(backend, waiting.values(), take)
     say(_best_line(study, task.rule))
+
+
+def _run(backend: Backend, populations: Iterable[Population], take: Callable[[PopulationJob, str], None]) -> None:
+    """Train populations, and take how each ended; a stop that came too late for one is raised when that is done."""
+    raise_if_interrupted()
+    with closing(backend.run([one.job for one in populations])) as ended:  # whatever happens here, the others save and stop
+        for job, status in ended:
+            take(job, status)
+            raise_if_interrupted()
 
 
 def _results(population: Population, status: str, rule: Rule) -> dict[int, Result]:
@@ -115,9 +139,12 @@ def _confirm(folder: StudyFolder, task: Task, study: Study, count: int, backend:
     settings = {number: study.settings(study.trials[number]) for number in chosen}
     name = "confirm-" + "-".join(map(str, chosen))
     planned = plan(name, settings, {**task.config.record(), "seeds": seeds}, folder.populations, None, task.population)
-    for job, status in backend.run([one.job for one in planned.populations]):
+
+    def take(job: PopulationJob, status: str) -> None:
         if status != FINISHED:
             raise ConfigError(f"{job.run_dir}: {status}")
+
+    _run(backend, planned.populations, take)
     places = {
         str(number): {"population": one.job.name, "members": list(members)}
         for one in planned.populations

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rl_training.algorithms.learner import Learner
+from rl_training.faults import fault_point
 from rl_training.runtime.checkpoints.member import BEST_SCORE
 from rl_training.runtime.evaluating.selecting import Selector
 from rl_training.runtime.sharing.ranks import Ranks
@@ -32,6 +33,7 @@ class HeldOutReport:
 
         A concern is reported when it holds at two evaluations in a row, or at the last one: early on, every policy is poor.
         """
+        fault_point("held-out:begin")
         losses = self._ranks.columns(self._validation.losses(learner))
         self.figures = self._ranks.of_members(self._validation.policy.figures(learner))
         trained = self._ranks.columns(self._validation.training_losses(learner))

@@ -1,6 +1,6 @@
 """The backend that a command names, and how much of a machine its jobs take."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -52,6 +52,6 @@ class _Sized:
     backend: Backend
     place: Place
 
-    def run(self, jobs: Sequence[PopulationJob]) -> Iterator[tuple[PopulationJob, str]]:
+    def run(self, jobs: Sequence[PopulationJob]) -> Generator[tuple[PopulationJob, str]]:
         gpus, cpus = self.place.gpus, self.place.cpus
         return self.backend.run([replace(job, cpus=cpus, gpus=job.gpus if gpus is None else gpus) for job in jobs])

@@ -3,13 +3,15 @@
 import multiprocessing
 import os
 import signal
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Generator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 
 from rl_training.envs.imports import import_requested, imported
 from rl_training.envs.workers.process import end_with
 from rl_training.errors import StoppedBySignal, StorageError
+from rl_training.faults import fault_point
+from rl_training.runtime.signals import raise_if_interrupted, stop_signals_blocked, stopped_by_parent
 from rl_training.tuning.job import PopulationJob, run_job
 
 
@@ -19,7 +21,7 @@ class LocalBackend:
     def __init__(self, processes: int = 1) -> None:
         self._processes = processes
 
-    def run(self, jobs: Sequence[PopulationJob]) -> Iterator[tuple[PopulationJob, str]]:
+    def run(self, jobs: Sequence[PopulationJob]) -> Generator[tuple[PopulationJob, str]]:
         """Run every job and yield each when it ends; a stop signal saves those under way and is raised."""
         if self._processes == 1 or len(jobs) == 1:
             for job in jobs:
@@ -27,12 +29,15 @@ class LocalBackend:
         else:
             yield from self._side_by_side(jobs)
 
-    def _side_by_side(self, jobs: Sequence[PopulationJob]) -> Iterator[tuple[PopulationJob, str]]:
+    def _side_by_side(self, jobs: Sequence[PopulationJob]) -> Generator[tuple[PopulationJob, str]]:
         start = multiprocessing.get_context("spawn")
         count = min(self._processes, len(jobs))
         with ProcessPoolExecutor(count, start, _begin, (os.getpid(), imported())) as pool:
-            futures = {pool.submit(_work, job): job for job in jobs}
+            futures: dict[Future[str | int], PopulationJob] = {}
             try:
+                with stop_signals_blocked():  # also in the processes that this starts
+                    futures |= {pool.submit(_work, job): job for job in jobs}
+                fault_point("jobs:submitted")
                 for done in as_completed(futures):
                     result = done.result()
                     if isinstance(result, int):
@@ -44,11 +49,12 @@ class LocalBackend:
                 for future in futures:
                     future.cancel()
                 for child in multiprocessing.active_children():
-                    child.terminate()  # a job saves itself first; an idle process ends
+                    child.terminate()  # a job saves itself first, and its process takes no other
 
 
 def _begin(parent: int, imports: Sequence[str]) -> None:
     end_with(parent)
+    stopped_by_parent()
     for module in imports:
         import_requested(module)
 
@@ -56,6 +62,7 @@ def _begin(parent: int, imports: Sequence[str]) -> None:
 def _work(job: PopulationJob) -> str | int:
     """The result of a job, or the number of the signal that stopped it."""
     try:
+        raise_if_interrupted()
         return run_job(job)
     except StoppedBySignal as stop:
         return stop.signal_number

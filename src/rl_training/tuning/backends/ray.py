@@ -2,7 +2,7 @@
 
 import os
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ class RayBackend:
         self.address = address or os.environ.get("RAY_ADDRESS")
         _library(self.address)
 
-    def run(self, jobs: Sequence[PopulationJob]) -> Iterator[tuple[PopulationJob, str]]:
+    def run(self, jobs: Sequence[PopulationJob]) -> Generator[tuple[PopulationJob, str]]:
         """Run every job and yield each when it ends. All nodes must see the folder that this process is in."""
         with _connected(self.address) as ray:
             _require_room(ray.nodes(), jobs)
@@ -42,7 +42,7 @@ class _Tasks:
         self._running: dict[Any, PopulationJob] = {}
         self._interruptions = Interruptions()
 
-    def run(self, jobs: Sequence[PopulationJob]) -> Iterator[tuple[PopulationJob, str]]:
+    def run(self, jobs: Sequence[PopulationJob]) -> Generator[tuple[PopulationJob, str]]:
         try:
             for job in jobs:
                 self._submit(job)

@@ -3,7 +3,7 @@
 import signal
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from types import FrameType
@@ -29,15 +29,16 @@ class SlurmBackend:
 
     def __init__(self, folder: str | Path, options: Mapping[str, Any] | None = None) -> None:
         self.folder = Path(folder)
+        make = getattr(_library(), self.executor)
         try:
-            self._executor = getattr(_library(), self.executor)(self.folder, max_num_timeout=TIME_LIMITS)
+            self._executor = make(self.folder, max_num_timeout=TIME_LIMITS)
             self._executor.update_parameters(**(options or {}))
         except (RuntimeError, ValueError, TypeError) as error:
             raise ConfigError(f"--backend slurm: {' '.join(str(error).split())}") from None
         self._interruptions = Interruptions()
         self._queued: dict[str, tuple[Any, PopulationJob]] = {}  # by name: submitit's job, and ours
 
-    def run(self, jobs: Sequence[PopulationJob]) -> Iterator[tuple[PopulationJob, str]]:
+    def run(self, jobs: Sequence[PopulationJob]) -> Generator[tuple[PopulationJob, str]]:
         """Run every job and yield each when it ends."""
         self._submit(self._not_queued(jobs))
         try:
