@@ -104,7 +104,7 @@ def combinations(groups: Sequence[Group]) -> list[tuple[Group, list[MemberFacts]
 
     Those of runs without an environment, which have no returns, are left out.
     """
-    return sorted(_with_facts([group for group in groups if group.knobs and RETURN in group.run.history]), key=_rank)
+    return sorted(_with_facts([group for group in groups if group.knobs and group.run.config.final_env_id is not None]), key=_rank)
 
 
 def best_groups(groups: Sequence[Group], most: int) -> list[Group]:

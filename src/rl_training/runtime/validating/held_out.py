@@ -60,8 +60,9 @@ class HeldOutReport:
             lasting = code in self._suspected or (last and not concern.fleeting)
             if code in self._reported or not lasting:
                 continue
-            seeds = f"seed {', '.join(whose)}: " if whose and len(self.figures) > 1 else ""
-            self._warn(f"{code}: {seeds}{concern.text}")
+            who = "all members" if len(whose) == len(labels) else f"seed {', '.join(whose)}"
+            who += ", with the figures of the first" if len(whose) > 1 else ""
+            self._warn(f"{code}: {who}: {concern.text}" if whose and len(self.figures) > 1 else f"{code}: {concern.text}")
             self._reported.add(code)
         self._suspected = set(found)
 
