@@ -104,7 +104,8 @@ def combinations(groups: Sequence[Group]) -> list[tuple[Group, list[MemberFacts]
 
     Those of runs without an environment, which have no returns, are left out.
     """
-    return sorted(_with_facts([group for group in groups if group.knobs and group.run.config.final_env_id is not None]), key=_rank)
+    swept = [group for group in groups if group.knobs and group.run.config.final_env_id is not None]
+    return sorted(_with_facts(swept), key=_rank)
 
 
 def best_groups(groups: Sequence[Group], most: int) -> list[Group]:
