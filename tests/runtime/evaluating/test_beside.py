@@ -28,7 +28,7 @@ from tests.helpers import (
     tiny_run,
 )
 
-RUN = {"eval_mode": "beside", "eval_episodes": 7, "seeds": [0, 1]}
+RUN = {"eval_mode": "beside", "eval_episodes": 7, "seeds": [0, 1], "max_episode_steps": 60}
 DRIFT = {**RUN, "env_id": "Tests/Drift-v0", "env_timeout": 30.0, "max_episode_steps": 30}
 
 
