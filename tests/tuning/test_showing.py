@@ -6,7 +6,9 @@ from dataclasses import replace
 import pytest
 
 from rl_training.tuning.folder import StudyFolder
-from rl_training.tuning.showing import study_json, study_lines, summary, train_command
+from rl_training.tuning.scores import Result
+from rl_training.tuning.showing import study_json, study_lines, summary, sureness, train_command
+from rl_training.tuning.tuner import Confirmed
 from tests.helpers import call_cli, run_values
 from tests.tuning.fake import FakeBackend, run_study, task
 
@@ -63,6 +65,16 @@ def test_confirmed_trials_are_judged_by_their_new_seeds(tmp_path):
     assert "the figures with new seeds (5 each) are fair" in text
     run_study(tmp_path / "study", backend=backend, confirm=2)
     assert summary(StudyFolder(tmp_path / "study"), task()).confirmed == found.confirmed
+
+
+def test_new_seeds_that_may_be_chance_are_said_to_be(study):
+    found = summary(StudyFolder(study), task())
+    fresh = {found.order[0]: [1.0, 3.0, 5.0], 0: [0.9, 2.9, 4.9]}
+    rows = [Confirmed(number, Result([seeds[1]], seeds, {})) for number, seeds in fresh.items()]
+    said = sureness(replace(found, confirmed=rows))[0]
+    assert (
+        "ahead of the config's own values: 3 against 2.9, which may be chance (p = 0.35 by the ranks of 3 seeds each)" in said
+    )
 
 
 def test_what_fell_short_is_said(tmp_path):

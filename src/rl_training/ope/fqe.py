@@ -61,7 +61,7 @@ class Yardstick:
     """Values of policies by features that were learned from what was logged alone.
 
     The value of a policy is then a function of the policy and the data, whoever is evaluated beside it. Features that are
-    learned for the policies themselves, as `FittedQ` does, are more accurate, and compare only what they were learned for.
+    learned for the policies themselves, as by `FittedQ.fit`, compare only what they were learned for.
     """
 
     def __init__(self, episodes: Episodes, gamma: float, options: FQEOptions, device: torch.device) -> None:

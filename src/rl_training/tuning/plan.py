@@ -9,7 +9,6 @@ from typing import Any
 from rl_training.config.loading import make_config
 from rl_training.config.parts import learner_knobs
 from rl_training.errors import ConfigError
-from rl_training.runtime.evaluating.selecting import fqe_gamma
 from rl_training.tuning.job import PopulationJob
 from rl_training.tuning.space import changed, path_of
 
@@ -68,8 +67,9 @@ def plan(
 
 def _scored_alike(record: Settings) -> Settings:
     """The record, with its own discount for the scores of all trials: where a trial has another, it earns other sums."""
-    own = None if record["select_by"] != "fqe" else fqe_gamma(make_config(record, "study"))
-    return {**record, "select_gamma": own}
+    if record["select_by"] != "fqe" or record["select_gamma"] is not None:
+        return record
+    return {**record, "select_gamma": record["algo_kwargs"].get("gamma")}
 
 
 def _parts_of(group: Mapping[int, _Trial], most: int) -> list[dict[int, _Trial]]:

@@ -87,7 +87,7 @@ def trial_result(run: LoggedRun, members: Sequence[int], rule: Rule) -> Result:
     scores = own[curve.positions == ended][0] if rule.of == "last" else curve.best()[list(members)]
     seeds = [float(score) if np.isfinite(score) else None for score in scores]
     means = {int(at): float(np.nanmean(row)) for at, row in zip(curve.positions, own, strict=True) if at in seen}
-    if why_failed := _why_failed(run, members, seeds):
+    if why_failed := _why_failed(run, members, seeds, rule):
         return Result(None, seeds, means, why_failed=why_failed)
     values = [_statistic(scores, rule.statistic)]
     if rule.also == "spread":
@@ -116,12 +116,12 @@ def _curve(run: LoggedRun, rule: Rule) -> Curve:
     return replace(every, values=values)
 
 
-def _why_failed(run: LoggedRun, members: Sequence[int], seeds: Sequence[float | None]) -> str | None:
+def _why_failed(run: LoggedRun, members: Sequence[int], seeds: Sequence[float | None], rule: Rule) -> str | None:
     if lost := _diverged(run).intersection(members):
         return f"{len(lost)} of {len(seeds)} seeds diverged"
     if None in seeds:
-        found = "fitted Q evaluation found values that the rewards do not allow"
-        return f"{seeds.count(None)} of {len(seeds)} seeds have no score: {found}"
+        found = ": fitted Q evaluation found values that the rewards do not allow" if rule.select_by == "fqe" else ""
+        return f"{seeds.count(None)} of {len(seeds)} seeds have no score{found}"
     return None
 
 

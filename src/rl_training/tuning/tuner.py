@@ -11,7 +11,6 @@ from rl_training.config.sweep import MAX_MEMBERS
 from rl_training.errors import ConfigError, DivergedError, RLTrainingError
 from rl_training.faults import fault_point
 from rl_training.runtime.checkpoints.lock import RunLock
-from rl_training.runtime.offline_data import files_fingerprint
 from rl_training.runtime.signals import raise_if_interrupted
 from rl_training.storage import canonical_json, parse_json, replace_file
 from rl_training.tuning.backends.base import Backend
@@ -38,6 +37,8 @@ def tune(folder: StudyFolder, task: Task, trials: int, backend: Backend, say: Te
         raise ConfigError(f"--batch {task.batch} with so many seeds is more than {MAX_MEMBERS:,} members; lower it")
     folder.refuse_foreign()
     if not folder.is_one(folder.path):
+        from rl_training.runtime.offline_data import files_fingerprint  # loads torch, which `tune show` does without
+
         files_fingerprint(task.config)  # data that cannot be read is refused before anything is written
     for line in task.without_effect():
         say(f"warning: {line}")

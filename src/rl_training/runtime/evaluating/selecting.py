@@ -83,17 +83,12 @@ def _fit_to_data(algo: str, metrics: Sequence[str]) -> str:
     return found[0]
 
 
-def fqe_gamma(config: RunConfig[Any]) -> float:
-    """Return the discount of `select_by: fqe`."""
-    own = config.select_gamma
-    return float(getattr(config.algo_kwargs, "gamma", DEFAULT_GAMMA)) if own is None else own
-
-
 def _fqe(config: RunConfig[Any], data: OfflineData) -> Score:
     """The score by a short fitted Q evaluation on all rows: a function of the policy and the data alone."""
     spaces, transforms = data.train.spaces, data.train.transforms
     episodes = Episodes.of(data.dataset, _FQE_ROWS)
-    gamma = fqe_gamma(config)
+    own = config.select_gamma
+    gamma = float(getattr(config.algo_kwargs, "gamma", DEFAULT_GAMMA)) if own is None else own
     low, high = episodes.possible_values(gamma)
 
     @cache
