@@ -1,6 +1,8 @@
 """`tune show`: the table, how sure the best is, the command that trains it; and the command line."""
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -9,7 +11,7 @@ from rl_training.tuning.folder import StudyFolder
 from rl_training.tuning.scores import Result
 from rl_training.tuning.showing import study_json, study_lines, summary, sureness, train_command
 from rl_training.tuning.tuner import Confirmed
-from tests.helpers import call_cli, run_values
+from tests.helpers import call_cli, environment, run_values
 from tests.tuning.fake import FakeBackend, run_study, task
 
 
@@ -177,3 +179,9 @@ def test_a_stop_signal_says_how_to_go_on(tmp_path, capsys, monkeypatch):
     done = call_cli(capsys, *words, code=143)
     assert done.stderr.splitlines()[-1] == f"SIGTERM: {tmp_path / 's'} is saved; the same command goes on"
     assert "3 running" in call_cli(capsys, "tune", "show", tmp_path / "s").stdout
+
+
+def test_a_study_is_shown_without_loading_torch():
+    code = "import sys, rl_training.tuning.showing; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
