@@ -25,8 +25,9 @@ from benchmarks.locomotion.offline import EPISODES
 from benchmarks.locomotion.peers import Job, rows_of, run_jobs
 from benchmarks.locomotion.recorded import Rate, Recorder, count_on_device
 
-TRAINERS = {"iql": "ImplicitQLearning", "td3_bc": "TD3_BC", "cql": "ContinuousCQL"}
-ENSEMBLES = ("sac_n", "edac")
+TRAINERS = {"iql": ("ImplicitQLearning", "train"), "td3_bc": ("TD3_BC", "train"), "cql": ("ContinuousCQL", "train")}
+ENSEMBLES = {"sac_n": ("SACN", "update"), "edac": ("EDAC", "update")}
+"""Classes with the name of their training step."""
 EPOCH = 1000  # updates
 COLUMNS = ("observations", "actions", "rewards", "next_observations", "terminals")
 
@@ -136,28 +137,29 @@ def train(job: Job) -> None:
 
 def in_torch(source: Path, job: Job, module: Any, size: int) -> None:
     """Train one of CORL's algorithms in PyTorch."""
-    if job.algo in ENSEMBLES:  # their update reads numbers back, which cannot be recorded
+    kind, step = (TRAINERS | ENSEMBLES)[job.algo]
+    if job.device != "cpu":
+        record_steps(getattr(module, kind), step)
+    if job.algo in ENSEMBLES:
         given = in_epochs(job)
     else:
-        if job.device != "cpu":
-            record_steps(getattr(module, TRAINERS[job.algo]))
         given = {"seed": job.seed, "max_timesteps": job.steps, "eval_freq": job.steps, "n_episodes": EPISODES}
     module.train(settings(source, job, module.TrainConfig, {**given, "device": job.device, "buffer_size": size}))
 
 
-def record_steps(kind: Any) -> None:
+def record_steps(kind: Any, step: str) -> None:
     """Make trainers of a class record their step once it is warm, and replay it from then on."""
-    own, recorders = kind.train, {}
+    own, recorders = getattr(kind, step), {}
 
     def train(self: Any, batch: list[torch.Tensor]) -> dict[str, float]:
         if id(self) not in recorders:
             recorders[id(self)] = recorder(self, own, batch[0].device)
-        count = self.total_it
+        count = getattr(self, "total_it", 0)
         recorders[id(self)].train(batch, count)
         self.total_it = count + 1
         return {}
 
-    kind.train = train
+    setattr(kind, step, train)
 
 
 def recorder(trainer: Any, own: Any, device: torch.device) -> Recorder:
@@ -197,4 +199,4 @@ def with_next_actions(rows: dict[str, Any], timeouts: Any) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    run_jobs(__doc__, "corl", train, needs_source=True, algos=(*TRAINERS, "rebrac"), if_named=ENSEMBLES)
+    run_jobs(__doc__, "corl", train, needs_source=True, algos=(*TRAINERS, "rebrac"), if_named=tuple(ENSEMBLES))
