@@ -229,6 +229,19 @@ def command_as_sensor(log: Log, draw: Draw) -> None:
     log.arrays["next_observations"][:, column] = np.append(action[1:], action[-1])
 
 
+def effect_as_sensor(log: Log, draw: Draw) -> None:
+    """A sensor shows what the command of its row does, not only linearly, with a little noise."""
+    actions = log.arrays["actions"].astype(np.float64)
+    spread = actions.std(axis=0)
+    command = ((actions - actions.mean(axis=0)) / np.where(spread > 0.0, spread, 1.0)).sum(axis=1)
+    if (spread == 0.0).all() or np.diff(command).std() < 0.5 * command.std():
+        raise Hidden("commands hardly change from row to row")
+    column = _moving_column(log.arrays, draw)
+    shown = 300.0 + 20.0 * (command + 0.1 * command**2 + 0.03 * draw.normal(size=len(command)))
+    log.arrays["observations"][:, column] = shown
+    log.arrays["next_observations"][:, column] = np.append(shown[1:], shown[-1])
+
+
 def meter_as_sensor(log: Log, draw: Draw) -> None:
     """A sensor is a meter that counts on through all episodes."""
     column, rows = _moving_column(log.arrays, draw), len(log.arrays["rewards"])
@@ -315,6 +328,7 @@ FAULTS: list[tuple[str, Fault]] = [
     ("stuck-sensor", stuck_sensor),
     ("outlier-rows", placeholders),
     ("action-in-observations", command_as_sensor),
+    ("action-echo", effect_as_sensor),
     ("counter-column", meter_as_sensor),
     ("constant-column", constant_sensor),
     ("huge-column", offset_sensor),

@@ -117,6 +117,15 @@ def _small_part(inputs: CheckInput, actions: NDArray[Any], spaces: Spaces, whose
 
 def check_copies(inputs: CheckInput) -> Iterator[Finding]:
     """Observations that are the action of their row: whoever asks a policy for an action does not know them."""
+    for copy, column in copies(inputs):
+        what, action = inputs.named("observations", [copy]), inputs.named("actions", [column])
+        evidence = f"{what} is {action} in {inputs.every_row}: a policy would need its own command as input"
+        before = "use the command before: `lag(NAME, 1)`" if inputs.mapped else "store the command of the row before"
+        yield Finding("action-in-observations", "warning", evidence, f"leave it out {inputs.leave_out}, or {before}")
+
+
+def copies(inputs: CheckInput) -> Iterator[tuple[int, int]]:
+    """Yield the columns of observations that equal a column of actions in every row that is checked, and that column."""
     observations, actions = inputs.sample("observations"), inputs.sample("actions")
     first = slice(0, None, max(1, len(actions) // 100))  # a few rows, which hardly a column passes by chance
     for column in range(actions.shape[1]):
@@ -125,10 +134,7 @@ def check_copies(inputs: CheckInput) -> Iterator[Finding]:
         if len(command) < _FEWEST_ROWS or not len(alike) or (command == command[0]).all():
             continue
         for copy in alike[(observations[:, alike] == command[:, None]).all(axis=0)]:
-            what, action = inputs.named("observations", [copy]), inputs.named("actions", [column])
-            evidence = f"{what} is {action} in {inputs.every_row}: a policy would need its own command as input"
-            before = "use the command before: `lag(NAME, 1)`" if inputs.mapped else "store the command of the row before"
-            yield Finding("action-in-observations", "warning", evidence, f"leave it out {inputs.leave_out}, or {before}")
+            yield int(copy), column
 
 
 def _without_bounds(inputs: CheckInput) -> Iterator[Finding]:
