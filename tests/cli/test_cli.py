@@ -9,6 +9,7 @@ import itertools
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 
@@ -71,6 +72,27 @@ def test_predict(trained, capsys):
     assert many["member"] == 0
     newest = sorted((folder / "run" / "checkpoints").glob("step-*"))[-1]
     assert json.loads(call_cli(capsys, "predict", newest, "--obs", "[1.0, 0.0, 0.0]").stdout) == [action]
+
+
+def test_samples_of_predict_differ_from_call_to_call_unless_they_have_a_seed(trained, capsys):
+    folder, _ = trained
+
+    def sample(*options):
+        asked = ("predict", folder / "run", "--member", "0", "--obs", "[1.0, 0.0, 0.0]", "--stochastic", *options)
+        return call_cli(capsys, *asked).stdout
+
+    assert len({sample() for _ in range(5)}) > 1
+    assert sample("--seed", "3") == sample("--seed", "3") != sample("--seed", "4")
+    refused = call_cli(capsys, "predict", folder / "run", "--obs", "[1.0, 0.0, 0.0]", "--seed", "3", code=2)
+    assert "--seed: the mean action needs none; add --stochastic" in refused.stderr
+
+
+def test_suggested_commands_can_be_pasted(tmp_path, capsys):
+    place = tmp_path / "läuft noch" / "it's a run"
+    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(run_values()))
+    done = call_cli(capsys, "train", tmp_path / "tiny.yaml", "--run-dir", place)
+    (suggested,) = [line for line in done.stdout.splitlines() if line.startswith("next: ")]
+    assert shlex.split(suggested)[1:4] == ["rl-training", "evaluate", str(place)]
 
 
 def test_resume_of_a_finished_run_and_list(trained, capsys):

@@ -1,6 +1,8 @@
 """`rl-training evaluate | predict | export | export-member`: parsing and printing only."""
 
 import json
+import secrets
+import shlex
 import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -28,6 +30,7 @@ CheckpointOption = Annotated[
     str | None, typer.Option("--checkpoint", help="Of a run directory: latest (the default), best, or a step.")
 ]
 _MOST_UNFAMILIAR = 5  # columns that `predict` warns of
+_LAST_SEED = 2**31 - 1
 BestOption = Annotated[bool, typer.Option("--best", help="The same as --checkpoint best.")]
 
 
@@ -121,7 +124,12 @@ def predict(
     member: MemberOption = None,
     checkpoint: CheckpointOption = None,
     best: BestOption = False,
-    stochastic: Annotated[bool, typer.Option("--stochastic", help="Sample instead of taking the mean action.")] = False,
+    stochastic: Annotated[
+        bool, typer.Option("--stochastic", help="Sample instead of taking the mean action, anew in each call.")
+    ] = False,
+    seed: Annotated[
+        int | None, typer.Option(min=0, max=_LAST_SEED, help="Of --stochastic: the same seed gives the same sample.")
+    ] = None,
     device: DeviceOption = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,
@@ -130,10 +138,13 @@ def predict(
     del debug
     from rl_training.api.policy import Policy
 
+    if seed is not None and not stochastic:
+        raise ConfigError("--seed: the mean action needs none; add --stochastic for a sample")
     observation = _parse_observation(obs)
     policy = Policy.load(run, device=device or "cpu", which=which_checkpoint(run, checkpoint, best))
     chosen = policy.best_member() if member is None else member
-    action = policy.predict(observation, deterministic=not stochastic, member=chosen).tolist()
+    draw = secrets.randbelow(_LAST_SEED + 1) if seed is None else seed
+    action = policy.predict(observation, deterministic=not stochastic, member=chosen, step=draw).tolist()
     named = _by_name(action, policy.spaces.action_names)
     for line in policy.unfamiliar(observation)[:_MOST_UNFAMILIAR]:
         print(f"warning: {line}; check the unit and the order", file=sys.stderr)
@@ -170,7 +181,7 @@ def export_member(
         print(json.dumps({"run_dir": str(path), "algo": config.algo, "seed": config.seed}))
         return
     print(f"run: {path}")
-    print(f"next: rl-training resume {path}, or evaluate, predict")
+    print(f"next: rl-training resume {shlex.quote(str(path))}, or evaluate, predict")
 
 
 def export(

@@ -1,6 +1,7 @@
 """`rl-training train | resume | finetune`: parsing and printing only."""
 
 import json
+import shlex
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -255,10 +256,11 @@ def _print_result(manager: "ExperimentManager", result: "TrainingResult", as_jso
     taken = "" if result.env_step is None else f" and {result.env_step:,} environment steps"
     print(f"after {result.step:,} gradient steps{taken}")
     print(f"run: {manager.place}")
+    run = shlex.quote(str(manager.place))
     if manager.config.final_env_id is None:
-        run, best = manager.place, " --best" if manager.config.select_by else ""
+        best = " --best" if manager.config.select_by else ""
         print(f"next: rl-training predict {run} --obs '[...]'{best}, or evaluate {run} --data PATH{best}")
     else:
         from rl_training.envs.imports import import_flags
 
-        print(f"next: rl-training evaluate {manager.place} --episodes 20{import_flags(manager.config.env_imports)}")
+        print(f"next: rl-training evaluate {run} --episodes 20{import_flags(manager.config.env_imports)}")

@@ -2,6 +2,7 @@
 
 import os
 import platform
+import shlex
 import shutil
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -103,7 +104,7 @@ class ExperimentManager:
         checkpoint = find_checkpoint(run)
         home = locate(run)[0] if run_dir is None else None
         if home is not None and run_status(home) != "finished":
-            raise ConfigError(f"{run}: has not finished; continue it with `rl-training resume {run}` first")
+            raise ConfigError(f"{run}: has not finished; continue it with `rl-training resume {shlex.quote(str(run))}` first")
         if home is None and run_dir is None:
             raise ConfigError(f"{run}: is not in a run directory; pass a --run-dir for the finetune")
         return cls(finetune_config(checkpoint, block, str(run)), home or run_dir), checkpoint
@@ -208,7 +209,7 @@ class ExperimentManager:
         """The command that continues the run."""
         from rl_training.envs.imports import import_flags
 
-        return f"rl-training resume {self.place}{import_flags(self.config.env_imports)}"
+        return f"rl-training resume {shlex.quote(str(self.place))}{import_flags(self.config.env_imports)}"
 
     def _continuable(self, checkpoint: "Checkpoint") -> None:
         """Refuse a checkpoint of this run whose replay is incomplete, or whose metrics were changed."""

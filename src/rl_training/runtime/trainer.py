@@ -1,6 +1,7 @@
 """Builds every `train_<id>`: data or environment, learner, phases and loop."""
 
 import contextlib
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -141,7 +142,7 @@ def _train(config: RunConfig[Any], run_dir: Path, options: TrainOptions) -> Trai
             signals=signals,
             reporter=reporter,
             ranks=ranks,
-            go_on=options.go_on or f"rl-training resume {run_dir}{import_flags(config.env_imports)}",
+            go_on=options.go_on or f"rl-training resume {shlex.quote(str(run_dir))}{import_flags(config.env_imports)}",
             callbacks=options.callbacks,
             resume_from=checkpoint,
             continue_metrics=options.continue_metrics,

@@ -1,5 +1,6 @@
 """Mirrors metrics.jsonl in the backends that a config names; whatever happens to them, the run is the same."""
 
+import shlex
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -109,10 +110,8 @@ class Tracker(Callback):
         self._senders = [sender for sender in self._senders if sender.error is None]
 
     def _lose(self, name: str, why: str) -> None:
-        self._reporter.warn(
-            f"{name}: {why}; the run goes on without it, and `rl-training resume {self._run_dir} --log {name}` "
-            "sends what is missing"
-        )
+        later = f"rl-training resume {shlex.quote(str(self._run_dir))} --log {name}"
+        self._reporter.warn(f"{name}: {why}; the run goes on without it, and `{later}` sends what is missing")
 
     @property
     def _names(self) -> str:

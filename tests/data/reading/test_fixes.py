@@ -249,3 +249,21 @@ def test_observations_of_whole_numbers_and_truth_values():
     flags = small([0, 1, 0], [1, 0, 1], terminals=[0, 0, 1])
     flags |= {name: flags[name].astype(bool) for name in ("observations", "next_observations")}
     assert load_dataset(flags).observations.dtype == np.float32
+
+
+def test_a_reading_says_that_rows_left_out_cut_episodes():
+    """Rows 2 and 3 are one gap in the first episode, row 6 another, and the last rows of both episodes are missing."""
+    rows = np.arange(20, dtype=np.float32)
+    values = {"observations": rows[:, None].copy(), "actions": rows[:, None].copy(), "rewards": rows.copy()}
+    values |= {"next_observations": rows[:, None] + 1, "terminals": np.zeros(20, bool), "timeouts": rows % 10 == 9}
+    for row in (2, 3, 6, 9, 19):
+        values["rewards"][row] = np.nan
+    fixed = load_dataset(values, on_bad_rows="drop")
+    assert (
+        "5 rows with NaN or inf are left out, which cuts episodes in 4 places: each part counts as an episode" in fixed.origin
+    )
+    assert fixed.episode_spans[0].tolist() == [0, 2, 4, 6]
+    values["rewards"][[2, 3, 6, 9, 19]] = 0.0
+    values["rewards"][0] = np.nan
+    assert "1 rows with NaN or inf are left out" in load_dataset(values, on_bad_rows="drop").origin
+    assert "cuts" not in load_dataset(values, on_bad_rows="drop").origin

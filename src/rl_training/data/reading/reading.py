@@ -264,9 +264,12 @@ class _Settling:
             after[rows] = here[rows]
             self._arrays["next_observations"] = after
         good = _finite_rows(self._arrays)
-        self._dropped = int((self._known & ~good).sum())
-        self._notes.append(f"{self._dropped} rows with NaN or inf are left out")
+        before, ends = self._known.copy(), self._terminals | self._timeouts
         self._known &= good
+        self._dropped = int((before & ~good).sum())
+        cuts = int((self._known[:-1] & before[1:] & ~good[1:] & ~ends[:-1]).sum())
+        places = f", which cuts episodes in {cuts} places: each part counts as an episode" if cuts else ""
+        self._notes.append(f"{self._dropped} rows with NaN or inf are left out{places}")
 
     def reading(self) -> Reading:
         """Return the transitions that are known."""
