@@ -3,7 +3,14 @@
 import pytest
 
 from rl_training.models.mlp.network import StackedMLP
-from rl_training.models.mlp.tiles import parameter_programs, parts_of_product, rows_of_part, taken_together, updates_at_once
+from rl_training.models.mlp.tiles import (
+    forward_tiles,
+    parameter_programs,
+    parts_of_product,
+    rows_of_part,
+    taken_together,
+    updates_at_once,
+)
 
 
 @pytest.mark.parametrize(("matrices", "rows", "parts"), [(20, 7936, 8), (132, 7936, 1), (20, 256, 1), (20, 7937, 1)])
@@ -16,6 +23,18 @@ def test_parts_of_rows_cover_all_of_them():
         part = rows_of_part(rows, programs)
         assert part % 64 == 0
         assert part * -(-rows // part) >= rows
+
+
+@pytest.mark.parametrize(
+    ("width", "precision", "norm", "rows"),
+    [(512, "tf32", "none", 32), (512, "tf32", "after", 16), (512, "bf16", "none", 16), (256, "tf32", "none", 32)],
+)
+def test_a_forward_pass_of_wide_networks_has_rows_that_fit(width, precision, norm, rows):
+    layout = StackedMLP("f", "f", 24, (width,) * 4, 6, norm=norm).layout
+    tiles = forward_tiles(10 * 256, precision, layout)
+    assert tiles["ROWS"] == rows
+    weights = tiles["STEP"] * width * tiles["num_stages"] * 4
+    assert weights < 220 * 1024  # of shared memory
 
 
 def test_one_member_takes_one_launch():

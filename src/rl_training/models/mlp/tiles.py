@@ -9,6 +9,7 @@ PROCESSORS = 132
 _USUAL_WIDTH = 256
 _MANY_ROWS = 4096  # stacks times rows of several members from which gradients of parameters take more than one launch
 _FEW_ROWS, _FEW_OUTPUTS = 256, 16  # up to which gradients are applied where they are computed; more take too many registers
+_WIDE = {"ROWS": 32, "PAIR": 0, "STEP": 32, "num_warps": 8, "num_stages": 3}  # as many weights as fit into shared memory
 _PARAMETERS = {"TILE_IN": 32, "TILE_OUT": 128, "TILE_END": 128, "STEP": 32, "num_warps": 4, "num_stages": 3}  # except in bf16
 _TILES_OF_PRODUCT = 4  # programs with which torch multiplies a matrix of the usual width
 
@@ -29,6 +30,8 @@ def forward_tiles(rows: int, precision: str, layout: MLPLayout) -> dict[str, int
     if precision == "tf32" and rows > 128 * PROCESSORS and not layout.layer_norm:
         warps = 4 * max(1, max(layout.hidden) // _USUAL_WIDTH)
         return first | {"ROWS": 64, "PAIR": 0, "STEP": 16, "num_warps": warps, "num_stages": 4}
+    if precision == "tf32" and max(layout.hidden) == 2 * _USUAL_WIDTH and not layout.layer_norm:
+        return first | _WIDE  # more warps in place of fewer rows: each program reads all weights
     pair = int(rows > 128 * PROCESSORS and max(layout.hidden) <= _USUAL_WIDTH)
     return first | _fitted({"ROWS": 32, "PAIR": pair, "STEP": 16, "num_warps": 4, "num_stages": 4}, layout)
 
