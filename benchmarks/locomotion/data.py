@@ -3,8 +3,9 @@
 python -m benchmarks.locomotion.data hopper-medium --out data
 
 `medium` and `expert` are samples of the policies in `data/policies`: those stored here (`stored.py`), unless others are there
-already, of `benchmarks.locomotion.behaviour`. `medium-replay` is what its training had collected, so SAC is trained up to
-the stored policy; `medium-expert` is both sets; `random` are uniform actions.
+already, of `benchmarks.locomotion.behaviour`. `medium-replay` is what its training had collected: made from the actions that
+were taken where these are stored, and otherwise by SAC, trained up to the stored policy. `medium-expert` is both sets;
+`random` are uniform actions.
 """
 
 import argparse
@@ -45,6 +46,8 @@ def make(name: str, out: Path, rows: int = ROWS, workers: int | str = "auto", se
     elif kind == "medium-expert":
         halves = [load_dataset(make(f"{task}-{half}", out, rows, workers, settings)) for half in ("medium", "expert")]
         save_dataset(mix_datasets(halves), target)
+    elif kind == "medium-replay" and stored.restore_replay(task, target):
+        pass
     elif kind == "medium-replay" and (place := stored.place_of(f"{task}-medium")):
         behaviour.write_replay(task, behaviour.train(task, out, settings, place[0]), out, *place)
     else:
