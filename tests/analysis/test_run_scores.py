@@ -224,12 +224,12 @@ def test_without_an_environment_the_distance_is_suggested_and_never_what_critics
     for first, second in (("iql", "td3_bc"), ("td3_bc", "iql")):
         with pytest.raises(ConfigError) as error:
             compare([tmp_path / first, tmp_path / second])
-        assert "by `--metric validation/action_distance --lower-is-better`" in str(error.value)
+        assert "by `--metric validation/action_distance`: how far" in str(error.value)
         assert "_mean`" not in str(error.value)
     with pytest.raises(ConfigError) as error:
         compare([tmp_path], metric="validation/w_mean")
     assert "_mean`" not in str(error.value)
-    found = compare([tmp_path], metric="validation/action_distance", lower_is_better=True)
+    found = compare([tmp_path], metric="validation/action_distance")
     assert found.tasks == ["logs"]  # as people call the data
 
 

@@ -136,7 +136,7 @@ class LoggedRun:
             return f"no such metric was written.{did_you_mean(metric, measured)}"
         if self.config.final_env_id is not None:
             return "its metrics.jsonl holds no evaluation"
-        away = f"; compare by `--metric {_AWAY} --lower-is-better`: how far the policy is from logged actions"
+        away = f"; compare by `--metric {_AWAY}`: how far the policy is from logged actions"
         return f"it was not evaluated in an environment{away if _AWAY in self.history else ''}"
 
 
