@@ -233,6 +233,37 @@ def test_without_an_environment_the_distance_is_suggested_and_never_what_critics
     assert found.tasks == ["logs"]  # as people call the data
 
 
+def without_environment(folder, algo, data, file="data/logs", value=0.2):
+    """A run on data alone, with a fingerprint and a file."""
+    write_run(folder, [], algo, env_id=None, data=data, seeds=[0, 1], algo_kwargs={"dataset": file})
+    rows = [{"step": 100, "member": k, "seed": k, "validation/action_distance": value + 0.01 * k} for k in (0, 1)]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def test_without_an_environment_other_data_is_another_task(tmp_path):
+    without_environment(tmp_path / "iql", "iql", "f1" * 32, "data/arm.npz")
+    without_environment(tmp_path / "bc", "bc", "f2" * 32, "data/veh.csv")
+    with pytest.raises(ConfigError) as error:
+        compare([tmp_path / "iql", tmp_path / "bc"], metric="validation/action_distance")
+    assert str(error.value).startswith("not comparable: trained on different data (iql: arm; bc: veh); ")
+    without_environment(tmp_path / "bc", "bc", "f2" * 32, "elsewhere/arm.npz")  # the same name does not make it the same
+    with pytest.raises(ConfigError, match=r"different data \(iql: arm \(f1f1f1\); bc: arm \(f2f2f2\)\); "):
+        compare([tmp_path / "iql", tmp_path / "bc"], metric="validation/action_distance")
+    without_environment(tmp_path / "bc", "bc", "f1" * 32, "elsewhere/other.npz")
+    assert compare([tmp_path / "iql", tmp_path / "bc"], metric="validation/action_distance").tasks == ["arm"]
+
+
+def test_groups_without_an_environment_are_compared_on_the_data_that_they_share(tmp_path):
+    for algo, sets in (("iql", ("arm", "veh")), ("bc", ("arm", "veh")), ("cql", ("arm",))):
+        for name in sets:
+            without_environment(tmp_path / algo / name, algo, name * 20, f"data/{name}.npz")
+    both = compare([tmp_path / "iql", tmp_path / "bc"], metric="validation/action_distance")
+    assert (both.tasks, both.warnings[:-1]) == (["arm", "veh"], [])
+    found = compare([tmp_path / "iql", tmp_path / "cql"], metric="validation/action_distance")
+    assert found.tasks == ["arm"]
+    assert found.warnings == ["veh: only some groups have it, so it is left out (here of iql)"]
+
+
 def online_rows(folder, seeds, env_step, value):
     """Add an evaluation of the online phase to a run."""
     rows = [{"step": 200, "env_step": env_step, "member": k, "seed": k, "eval/return_mean": value} for k in range(seeds)]

@@ -161,6 +161,9 @@ def _common_tasks(found: Groups) -> Scored:
     common = [task for task in next(iter(scores.values())) if all(task in group for group in scores.values())]
     if not common:
         has = "; ".join(f"{name}: {', '.join(group)}" for name, group in scores.items())
+        if found.by_data:
+            way_out = "without an environment the data is the task, so train the groups on the same"
+            raise ConfigError(f"not comparable: trained on different data ({has}); {way_out}")
         raise ConfigError(
             f"the groups have no task in common ({has}); runs of one algorithm belong together by NAME=PATH,PATH"
         )

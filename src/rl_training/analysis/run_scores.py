@@ -79,7 +79,7 @@ class ScoredRun:
 def read_runs(arguments: Sequence[tuple[str | None, Sequence[Path]]], choice: Choice) -> Groups:
     """Return the scores of named or unnamed lists of run directories."""
     runs = [part for group, run in _grouped(arguments) for part in _scored(group, run, choice)]
-    tasks = _named_after_data(_tasks(runs), runs)
+    tasks = _tasks(runs)
     scores: Scored = {}
     for part, task in zip(runs, tasks, strict=True):
         present = part.values[~np.isnan(part.values)]
@@ -90,7 +90,8 @@ def read_runs(arguments: Sequence[tuple[str | None, Sequence[Path]]], choice: Ch
         raise ConfigError(f"{empty[0]}: no member has a {choice.metric}, so there is nothing to compare")
     _refuse_repeated_seeds(runs, tasks)
     warnings = dict.fromkeys([*_own_warnings(runs, choice), *_unequal(runs, tasks, choice)])
-    return Groups(scores, list(warnings), of_runs=True, any_runs=True)
+    by_data = all(part.env == _DATA for part in runs)
+    return Groups(scores, list(warnings), of_runs=True, any_runs=True, by_data=by_data)
 
 
 def _grouped(arguments: Sequence[tuple[str | None, Sequence[Path]]]) -> list[tuple[str, LoggedRun]]:
@@ -147,7 +148,10 @@ def _is_measured(run: LoggedRun, metric: str) -> bool:
 
 
 def _tasks(runs: Sequence[ScoredRun]) -> list[str]:
-    """The task of each run: its environment, and its data too where a group has runs on several datasets in it."""
+    """The task of each run: its environment, and its data too where a group has runs on several datasets in it.
+
+    Without an environment the data alone is the task: figures on other rows cannot be compared.
+    """
     kinds: dict[tuple[str, str], set[str | None]] = defaultdict(set)
     for part in runs:
         kinds[part.group, part.env].add(part.fingerprint)
@@ -157,20 +161,14 @@ def _tasks(runs: Sequence[ScoredRun]) -> list[str]:
         labels.setdefault(part.fingerprint, part.data)
 
     def task(part: ScoredRun) -> str:
-        if part.env not in split:
+        if part.env not in split and part.env != _DATA:
             return part.env
         label = labels[part.fingerprint]
         unclear = list(labels.values()).count(label) > 1 and part.fingerprint
-        return " ".join(filter(None, (part.env, label, f"({str(part.fingerprint)[:6]})" if unclear else "")))
+        named = (label, f"({str(part.fingerprint)[:6]})" if unclear else "")
+        return " ".join(filter(None, named if part.env == _DATA and label else (part.env, *named)))
 
     return [task(part) for part in runs]
-
-
-def _named_after_data(tasks: Sequence[str], runs: Sequence[ScoredRun]) -> list[str]:
-    """The tasks; that of runs without an environment is called as their data, where it has one name."""
-    names = {part.data for part, task in zip(runs, tasks, strict=True) if task == _DATA}
-    name = next(iter(names)) if len(names) == 1 else ""
-    return [(name or task) if task == _DATA else task for task in tasks]
 
 
 def _refuse_repeated_seeds(runs: Sequence[ScoredRun], tasks: Sequence[str]) -> None:
