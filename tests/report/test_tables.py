@@ -95,6 +95,18 @@ def test_values_are_not_held_against_returns_that_stop_at_a_cut(tmp_path, ends, 
     assert list(chart.references.values()) == ([-900.0, -100.0] if ends == 0 else [-70.0, -30.0])
 
 
+def test_a_run_without_values_does_not_change_what_the_values_of_others_are_beside(tmp_path):
+    own = {"q_policy": -500.0, "possible_lowest": -900.0, "possible_highest": -100.0}
+    own |= {"reached_lowest": -70.0, "reached_highest": -30.0}
+    rows = [{"step": 10, "member": 0, "seed": 0, **{f"validation/{name}": value for name, value in own.items()}}]
+    valued = LoggedRun.load(write_run(tmp_path / "iql", rows, env_id=None))
+    cloned = LoggedRun.load(write_run(tmp_path / "bc", rows_of("validation/at_bound", [[0.1]]), env_id=None, algo="bc"))
+    for runs in ([valued], [valued, cloned], [cloned, valued]):
+        (chart,) = [one for one in held_out_charts(groups_of(runs)) if one.metric == "validation/q_policy"]
+        assert list(chart.references.values()) == [-900.0, -100.0]
+        assert "what the rewards allow" in chart.note
+
+
 def test_time_that_was_not_spent_is_not_listed(tmp_path):
     timings = [{"step": 10, "seconds": 2.0, "seconds/gradient_steps": 2.0, "seconds/acting": 0.0}]
     text = markdown([LoggedRun.load(write_run(tmp_path / "run", [], timings=timings))], MARK)

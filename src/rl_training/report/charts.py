@@ -71,7 +71,8 @@ def return_charts(groups: Sequence[Group]) -> list[Chart]:
 
 def held_out_charts(groups: Sequence[Group]) -> list[Chart]:
     """Return what policies do on rows that they were not trained on: all that is known where there is no environment."""
-    endless = all(map(_is_endless, groups))
+    valued = [group for group in groups if f"{HELD_OUT}q_policy" in group.run.history]  # cloning alone has no values
+    endless = all(map(_is_endless, valued))
     asked = [
         ("Distance to the logged actions", "action_distance", {"best constant action": "constant_distance",
                                                                "plain cloning": "cloning_distance"}, True),
