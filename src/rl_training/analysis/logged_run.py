@@ -17,7 +17,7 @@ from rl_training.experiment.manager import ExperimentManager, locate
 from rl_training.experiment.run_record import run_record, run_status
 
 RETURN = "eval/return_mean"
-_AWAY = "validation/action_distance"
+DISTANCE = "validation/action_distance"  # to logged actions: what is known of a policy without an environment
 _COUNTERS = {"metrics.jsonl": ("step", "member", "seed"), "timings.jsonl": ("step",)}  # whole numbers in every row
 _EXPECTED = ("/q_mean", "/v_mean", "/q_policy", "/advantage_mean")  # what critics expect, right or wrong
 
@@ -136,8 +136,8 @@ class LoggedRun:
             return f"no such metric was written.{did_you_mean(metric, measured)}"
         if self.config.final_env_id is not None:
             return "its metrics.jsonl holds no evaluation"
-        away = f"; compare by `--metric {_AWAY}`: how far the policy is from logged actions"
-        return f"it was not evaluated in an environment{away if _AWAY in self.history else ''}"
+        away = f"; compare by `--metric {DISTANCE}`: how far the policy is from logged actions"
+        return f"it was not evaluated in an environment{away if DISTANCE in self.history else ''}"
 
 
 def printable(text: str) -> str:

@@ -7,12 +7,11 @@ from typing import Any
 import numpy as np
 
 from rl_training.analysis.endings import ended_early, furthest
-from rl_training.analysis.logged_run import RETURN, Curve, LoggedRun
+from rl_training.analysis.logged_run import DISTANCE, RETURN, Curve, LoggedRun
 from rl_training.config.base import flat
 from rl_training.report.bands import MANY, Group, Numbers, band, member_knobs, summarize
 from rl_training.report.timing import Timing
 
-DISTANCE = "validation/action_distance"
 DATASET_NOTE = "Returns are those of whole logged episodes, not discounted."
 _MOST_BOUNDS = 12
 NOTHING = "\N{EN DASH}"  # for a number that is not known
