@@ -8,7 +8,7 @@ import pytest
 from rl_training.analysis.logged_run import LoggedRun
 from rl_training.errors import ConfigError
 from rl_training.report.pictures import SOFTWARE, png
-from tests.report.run_files import finetune, population, rows_of, without_environment, write_run
+from tests.report.run_files import DATASET, finetune, population, rows_of, without_environment, write_run
 
 
 def test_a_picture_of_every_kind_of_run(tmp_path):
@@ -81,6 +81,13 @@ def test_what_a_picture_leaves_out_is_said(tmp_path, drawn):
     figure = drawn(*(write_run(tmp_path / f"run{i}", rows[:2]) for i in range(17)))
     assert "The best 16 of 17 curves: a report as HTML has more." in figure.get_supxlabel().replace("\n", " ")
     assert "HTML" not in drawn(tmp_path / "run0").get_supxlabel()
+
+
+def test_different_data_are_named_below_the_charts(tmp_path, drawn):
+    sets = {"a": {**DATASET, "fingerprint": "1" * 64}, "b": DATASET}
+    runs = [write_run(tmp_path / name, rows_of("train/loss", [[1.0]]), dataset=data) for name, data in sets.items()]
+    assert "learned from different data: " in drawn(*runs).get_supxlabel().replace("\n", " ")
+    assert "different data" not in drawn(runs[0]).get_supxlabel()
 
 
 def test_without_matplotlib_it_says_what_to_install(tmp_path, monkeypatch):

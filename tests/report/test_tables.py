@@ -9,8 +9,8 @@ import pytest
 from rl_training.analysis.logged_run import RETURN, LoggedRun
 from rl_training.report.bands import groups_of
 from rl_training.report.charts import held_out_charts
-from rl_training.report.facts import NOTHING
-from rl_training.report.page import MARK
+from rl_training.report.facts import NOTHING, data_note
+from rl_training.report.page import MARK, render_page
 from rl_training.report.tables import comma_separated, markdown
 from tests.report.run_files import DATASET, finetune, population, rows_of, timing_rows, without_environment, write_run
 
@@ -105,6 +105,26 @@ def test_a_run_without_values_does_not_change_what_the_values_of_others_are_besi
         (chart,) = [one for one in held_out_charts(groups_of(runs)) if one.metric == "validation/q_policy"]
         assert list(chart.references.values()) == [-900.0, -100.0]
         assert "what the rewards allow" in chart.note
+
+
+def test_different_data_are_named_on_the_page_and_in_markdown(tmp_path):
+    rows = rows_of("validation/action_distance", [[0.2], [0.1]], (0,))
+
+    def runs(**sets):
+        return [
+            LoggedRun.load(write_run(tmp_path / name, rows, env_id=None, dataset=data, algo_kwargs={"dataset": file}))
+            for name, (data, file) in sets.items()
+        ]
+
+    one, other = {**DATASET, "fingerprint": "1" * 64}, {**DATASET, "fingerprint": "2" * 64}
+    mixed = runs(a=(one, "data/arm.npz"), b=(other, "veh.csv"), c=(one, "moved/arm2.npz"))
+    told = "The runs learned from different data: arm (a, c); veh (b). Charts show them on one axis, but losses, values"
+    assert told in markdown(mixed, MARK)
+    assert f'<p class="note">{told}' in render_page(mixed)
+    same_name = runs(a=(one, "data/arm.npz"), b=(other, "other/arm.npz"))
+    assert "different data: arm, 111111 (a); arm, 222222 (b). " in data_note(same_name, ["a", "b"])
+    assert "different data" not in render_page(runs(a=(one, "data/arm.npz"), b=(one, "veh.csv")))
+    assert data_note(runs(a=(one, "data/arm.npz"), b=(None, "veh.csv")), ["a", "b"]) == ""
 
 
 def test_time_that_was_not_spent_is_not_listed(tmp_path):

@@ -75,6 +75,18 @@ class LoggedRun:
         """The last part of the path: what people call the run."""
         return printable(self.path.resolve().name)
 
+    @property
+    def fingerprint(self) -> str | None:
+        """The fingerprint of the dataset; None for a run without one."""
+        dataset = self.record.get("dataset")
+        return dataset and str(dataset.get("fingerprint"))
+
+    @property
+    def data(self) -> str:
+        """What people call the dataset; empty for a run without one."""
+        parts = getattr(self.config.algo_kwargs, "dataset", None) or ()
+        return "+".join(map(_label, parts)) or (f"data {self.fingerprint[:6]}" if self.fingerprint else "")
+
     @cached_property
     def seeds(self) -> dict[int, int]:
         """The seed of each member, by its number."""
@@ -138,6 +150,12 @@ class LoggedRun:
             return "its metrics.jsonl holds no evaluation"
         away = f"; compare by `--metric {DISTANCE}`: how far the policy is from logged actions"
         return f"it was not evaluated in an environment{away if DISTANCE in self.history else ''}"
+
+
+def _label(part: Any) -> str:
+    """A source of data in a word: the name of its file, the run or the recipe."""
+    paths = [part.path] if isinstance(part.path, str) else part.path or ()
+    return "+".join(Path(path).stem for path in paths) or (Path(part.run).name if part.run else str(part.kind))
 
 
 def printable(text: str) -> str:

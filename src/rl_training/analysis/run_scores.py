@@ -57,18 +57,6 @@ class ScoredRun:
             return {_OFFLINE: switch, _ONLINE: self.steps - switch}
         return {_ONLINE if switch is None and "env_step" in self.run.history else _OFFLINE: self.steps}
 
-    @property
-    def fingerprint(self) -> str | None:
-        """The fingerprint of the dataset; None for a run without one."""
-        dataset = self.run.record.get("dataset")
-        return dataset and str(dataset.get("fingerprint"))
-
-    @property
-    def data(self) -> str:
-        """What people call the dataset."""
-        parts = getattr(self.run.config.algo_kwargs, "dataset", ())
-        return "+".join(_label(part) for part in parts) or (f"data {self.fingerprint[:6]}" if self.fingerprint else "")
-
     @cached_property
     def settings(self) -> dict[str, Any]:
         """The settings that should be equal in all runs of a group and task."""
@@ -154,18 +142,18 @@ def _tasks(runs: Sequence[ScoredRun]) -> list[str]:
     """
     kinds: dict[tuple[str, str], set[str | None]] = defaultdict(set)
     for part in runs:
-        kinds[part.group, part.env].add(part.fingerprint)
+        kinds[part.group, part.env].add(part.run.fingerprint)
     split = {env for (_, env), found in kinds.items() if len(found) > 1}
     labels: dict[str | None, str] = {}  # the same data may have other names elsewhere: the first is kept
     for part in runs:
-        labels.setdefault(part.fingerprint, part.data)
+        labels.setdefault(part.run.fingerprint, part.run.data)
 
     def task(part: ScoredRun) -> str:
         if part.env not in split and part.env != _DATA:
             return part.env
-        label = labels[part.fingerprint]
-        unclear = list(labels.values()).count(label) > 1 and part.fingerprint
-        named = (label, f"({str(part.fingerprint)[:6]})" if unclear else "")
+        label = labels[part.run.fingerprint]
+        unclear = list(labels.values()).count(label) > 1 and part.run.fingerprint
+        named = (label, f"({str(part.run.fingerprint)[:6]})" if unclear else "")
         return " ".join(filter(None, named if part.env == _DATA and label else (part.env, *named)))
 
     return [task(part) for part in runs]
@@ -244,8 +232,8 @@ def _unequal(runs: Sequence[ScoredRun], tasks: Sequence[str], choice: Choice) ->
         if choice.by == "best":
             how = "the best of unequal numbers of evaluations, and the best of more is higher"
             yield from _differing(task, how, {part: str(part.evaluations) for part in here})
-        if len({part.fingerprint for part in here}) > 1:
-            data = {part: f"{part.data} {(part.fingerprint or '')[:6]}".strip() or "none" for part in here}
+        if len({part.run.fingerprint for part in here}) > 1:
+            data = {part: f"{part.run.data} {(part.run.fingerprint or '')[:6]}".strip() or "none" for part in here}
             yield from _differing(task, "trained on different data", data)
     told: set[tuple[str, str]] = set()
     for task, part, other in _pooled(runs, tasks):
@@ -273,9 +261,3 @@ def _differing(task: str, how: str, values: Mapping[ScoredRun, str]) -> Iterator
             by_group[part.group][value] = None
         shown = "; ".join(f"{group} {' and '.join(found)}" for group, found in by_group.items())
         yield f"{task}: {how}: {shown}"
-
-
-def _label(part: Any) -> str:
-    """A source of data in a word: the name of its file, the run or the recipe."""
-    paths = [part.path] if isinstance(part.path, str) else part.path or ()
-    return "+".join(Path(path).stem for path in paths) or (Path(part.run).name if part.run else str(part.kind))

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from rl_training.analysis.logged_run import LoggedRun, printable
 from rl_training.errors import ConfigError
+from rl_training.report import facts
 from rl_training.report.bands import Group, curves_text, distinct_names, groups_of
 from rl_training.report.charts import Chart, held_out_charts, return_charts, training_charts, value_chart
-from rl_training.report.facts import best_groups
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,7 +32,7 @@ def png(runs: Sequence[LoggedRun], title: str | None = None, *, members: bool = 
     except ImportError:
         raise ConfigError(f"a PNG needs matplotlib: {INSTALL}") from None
     every = groups_of(runs)
-    groups = best_groups(every, _MOST_GROUPS)
+    groups = facts.best_groups(every, _MOST_GROUPS)
     charts = [*return_charts(groups), *held_out_charts(groups), *value_chart(groups)[0], *training_charts(groups)]
     first, *rest = charts[:_MOST_CHARTS] or [Chart("Nothing logged yet", [])]
     rows = math.ceil(len(rest) / _COLUMNS)
@@ -44,11 +44,8 @@ def png(runs: Sequence[LoggedRun], title: str | None = None, *, members: bool = 
     names = distinct_names(runs)
     shown = title or ", ".join(names[:4]) + (" ..." if len(names) > 4 else "")
     figure.suptitle(printable(shown), parse_math=False)
-    told = [
-        curves_text(groups),
-        _left_out("charts", len(charts), _MOST_CHARTS),
-        _left_out("curves", len(every), _MOST_GROUPS),
-    ]
+    left_out = [_left_out("charts", len(charts), _MOST_CHARTS), _left_out("curves", len(every), _MOST_GROUPS)]
+    told = [curves_text(groups), facts.data_note(runs, names), *left_out]
     note = textwrap.fill(printable(" ".join(filter(None, told))), _NOTE_WIDTH)
     figure.supxlabel(note, fontsize=8, color="#525d6e", parse_math=False)
     data = io.BytesIO()
