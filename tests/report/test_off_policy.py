@@ -226,7 +226,7 @@ def scale():
 )
 def test_a_value_beyond_the_scale_is_an_arrow_at_its_edge_and_is_named(estimate, side, arrow, line):
     drawn = scale().drawn(estimate, "far").text
-    assert f'<path class="beyond" d="{arrow}"/>' in drawn
+    assert f'<path class="arrow" d="{arrow}"/>' in drawn
     assert "point" not in drawn
     assert ('class="interval"' in drawn) is line
     assert f"the value {estimate.value:.2f} lies {side} the scale</title>" in drawn
@@ -235,7 +235,7 @@ def test_a_value_beyond_the_scale_is_an_arrow_at_its_edge_and_is_named(estimate,
 def test_a_value_on_the_scale_is_a_dot():
     drawn = scale().drawn(Estimate(3.0, -5.0, 90.0, 5.0, "doubt"), "near").text
     assert drawn.count('class="point"') == 1
-    assert "beyond" not in drawn
+    assert "arrow" not in drawn
     assert "the scale" not in drawn
 
 
@@ -243,4 +243,4 @@ def test_the_label_of_a_policy_names_its_value_beyond_the_scale(tmp_path):
     far = policy(1, -90_000.0, verdict="cannot tell")
     shown = section_of(render_page([run_with(tmp_path / "a", report(policy(), far))]))
     assert '<span class="soft small">the value -90,000 lies below the scale</span>' in shown
-    assert shown.count('class="beyond"') == 1
+    assert shown.count('class="arrow"') == 1

@@ -200,16 +200,16 @@ def training_charts(groups: Sequence[Group]) -> list[Chart]:
         lines, name = _lines(groups, metric), metric.removeprefix("train/")
         if not any(copy in name for copy in _COPIES):
             lines += _lines(groups, HELD_OUT + name, "held out")
-        charts.append(Chart(_title(name), lines, metric, _learning_units(groups) if name in _VALUES else ""))
+        charts.append(Chart(_title(name), lines, metric, _learning_units(groups, metric) if name in _VALUES else ""))
     others = [name for name in ("eval/length_mean", "eval/return_std", "data/episode_length") if _metrics(groups, name)]
     titles = ("Episode length in evaluations", "Deviation of the returns of a member", "Episode length while exploring")
     named = dict(zip(("eval/length_mean", "eval/return_std", "data/episode_length"), titles, strict=True))
     return [*charts, *(Chart(named[metric], _lines(groups, metric), metric) for metric in others)]
 
 
-def _learning_units(groups: Sequence[Group]) -> str:
+def _learning_units(groups: Sequence[Group], metric: str) -> str:
     """What the values in which critics learn have to do with real rewards, where they are not the same."""
-    found = {run.name: reward_transform(run)[:2] for run in _runs(groups)}
+    found = {run.name: reward_transform(run)[:2] for run in _runs(groups) if metric in run.history}
     if all(one == (1.0, 0.0) for one in found.values()):
         return ""
     texts = {

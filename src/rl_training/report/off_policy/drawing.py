@@ -69,4 +69,4 @@ class Scale:
         if not self.beyond(one):
             return f'{line}<path class="point" d="M{middle} {half}h.01"/>'
         tip, base = abs(middle - _TIP), abs(middle - _TIP - _ARROW)  # from either edge inwards
-        return f'{line}<path class="beyond" d="M{base} {half - 6}L{tip} {half}L{base} {half + 6}Z"/>'
+        return f'{line}<path class="arrow" d="M{base} {half - 6}L{tip} {half}L{base} {half + 6}Z"/>'
