@@ -127,6 +127,24 @@ def test_different_data_are_named_on_the_page_and_in_markdown(tmp_path):
     assert data_note(runs(a=(one, "data/arm.npz"), b=(None, "veh.csv")), ["a", "b"]) == ""
 
 
+def test_returns_that_differ_between_runs_are_not_said_to_be_on_the_chart(tmp_path):
+    runs = []
+    for name, lowest in (("a", -70.0), ("b", -7.0)):
+        rows = rows_of("validation/q_policy", [[-5.0], [-6.0]], (0,)) + rows_of("validation/reached_lowest", [[lowest]], (0,))
+        runs.append(LoggedRun.load(write_run(tmp_path / name, rows, env_id=None)))
+    for chosen, beside in ((runs[:1], True), (runs, False)):
+        (chart,) = held_out_charts(groups_of(chosen))
+        assert (bool(chart.references), "beside" in chart.note) == (beside, beside)
+
+
+def test_an_action_without_a_name_is_called_by_its_number(tmp_path):
+    rows = rows_of("validation/action_distance", [[0.2]], (0,)) + rows_of("validation/action_distance/0", [[1.5]], (0,))
+    data = {**DATASET, "action_bounds": {"action 0": [-2.5, 2.5]}}
+    run = LoggedRun.load(write_run(tmp_path / "run", rows, env_id=None, dataset=data))
+    assert "| distance of action 0, which may be -2.5 to 2.5 | 1.500 |" in markdown([run], MARK)
+    assert "distance of action 0, which may be" in render_page([run])
+
+
 def test_time_that_was_not_spent_is_not_listed(tmp_path):
     timings = [{"step": 10, "seconds": 2.0, "seconds/gradient_steps": 2.0, "seconds/acting": 0.0}]
     text = markdown([LoggedRun.load(write_run(tmp_path / "run", [], timings=timings))], MARK)

@@ -350,6 +350,11 @@ def dataset_facts(run: LoggedRun) -> dict[str, str]:
     return {**facts, **({"fingerprint": str(found["fingerprint"])[:16]} if "fingerprint" in found else {})}
 
 
+def action_text(column: str) -> str:
+    """Return what people call an action: its name, or `action 0` where metrics have its number alone."""
+    return f"action {column}" if column.isdecimal() else column
+
+
 def bounds_text(ends: Sequence[float]) -> str:
     """Return the range of an action, such as `0 to 97.9`: settings, so without zeros that say nothing."""
     return " to ".join(f"{end + 0.0:,.6g}" for end in ends)
