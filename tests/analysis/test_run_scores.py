@@ -264,6 +264,39 @@ def test_groups_without_an_environment_are_compared_on_the_data_that_they_share(
     assert found.warnings == ["veh: only some groups have it, so it is left out (here of iql)"]
 
 
+@pytest.mark.parametrize("status", ["finished", "running"])
+def test_a_run_without_critics_is_named_where_others_have_values(tmp_path, status):
+    for algo in ("iql", "bc"):
+        without_environment(tmp_path / algo, algo, "f1" * 32)
+    record = json.loads((tmp_path / "bc" / "run.json").read_text())
+    (tmp_path / "bc" / "run.json").write_text(json.dumps({**record, "status": status}))
+    add_row(tmp_path / "iql", "validation/q_policy")
+    for order in (("iql", "bc"), ("bc", "iql")):
+        with pytest.raises(ConfigError) as error:
+            compare([tmp_path / name for name in order], metric="validation/q_policy")
+        assert str(error.value) == (
+            f"{tmp_path}/bc: has no validation/q_policy, which {tmp_path}/iql has: bc has no critics; leave it out, or "
+            "compare by `--metric validation/action_distance`, which all have"
+        )
+
+
+def test_a_metric_that_only_some_runs_wrote_is_no_misspelt_one(tmp_path):
+    for algo in ("iql", "td3_bc"):
+        without_environment(tmp_path / algo, algo, "f1" * 32)
+    add_row(tmp_path / "iql", "validation/q_policy")
+    with pytest.raises(
+        ConfigError, match="td3_bc: has no validation/q_policy, which .*iql has: it was not written in this run;"
+    ):
+        compare([tmp_path], metric="validation/q_policy")
+    with pytest.raises(ConfigError, match="no such metric was written. Did you mean `validation/action_distance`"):
+        compare([tmp_path], metric="validation/action_distanc")
+
+
+def add_row(folder, metric, value=1.0):
+    with (folder / "metrics.jsonl").open("a") as stream:
+        stream.write(json.dumps({"step": 100, "member": 0, "seed": 0, metric: value}) + "\n")
+
+
 def online_rows(folder, seeds, env_step, value):
     """Add an evaluation of the online phase to a run."""
     rows = [{"step": 200, "env_step": env_step, "member": k, "seed": k, "eval/return_mean": value} for k in range(seeds)]

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from rl_training.analysis.aggregates import Values
 from rl_training.analysis.groups import Choice, Groups, Scored
-from rl_training.analysis.logged_run import RETURN, LoggedRun
+from rl_training.analysis.logged_run import DISTANCE, RETURN, LoggedRun
 from rl_training.config.base import flat
+from rl_training.config.shared_knobs import CriticKnobs
 from rl_training.errors import ConfigError
 
 # settings in which runs of one group may differ: they say who runs where and what is kept, not what is learned
@@ -22,6 +23,7 @@ _FREE = (
     *("eval_mode", "select_by", "keep_checkpoints", "checkpoint_interval", "log_interval", "algo_kwargs.dataset"),
 )
 _DATA = "data"  # the task of runs without an environment
+_OF_CRITICS = ("q_", "v_", "advantage_", "critic_", "value", "start_", "possible_", "reached_")  # what only critics have
 _OFFLINE, _ONLINE = "gradient steps on data", "environment steps"
 
 
@@ -66,7 +68,9 @@ class ScoredRun:
 
 def read_runs(arguments: Sequence[tuple[str | None, Sequence[Path]]], choice: Choice) -> Groups:
     """Return the scores of named or unnamed lists of run directories."""
-    runs = [part for group, run in _grouped(arguments) for part in _scored(group, run, choice)]
+    grouped = _grouped(arguments)
+    _refuse_lacking([run for _, run in grouped], choice.metric)
+    runs = [part for group, run in grouped for part in _scored(group, run, choice)]
     tasks = _tasks(runs)
     scores: Scored = {}
     for part, task in zip(runs, tasks, strict=True):
@@ -110,6 +114,21 @@ def _refuse_repeated_runs(runs: Sequence[LoggedRun]) -> None:
         if (place := run.path.resolve()) in seen:
             raise ConfigError(f"{run.path}: is named twice; a run is evidence for one group, and once")
         seen.add(place)
+
+
+def _refuse_lacking(runs: Sequence[LoggedRun], metric: str) -> None:
+    """Refuse a metric that only some of the runs have: its name is right, so another one with a similar name is no advice."""
+    having = [run for run in runs if metric in run.history]
+    for run in runs:
+        of_critics = metric.partition("/")[2].startswith(_OF_CRITICS)
+        never = of_critics and not isinstance(run.config.algo_kwargs, CriticKnobs)
+        waiting = run.record["status"] == "running" and not never
+        if metric in run.history or not having or metric == RETURN or waiting or not run.history.rows:
+            continue
+        why = f"{run.config.algo} has no critics" if never else "it was not written in this run"
+        shared = next((name for name in (RETURN, DISTANCE) if all(name in other.history for other in runs)), None)
+        other = f"leave it out, or compare by `--metric {shared}`, which all have" if shared else "leave it out"
+        raise ConfigError(f"{run.path}: has no {metric}, which {having[0].path} has: {why}; {other}")
 
 
 def _scored(group: str, run: LoggedRun, choice: Choice) -> Iterator[ScoredRun]:
