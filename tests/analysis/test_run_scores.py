@@ -224,13 +224,77 @@ def test_without_an_environment_the_distance_is_suggested_and_never_what_critics
     for first, second in (("iql", "td3_bc"), ("td3_bc", "iql")):
         with pytest.raises(ConfigError) as error:
             compare([tmp_path / first, tmp_path / second])
-        assert "by `--metric validation/action_distance --lower-is-better`" in str(error.value)
+        assert "by `--metric validation/action_distance`: how far" in str(error.value)
         assert "_mean`" not in str(error.value)
     with pytest.raises(ConfigError) as error:
         compare([tmp_path], metric="validation/w_mean")
     assert "_mean`" not in str(error.value)
-    found = compare([tmp_path], metric="validation/action_distance", lower_is_better=True)
+    found = compare([tmp_path], metric="validation/action_distance")
     assert found.tasks == ["logs"]  # as people call the data
+
+
+def without_environment(folder, algo, data, file="data/logs", value=0.2):
+    """A run on data alone, with a fingerprint and a file."""
+    write_run(folder, [], algo, env_id=None, data=data, seeds=[0, 1], algo_kwargs={"dataset": file})
+    rows = [{"step": 100, "member": k, "seed": k, "validation/action_distance": value + 0.01 * k} for k in (0, 1)]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def test_without_an_environment_other_data_is_another_task(tmp_path):
+    without_environment(tmp_path / "iql", "iql", "f1" * 32, "data/arm.npz")
+    without_environment(tmp_path / "bc", "bc", "f2" * 32, "data/veh.csv")
+    with pytest.raises(ConfigError) as error:
+        compare([tmp_path / "iql", tmp_path / "bc"], metric="validation/action_distance")
+    assert str(error.value).startswith("not comparable: trained on different data (iql: arm; bc: veh); ")
+    without_environment(tmp_path / "bc", "bc", "f2" * 32, "elsewhere/arm.npz")  # the same name does not make it the same
+    with pytest.raises(ConfigError, match=r"different data \(iql: arm \(f1f1f1\); bc: arm \(f2f2f2\)\); "):
+        compare([tmp_path / "iql", tmp_path / "bc"], metric="validation/action_distance")
+    without_environment(tmp_path / "bc", "bc", "f1" * 32, "elsewhere/other.npz")
+    assert compare([tmp_path / "iql", tmp_path / "bc"], metric="validation/action_distance").tasks == ["arm"]
+
+
+def test_groups_without_an_environment_are_compared_on_the_data_that_they_share(tmp_path):
+    for algo, sets in (("iql", ("arm", "veh")), ("bc", ("arm", "veh")), ("cql", ("arm",))):
+        for name in sets:
+            without_environment(tmp_path / algo / name, algo, name * 20, f"data/{name}.npz")
+    both = compare([tmp_path / "iql", tmp_path / "bc"], metric="validation/action_distance")
+    assert (both.tasks, both.warnings[:-1]) == (["arm", "veh"], [])
+    found = compare([tmp_path / "iql", tmp_path / "cql"], metric="validation/action_distance")
+    assert found.tasks == ["arm"]
+    assert found.warnings == ["veh: only some groups have it, so it is left out (here of iql)"]
+
+
+@pytest.mark.parametrize("status", ["finished", "running"])
+def test_a_run_without_critics_is_named_where_others_have_values(tmp_path, status):
+    for algo in ("iql", "bc"):
+        without_environment(tmp_path / algo, algo, "f1" * 32)
+    record = json.loads((tmp_path / "bc" / "run.json").read_text())
+    (tmp_path / "bc" / "run.json").write_text(json.dumps({**record, "status": status}))
+    add_row(tmp_path / "iql", "validation/q_policy")
+    for order in (("iql", "bc"), ("bc", "iql")):
+        with pytest.raises(ConfigError) as error:
+            compare([tmp_path / name for name in order], metric="validation/q_policy")
+        assert str(error.value) == (
+            f"{tmp_path}/bc: has no validation/q_policy, which {tmp_path}/iql has: bc has no critics; leave it out, or "
+            "compare by `--metric validation/action_distance`, which all have"
+        )
+
+
+def test_a_metric_that_only_some_runs_wrote_is_no_misspelt_one(tmp_path):
+    for algo in ("iql", "td3_bc"):
+        without_environment(tmp_path / algo, algo, "f1" * 32)
+    add_row(tmp_path / "iql", "validation/q_policy")
+    with pytest.raises(
+        ConfigError, match="td3_bc: has no validation/q_policy, which .*iql has: it was not written in this run;"
+    ):
+        compare([tmp_path], metric="validation/q_policy")
+    with pytest.raises(ConfigError, match="no such metric was written. Did you mean `validation/action_distance`"):
+        compare([tmp_path], metric="validation/action_distanc")
+
+
+def add_row(folder, metric, value=1.0):
+    with (folder / "metrics.jsonl").open("a") as stream:
+        stream.write(json.dumps({"step": 100, "member": 0, "seed": 0, metric: value}) + "\n")
 
 
 def online_rows(folder, seeds, env_step, value):

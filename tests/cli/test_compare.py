@@ -43,6 +43,17 @@ def test_what_is_printed(runs):
     assert done.stderr == "warning: Pendulum-v1: trained for unequal numbers of steps: iql 100; td3_bc 50\n"
 
 
+@pytest.mark.parametrize(
+    ("metric", "said"), [("loss", ", lower is better"), ("q_mean", ", which is no score"), ("x", ", higher is better")]
+)
+def test_the_first_line_says_which_values_are_good(tmp_path, capsys, metric, said):
+    for algo in ("iql", "td3_bc"):
+        with (write_run(tmp_path / algo, [GOOD], algo) / "metrics.jsonl").open("a") as stream:
+            stream.write(json.dumps({"step": 100, "member": 0, "seed": 0, f"train/{metric}": 1.0}) + "\n")
+    printed = call_cli(capsys, "compare", tmp_path, "--metric", f"train/{metric}").stdout
+    assert printed.splitlines()[0] == f"last train/{metric} of each run{said}; 95% intervals"
+
+
 def test_every_pair_has_a_line_of_its_own(runs, capsys):
     write_run(runs / "three", [BAD], "cql")
     printed = call_cli(capsys, "compare", runs / "one", runs / "two", runs / "three").stdout

@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 
 from rl_training import IQL, TransitionDataset
@@ -24,6 +25,13 @@ def runs(tmp_path_factory):
     IQL(dataset=named, run_dir=folder / "population", seeds=[4, 5], **SMALL).learn(10)
     IQL(dataset=plain, run_dir=folder / "plain", **SMALL).learn(10)
     return folder
+
+
+def test_actions_without_names_are_called_by_their_numbers(runs, tmp_path, capsys):
+    np.savez(tmp_path / "data.npz", **small_arrays(rows=200))
+    for run, names in (("plain", ["action 0", "action 1"]), ("solo", ["Q1", "Q2"])):
+        lines = call_cli(capsys, "evaluate", runs / run, "--data", tmp_path / "data.npz").stdout.splitlines()
+        assert [line.strip().partition(":")[0] for line in lines if "from the logged value" in line] == names
 
 
 def test_an_observation_by_name_is_answered_by_name(runs, capsys):

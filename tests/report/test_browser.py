@@ -208,6 +208,11 @@ def test_a_reference_outside_the_axis_is_named_at_its_end(browser, tmp_path):
     named = "[...document.querySelectorAll(\"[data-chart='0'] .beyond\")].map(t => t.textContent).join()"
     assert browser.evaluate(named) == "↓ lowest logged episode -2,092.0"
     assert count(browser, "[data-chart='0'] .reference") == 2
+    edges = "[...document.querySelectorAll(\"[data-chart='0'] {}\")].map(one => one.getBoundingClientRect().{})"
+    (name_top,), (curve_bottom,) = (
+        browser.evaluate(edges.format(*one)) for one in ((".beyond", "top"), (".curve", "bottom"))
+    )
+    assert curve_bottom <= name_top, "the name covers no curve"
 
 
 def test_the_ninth_run_does_not_look_like_the_first(browser, tmp_path):

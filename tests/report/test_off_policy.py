@@ -7,6 +7,8 @@ import re
 import pytest
 
 from rl_training.analysis.logged_run import RETURN, LoggedRun
+from rl_training.report.off_policy.drawing import Scale
+from rl_training.report.off_policy.kept import Estimate
 from rl_training.report.page import MARK, render_page
 from rl_training.report.tables import markdown
 from rl_training.storage import RUN_FILES
@@ -208,3 +210,37 @@ def test_an_advice_stands_below_the_reasons(tmp_path):
     assert "<dd>To know more: keep more &lt;script&gt;" in shown
     assert BAD not in shown
     assert "To know more" not in section_of(render_page([run_with(tmp_path / "b", report())]))
+
+
+def scale():
+    return Scale.of(Estimate(0.0, -10.0, 10.0, 5.0, "trust"), [])
+
+
+@pytest.mark.parametrize(
+    ("estimate", "side", "arrow", "line"),
+    [
+        (Estimate(-50.0, -90.0, 5.0, 5.0, "cannot tell"), "below", "M22.0 4L2.0 10L22.0 16Z", True),
+        (Estimate(50.0, -5.0, 90.0, 5.0, "cannot tell"), "above", "M978.0 4L998.0 10L978.0 16Z", True),
+        (Estimate(50.0, 40.0, 90.0, 5.0, "cannot tell"), "above", "M978.0 4L998.0 10L978.0 16Z", False),
+    ],
+)
+def test_a_value_beyond_the_scale_is_an_arrow_at_its_edge_and_is_named(estimate, side, arrow, line):
+    drawn = scale().drawn(estimate, "far").text
+    assert f'<path class="arrow" d="{arrow}"/>' in drawn
+    assert "point" not in drawn
+    assert ('class="interval"' in drawn) is line
+    assert f"the value {estimate.value:.2f} lies {side} the scale</title>" in drawn
+
+
+def test_a_value_on_the_scale_is_a_dot():
+    drawn = scale().drawn(Estimate(3.0, -5.0, 90.0, 5.0, "doubt"), "near").text
+    assert drawn.count('class="point"') == 1
+    assert "arrow" not in drawn
+    assert "the scale" not in drawn
+
+
+def test_the_label_of_a_policy_names_its_value_beyond_the_scale(tmp_path):
+    far = policy(1, -90_000.0, verdict="cannot tell")
+    shown = section_of(render_page([run_with(tmp_path / "a", report(policy(), far))]))
+    assert '<span class="soft small">the value -90,000 lies below the scale</span>' in shown
+    assert shown.count('class="arrow"') == 1

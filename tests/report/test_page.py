@@ -154,6 +154,13 @@ def test_values_in_scaled_rewards_say_so_and_have_their_held_out_curve(tmp_path)
     assert "run, held out: -7.000 at step 10." in page
 
 
+def test_the_units_of_values_are_told_of_runs_that_have_values(tmp_path):
+    scaled = {"algo_kwargs": {"reward": {"scale": 0.1, "normalize": False}}}
+    values = write_run(tmp_path / "iql", rows_of("train/q_mean", [[-1.0], [-2.0]], (0,)), **scaled)
+    cloned = write_run(tmp_path / "bc", rows_of("train/bc_loss", [[1.0], [0.5]], (0,)), algo="bc")
+    assert "In the rewards of learning, not real ones: times 0.1." in page_of(values, cloned)
+
+
 def test_members_that_diverged_are_marked(tmp_path):
     rows = [*rows_of(RETURN, [[1.0, 5.0], [4.0, None]]), {"step": 20, "member": 1, "seed": 1, "event": "diverged"}]
     page = page_of(write_run(tmp_path / "run", rows))

@@ -8,7 +8,7 @@ import pytest
 from rl_training.analysis.logged_run import LoggedRun
 from rl_training.errors import ConfigError
 from rl_training.report.pictures import SOFTWARE, png
-from tests.report.run_files import finetune, population, without_environment, write_run
+from tests.report.run_files import DATASET, finetune, population, rows_of, without_environment, write_run
 
 
 def test_a_picture_of_every_kind_of_run(tmp_path):
@@ -29,6 +29,65 @@ def test_a_picture_says_what_its_lines_and_bands_are(tmp_path, monkeypatch):
     monkeypatch.setattr(figure, "supxlabel", lambda _, text, **__: notes.append(text.replace("\n", " ")))
     png([LoggedRun.load(population(tmp_path / "run"))])
     assert notes == ["Line: mean of 3 members, band from the lowest to the highest. Steps are gradient steps."]
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """Draw runs and return the figure."""
+    figure = pytest.importorskip("matplotlib.figure").Figure
+    save, seen = figure.savefig, []
+    monkeypatch.setattr(figure, "savefig", lambda self, *args, **kwargs: (seen.append(self), save(self, *args, **kwargs)))
+
+    def draw(*folders):
+        png([LoggedRun.load(folder) for folder in folders])
+        return seen[-1]
+
+    return draw
+
+
+def test_a_curve_of_a_single_point_is_seen(tmp_path, drawn):
+    rows = rows_of("validation/action_distance", [[0.2, 0.3]])
+    (axes,) = drawn(write_run(tmp_path / "one", rows, env_id=None)).axes
+    (line,) = [line for line in axes.get_lines() if len(line.get_xdata()) == 1]
+    assert line.get_marker() == "o"
+    (band,) = axes.collections
+    assert band.get_linewidth() > 0
+    rows = rows_of("validation/action_distance", [[0.2, 0.3]] * 60)
+    (axes,) = drawn(write_run(tmp_path / "many", rows, env_id=None)).axes
+    assert [line.get_marker() for line in axes.get_lines()] == ["None"]
+
+
+def test_no_legend_covers_a_curve(tmp_path, drawn):
+    figure = drawn(population(tmp_path / "a"), without_environment(tmp_path / "b"))
+    found = [(axes, axes.get_legend()) for axes in figure.axes if axes.get_legend()]
+    assert len(found) > 3
+    for axes, legend in found:
+        assert legend.get_window_extent().y1 < axes.get_window_extent().y0
+        assert not any(legend.get_window_extent().overlaps(other.get_window_extent()) for other in figure.axes)
+
+
+def test_an_axis_of_shares_does_not_go_below_zero(tmp_path, drawn):
+    rows = rows_of("validation/at_bound", [[0.0], [0.0]], (0,)) + rows_of("validation/at_bound_data", [[0.01], [0.01]], (0,))
+    (axes,) = drawn(write_run(tmp_path / "run", rows, env_id=None)).axes
+    assert axes.get_title(loc="left") == "Actions at a bound"
+    assert axes.get_ylim()[0] == 0.0
+
+
+def test_what_a_picture_leaves_out_is_said(tmp_path, drawn):
+    rows = [row for i in range(20) for row in rows_of(f"train/metric_{i}", [[1.0], [2.0]], (0,))]
+    figure = drawn(write_run(tmp_path / "run", rows))
+    assert len(figure.axes) == 15
+    assert figure.get_supxlabel().endswith("The first 15 of 20 charts: a report as HTML has more.")
+    figure = drawn(*(write_run(tmp_path / f"run{i}", rows[:2]) for i in range(17)))
+    assert "The best 16 of 17 curves: a report as HTML has more." in figure.get_supxlabel().replace("\n", " ")
+    assert "HTML" not in drawn(tmp_path / "run0").get_supxlabel()
+
+
+def test_different_data_are_named_below_the_charts(tmp_path, drawn):
+    sets = {"a": {**DATASET, "fingerprint": "1" * 64}, "b": DATASET}
+    runs = [write_run(tmp_path / name, rows_of("train/loss", [[1.0]]), dataset=data) for name, data in sets.items()]
+    assert "learned from different data: " in drawn(*runs).get_supxlabel().replace("\n", " ")
+    assert "different data" not in drawn(runs[0]).get_supxlabel()
 
 
 def test_without_matplotlib_it_says_what_to_install(tmp_path, monkeypatch):

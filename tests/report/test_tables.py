@@ -9,8 +9,8 @@ import pytest
 from rl_training.analysis.logged_run import RETURN, LoggedRun
 from rl_training.report.bands import groups_of
 from rl_training.report.charts import held_out_charts
-from rl_training.report.facts import NOTHING
-from rl_training.report.page import MARK
+from rl_training.report.facts import NOTHING, data_note
+from rl_training.report.page import MARK, render_page
 from rl_training.report.tables import comma_separated, markdown
 from tests.report.run_files import DATASET, finetune, population, rows_of, timing_rows, without_environment, write_run
 
@@ -93,6 +93,56 @@ def test_values_are_not_held_against_returns_that_stop_at_a_cut(tmp_path, ends, 
     assert f"| run | value of the actions; {told}, discounted | -500.0 |" in markdown([run], MARK)
     (chart,) = held_out_charts(groups_of([run]))
     assert list(chart.references.values()) == ([-900.0, -100.0] if ends == 0 else [-70.0, -30.0])
+
+
+def test_a_run_without_values_does_not_change_what_the_values_of_others_are_beside(tmp_path):
+    own = {"q_policy": -500.0, "possible_lowest": -900.0, "possible_highest": -100.0}
+    own |= {"reached_lowest": -70.0, "reached_highest": -30.0}
+    rows = [{"step": 10, "member": 0, "seed": 0, **{f"validation/{name}": value for name, value in own.items()}}]
+    valued = LoggedRun.load(write_run(tmp_path / "iql", rows, env_id=None))
+    cloned = LoggedRun.load(write_run(tmp_path / "bc", rows_of("validation/at_bound", [[0.1]]), env_id=None, algo="bc"))
+    for runs in ([valued], [valued, cloned], [cloned, valued]):
+        (chart,) = [one for one in held_out_charts(groups_of(runs)) if one.metric == "validation/q_policy"]
+        assert list(chart.references.values()) == [-900.0, -100.0]
+        assert "what the rewards allow" in chart.note
+
+
+def test_different_data_are_named_on_the_page_and_in_markdown(tmp_path):
+    rows = rows_of("validation/action_distance", [[0.2], [0.1]], (0,))
+
+    def runs(**sets):
+        return [
+            LoggedRun.load(write_run(tmp_path / name, rows, env_id=None, dataset=data, algo_kwargs={"dataset": file}))
+            for name, (data, file) in sets.items()
+        ]
+
+    one, other = {**DATASET, "fingerprint": "1" * 64}, {**DATASET, "fingerprint": "2" * 64}
+    mixed = runs(a=(one, "data/arm.npz"), b=(other, "veh.csv"), c=(one, "moved/arm2.npz"))
+    told = "The runs learned from different data: arm (a, c); veh (b). Charts show them on one axis, but losses, values"
+    assert told in markdown(mixed, MARK)
+    assert f'<p class="note">{told}' in render_page(mixed)
+    same_name = runs(a=(one, "data/arm.npz"), b=(other, "other/arm.npz"))
+    assert "different data: arm, 111111 (a); arm, 222222 (b). " in data_note(same_name, ["a", "b"])
+    assert "different data" not in render_page(runs(a=(one, "data/arm.npz"), b=(one, "veh.csv")))
+    assert data_note(runs(a=(one, "data/arm.npz"), b=(None, "veh.csv")), ["a", "b"]) == ""
+
+
+def test_returns_that_differ_between_runs_are_not_said_to_be_on_the_chart(tmp_path):
+    runs = []
+    for name, lowest in (("a", -70.0), ("b", -7.0)):
+        rows = rows_of("validation/q_policy", [[-5.0], [-6.0]], (0,)) + rows_of("validation/reached_lowest", [[lowest]], (0,))
+        runs.append(LoggedRun.load(write_run(tmp_path / name, rows, env_id=None)))
+    for chosen, beside in ((runs[:1], True), (runs, False)):
+        (chart,) = held_out_charts(groups_of(chosen))
+        assert (bool(chart.references), "beside" in chart.note) == (beside, beside)
+
+
+def test_an_action_without_a_name_is_called_by_its_number(tmp_path):
+    rows = rows_of("validation/action_distance", [[0.2]], (0,)) + rows_of("validation/action_distance/0", [[1.5]], (0,))
+    data = {**DATASET, "action_bounds": {"action 0": [-2.5, 2.5]}}
+    run = LoggedRun.load(write_run(tmp_path / "run", rows, env_id=None, dataset=data))
+    assert "| distance of action 0, which may be -2.5 to 2.5 | 1.500 |" in markdown([run], MARK)
+    assert "distance of action 0, which may be" in render_page([run])
 
 
 def test_time_that_was_not_spent_is_not_listed(tmp_path):

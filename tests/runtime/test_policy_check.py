@@ -13,14 +13,13 @@ from rl_training.config.algorithms.td3_bc import TD3BCKnobs
 from rl_training.data import TransitionDataset
 from rl_training.data.row_view import RowView
 from rl_training.data.transforms import Transforms
-from rl_training.runtime.validating.concerns import RisingLosses, concerns
+from rl_training.runtime.validating.concerns import RisingLosses, concerns, predictable
 from rl_training.runtime.validating.held_out import _means, figures_line
 from rl_training.runtime.validating.policy_check import (
     LoggedRows,
     LoggedStarts,
     PolicyCheck,
     ReturnLimits,
-    predictable,
     settled,
 )
 from tests.helpers import generator

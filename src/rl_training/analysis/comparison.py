@@ -19,10 +19,11 @@ from rl_training.analysis.bootstrap import (
     normal_quantile,
 )
 from rl_training.analysis.coverage import measured
+from rl_training.analysis.directions import Direction, direction_of
 from rl_training.analysis.groups import Choice, Groups, Scored, read_groups
 from rl_training.analysis.logged_run import RETURN
 from rl_training.analysis.scales import Normalization, normalized
-from rl_training.analysis.verdict import FEW, conclusion, verdict
+from rl_training.analysis.verdict import FEW, LARGER, Wording, conclusion, verdict
 from rl_training.errors import ConfigError, did_you_mean
 
 Source: TypeAlias = Scores | Mapping[str, Scores] | str | Path | Sequence[str | Path]
@@ -47,7 +48,7 @@ class Pair:
     second: str
     difference: Interval | None  # of the interquartile means; None where the scale of the tasks depends on what is compared
     improvement: Interval
-    verdict: str  # better, worse, unclear
+    verdict: str  # better, worse, unclear; of a metric that is no score larger, smaller, unclear
     seeds_needed: int | None  # per task and group to show a difference as large as the measured one; None if it is shown
 
 
@@ -58,6 +59,7 @@ class Comparison:
     metric: str | None  # None for scores that were given
     by: str | None
     lower_is_better: bool
+    direction: Direction  # which scores are good: higher or lower ones, or none where the metric is no score
     confidence: float
     normalization: Normalization | None  # of the overall values; None where scores are taken as they are
     tasks: list[str]
@@ -101,7 +103,8 @@ def compare(
             list of paths as in `rl-training compare`.
         metric: The metric of runs that is compared.
         by: The `last` value of each run, or its `best`, which is optimistic.
-        lower_is_better: Whether low values are good.
+        lower_is_better: Whether low values are good, for scores and for metrics whose direction is not known; that of
+            returns, losses and distances is. What critics expect is no score: it is called larger or smaller, not better.
         confidence: Of the intervals.
         normalize: How several tasks are put on one scale: by reference returns, by the lowest and highest score that is
             compared, or not at all. `auto` takes references where all tasks have them and the second otherwise; scores that
@@ -111,14 +114,15 @@ def compare(
         seed: Of the bootstrap.
     """
     normal_quantile(confidence)  # refuses what is not a confidence
-    choice = Choice(metric, by, lower_is_better)
-    found = read_groups(groups, choice)
+    direction = direction_of(metric, lower_is_better=lower_is_better, by=by)
+    lower_is_better = direction == "lower"
+    found = read_groups(groups, Choice(metric, by, lower_is_better))
     scores = _common_tasks(found)
     pairs = _pairs(list(scores), against)
     tasks = list(next(iter(scores.values())))
     scale = normalized(scores, normalize, metric=metric, of_runs=found.of_runs)
     joint = {name: [scale.values[name][task] for task in tasks] for name in scores}
-    judge = _Judge(lower_is_better, confidence, resamples, seed)
+    judge = _Judge(direction, confidence, resamples, seed)
     comparisons = (len(pairs), len(pairs) * len(tasks))  # over all tasks, and by task
     strict, strictest = (replace(judge, confidence=1.0 - (1.0 - confidence) / count) for count in comparisons)
     thresholds = _thresholds([task for group in joint.values() for task in group])
@@ -130,6 +134,7 @@ def compare(
         metric=metric if found.any_runs else None,
         by=by if found.any_runs else None,
         lower_is_better=lower_is_better,
+        direction=direction,
         confidence=confidence,
         normalization=scale.kind,
         tasks=tasks,
@@ -143,7 +148,7 @@ def compare(
         thresholds=thresholds.tolist(),
         profiles={name: judge.profile(group, thresholds) for name, group in joint.items()},
         warnings=[*found.warnings, *scale.warnings],
-        conclusion=conclusion(compared, by_task, scores, confidence=confidence),
+        conclusion=conclusion(compared, by_task, scores, Wording(metric, direction != "none"), confidence=confidence),
         coverage=measured(),
     )
 
@@ -156,6 +161,9 @@ def _common_tasks(found: Groups) -> Scored:
     common = [task for task in next(iter(scores.values())) if all(task in group for group in scores.values())]
     if not common:
         has = "; ".join(f"{name}: {', '.join(group)}" for name, group in scores.items())
+        if found.by_data:
+            way_out = "without an environment the data is the task, so train the groups on the same"
+            raise ConfigError(f"not comparable: trained on different data ({has}); {way_out}")
         raise ConfigError(
             f"the groups have no task in common ({has}); runs of one algorithm belong together by NAME=PATH,PATH"
         )
@@ -181,10 +189,14 @@ def _pairs(names: Sequence[str], against: str | None) -> list[tuple[str, str]]:
 class _Judge:
     """Turns scores into cells and pairs."""
 
-    lower_is_better: bool
+    direction: Direction
     confidence: float
     resamples: int
     seed: int
+
+    @property
+    def lower_is_better(self) -> bool:
+        return self.direction == "lower"
 
     def cell(self, tasks: Sequence[Values]) -> Cell:
         found = interval(tasks, confidence=self.confidence, resamples=self.resamples, seed=self.seed)
@@ -195,9 +207,9 @@ class _Judge:
         better, worse = (second, first) if self.lower_is_better else (first, second)
         improvement = improvement_interval(better, worse, confidence=self.confidence)
         if not comparable:
-            return Pair(*names, None, improvement, verdict(None, improvement), None)
+            return Pair(*names, None, improvement, self._verdict(None, improvement), None)
         difference = self._difference(first, second, "widened")
-        judged = verdict(difference, improvement, lower_is_better=self.lower_is_better)
+        judged = self._verdict(difference, improvement)
         needed = self._seeds_needed(first, second) if not difference.excludes(0.0) else None
         return Pair(*names, difference, improvement, judged, needed)
 
@@ -205,6 +217,11 @@ class _Judge:
         sign = -1.0 if self.lower_is_better else 1.0
         found: list[float] = profile([sign * task for task in tasks], sign * thresholds).tolist()
         return found
+
+    def _verdict(self, difference: Interval | None, improvement: Interval) -> str:
+        """The verdict; of a metric that is no score, where better means larger, that word."""
+        found = verdict(difference, improvement, lower_is_better=self.lower_is_better)
+        return LARGER.get(found, found) if self.direction == "none" else found
 
     def _difference(self, first: Sequence[Values], second: Sequence[Values], method: Method) -> Interval:
         return difference_interval(

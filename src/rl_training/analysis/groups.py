@@ -46,6 +46,7 @@ class Groups:
     warnings: list[str] = field(default_factory=list)
     of_runs: bool = False  # of runs alone, so that the unit of the scores is known
     any_runs: bool = False
+    by_data: bool = False  # of runs without an environment alone, whose tasks are their data
 
 
 def read_groups(sources: Any, choice: Choice) -> Groups:
@@ -87,6 +88,7 @@ def _merged(parts: Sequence[Groups]) -> Groups:
         [warning for part in parts for warning in part.warnings],
         all(part.of_runs for part in parts if part.scores),
         any(part.any_runs for part in parts),
+        all(part.by_data for part in parts if part.scores),
     )
 
 

@@ -17,7 +17,7 @@ from rl_training.experiment.manager import ExperimentManager, locate
 from rl_training.experiment.run_record import run_record, run_status
 
 RETURN = "eval/return_mean"
-_AWAY = "validation/action_distance"
+DISTANCE = "validation/action_distance"  # to logged actions: what is known of a policy without an environment
 _COUNTERS = {"metrics.jsonl": ("step", "member", "seed"), "timings.jsonl": ("step",)}  # whole numbers in every row
 _EXPECTED = ("/q_mean", "/v_mean", "/q_policy", "/advantage_mean")  # what critics expect, right or wrong
 
@@ -74,6 +74,18 @@ class LoggedRun:
     def name(self) -> str:
         """The last part of the path: what people call the run."""
         return printable(self.path.resolve().name)
+
+    @property
+    def fingerprint(self) -> str | None:
+        """The fingerprint of the dataset; None for a run without one."""
+        dataset = self.record.get("dataset")
+        return dataset and str(dataset.get("fingerprint"))
+
+    @property
+    def data(self) -> str:
+        """What people call the dataset; empty for a run without one."""
+        parts = getattr(self.config.algo_kwargs, "dataset", None) or ()
+        return "+".join(map(_label, parts)) or (f"data {self.fingerprint[:6]}" if self.fingerprint else "")
 
     @cached_property
     def seeds(self) -> dict[int, int]:
@@ -136,8 +148,14 @@ class LoggedRun:
             return f"no such metric was written.{did_you_mean(metric, measured)}"
         if self.config.final_env_id is not None:
             return "its metrics.jsonl holds no evaluation"
-        away = f"; compare by `--metric {_AWAY} --lower-is-better`: how far the policy is from logged actions"
-        return f"it was not evaluated in an environment{away if _AWAY in self.history else ''}"
+        away = f"; compare by `--metric {DISTANCE}`: how far the policy is from logged actions"
+        return f"it was not evaluated in an environment{away if DISTANCE in self.history else ''}"
+
+
+def _label(part: Any) -> str:
+    """A source of data in a word: the name of its file, the run or the recipe."""
+    paths = [part.path] if isinstance(part.path, str) else part.path or ()
+    return "+".join(Path(path).stem for path in paths) or (Path(part.run).name if part.run else str(part.kind))
 
 
 def printable(text: str) -> str:

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from rl_training.analysis.aggregates import Values
 from rl_training.analysis.groups import Choice, Groups, Scored
-from rl_training.analysis.logged_run import RETURN, LoggedRun
+from rl_training.analysis.logged_run import DISTANCE, RETURN, LoggedRun
 from rl_training.config.base import flat
+from rl_training.config.shared_knobs import CriticKnobs
 from rl_training.errors import ConfigError
 
 # settings in which runs of one group may differ: they say who runs where and what is kept, not what is learned
@@ -22,6 +23,7 @@ _FREE = (
     *("eval_mode", "select_by", "keep_checkpoints", "checkpoint_interval", "log_interval", "algo_kwargs.dataset"),
 )
 _DATA = "data"  # the task of runs without an environment
+_OF_CRITICS = ("q_", "v_", "advantage_", "critic_", "value", "start_", "possible_", "reached_")  # what only critics have
 _OFFLINE, _ONLINE = "gradient steps on data", "environment steps"
 
 
@@ -57,18 +59,6 @@ class ScoredRun:
             return {_OFFLINE: switch, _ONLINE: self.steps - switch}
         return {_ONLINE if switch is None and "env_step" in self.run.history else _OFFLINE: self.steps}
 
-    @property
-    def fingerprint(self) -> str | None:
-        """The fingerprint of the dataset; None for a run without one."""
-        dataset = self.run.record.get("dataset")
-        return dataset and str(dataset.get("fingerprint"))
-
-    @property
-    def data(self) -> str:
-        """What people call the dataset."""
-        parts = getattr(self.run.config.algo_kwargs, "dataset", ())
-        return "+".join(_label(part) for part in parts) or (f"data {self.fingerprint[:6]}" if self.fingerprint else "")
-
     @cached_property
     def settings(self) -> dict[str, Any]:
         """The settings that should be equal in all runs of a group and task."""
@@ -78,8 +68,10 @@ class ScoredRun:
 
 def read_runs(arguments: Sequence[tuple[str | None, Sequence[Path]]], choice: Choice) -> Groups:
     """Return the scores of named or unnamed lists of run directories."""
-    runs = [part for group, run in _grouped(arguments) for part in _scored(group, run, choice)]
-    tasks = _named_after_data(_tasks(runs), runs)
+    grouped = _grouped(arguments)
+    _refuse_lacking([run for _, run in grouped], choice.metric)
+    runs = [part for group, run in grouped for part in _scored(group, run, choice)]
+    tasks = _tasks(runs)
     scores: Scored = {}
     for part, task in zip(runs, tasks, strict=True):
         present = part.values[~np.isnan(part.values)]
@@ -90,7 +82,8 @@ def read_runs(arguments: Sequence[tuple[str | None, Sequence[Path]]], choice: Ch
         raise ConfigError(f"{empty[0]}: no member has a {choice.metric}, so there is nothing to compare")
     _refuse_repeated_seeds(runs, tasks)
     warnings = dict.fromkeys([*_own_warnings(runs, choice), *_unequal(runs, tasks, choice)])
-    return Groups(scores, list(warnings), of_runs=True, any_runs=True)
+    by_data = all(part.env == _DATA for part in runs)
+    return Groups(scores, list(warnings), of_runs=True, any_runs=True, by_data=by_data)
 
 
 def _grouped(arguments: Sequence[tuple[str | None, Sequence[Path]]]) -> list[tuple[str, LoggedRun]]:
@@ -123,6 +116,21 @@ def _refuse_repeated_runs(runs: Sequence[LoggedRun]) -> None:
         seen.add(place)
 
 
+def _refuse_lacking(runs: Sequence[LoggedRun], metric: str) -> None:
+    """Refuse a metric that only some of the runs have: its name is right, so another one with a similar name is no advice."""
+    having = [run for run in runs if metric in run.history]
+    for run in runs:
+        of_critics = metric.partition("/")[2].startswith(_OF_CRITICS)
+        never = of_critics and not isinstance(run.config.algo_kwargs, CriticKnobs)
+        waiting = run.record["status"] == "running" and not never
+        if metric in run.history or not having or metric == RETURN or waiting or not run.history.rows:
+            continue
+        why = f"{run.config.algo} has no critics" if never else "it was not written in this run"
+        shared = next((name for name in (RETURN, DISTANCE) if all(name in other.history for other in runs)), None)
+        other = f"leave it out, or compare by `--metric {shared}`, which all have" if shared else "leave it out"
+        raise ConfigError(f"{run.path}: has no {metric}, which {having[0].path} has: {why}; {other}")
+
+
 def _scored(group: str, run: LoggedRun, choice: Choice) -> Iterator[ScoredRun]:
     """The members of a run with their scores: one group, or one for each combination of its sweep."""
     never = choice.metric == RETURN and run.config.final_env_id is None
@@ -147,30 +155,27 @@ def _is_measured(run: LoggedRun, metric: str) -> bool:
 
 
 def _tasks(runs: Sequence[ScoredRun]) -> list[str]:
-    """The task of each run: its environment, and its data too where a group has runs on several datasets in it."""
+    """The task of each run: its environment, and its data too where a group has runs on several datasets in it.
+
+    Without an environment the data alone is the task: figures on other rows cannot be compared.
+    """
     kinds: dict[tuple[str, str], set[str | None]] = defaultdict(set)
     for part in runs:
-        kinds[part.group, part.env].add(part.fingerprint)
+        kinds[part.group, part.env].add(part.run.fingerprint)
     split = {env for (_, env), found in kinds.items() if len(found) > 1}
     labels: dict[str | None, str] = {}  # the same data may have other names elsewhere: the first is kept
     for part in runs:
-        labels.setdefault(part.fingerprint, part.data)
+        labels.setdefault(part.run.fingerprint, part.run.data)
 
     def task(part: ScoredRun) -> str:
-        if part.env not in split:
+        if part.env not in split and part.env != _DATA:
             return part.env
-        label = labels[part.fingerprint]
-        unclear = list(labels.values()).count(label) > 1 and part.fingerprint
-        return " ".join(filter(None, (part.env, label, f"({str(part.fingerprint)[:6]})" if unclear else "")))
+        label = labels[part.run.fingerprint]
+        unclear = list(labels.values()).count(label) > 1 and part.run.fingerprint
+        named = (label, f"({str(part.run.fingerprint)[:6]})" if unclear else "")
+        return " ".join(filter(None, named if part.env == _DATA and label else (part.env, *named)))
 
     return [task(part) for part in runs]
-
-
-def _named_after_data(tasks: Sequence[str], runs: Sequence[ScoredRun]) -> list[str]:
-    """The tasks; that of runs without an environment is called as their data, where it has one name."""
-    names = {part.data for part, task in zip(runs, tasks, strict=True) if task == _DATA}
-    name = next(iter(names)) if len(names) == 1 else ""
-    return [(name or task) if task == _DATA else task for task in tasks]
 
 
 def _refuse_repeated_seeds(runs: Sequence[ScoredRun], tasks: Sequence[str]) -> None:
@@ -246,8 +251,8 @@ def _unequal(runs: Sequence[ScoredRun], tasks: Sequence[str], choice: Choice) ->
         if choice.by == "best":
             how = "the best of unequal numbers of evaluations, and the best of more is higher"
             yield from _differing(task, how, {part: str(part.evaluations) for part in here})
-        if len({part.fingerprint for part in here}) > 1:
-            data = {part: f"{part.data} {(part.fingerprint or '')[:6]}".strip() or "none" for part in here}
+        if len({part.run.fingerprint for part in here}) > 1:
+            data = {part: f"{part.run.data} {(part.run.fingerprint or '')[:6]}".strip() or "none" for part in here}
             yield from _differing(task, "trained on different data", data)
     told: set[tuple[str, str]] = set()
     for task, part, other in _pooled(runs, tasks):
@@ -275,9 +280,3 @@ def _differing(task: str, how: str, values: Mapping[ScoredRun, str]) -> Iterator
             by_group[part.group][value] = None
         shown = "; ".join(f"{group} {' and '.join(found)}" for group, found in by_group.items())
         yield f"{task}: {how}: {shown}"
-
-
-def _label(part: Any) -> str:
-    """A source of data in a word: the name of its file, the run or the recipe."""
-    paths = [part.path] if isinstance(part.path, str) else part.path or ()
-    return "+".join(Path(path).stem for path in paths) or (Path(part.run).name if part.run else str(part.kind))

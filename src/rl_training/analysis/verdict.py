@@ -1,6 +1,7 @@
 """Sentences: what may be concluded from a comparison, and what not."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from math import floor, log10
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,27 @@ if TYPE_CHECKING:
 
 FEW = 5  # seeds: with fewer, one lucky run decides
 _MOST_DECIMALS = 5  # beyond this, tiny numbers are written as powers of ten
+LARGER = {"better": "larger", "worse": "smaller"}  # where a metric is no score
 MOST_SEEDS = 1000  # beyond this a number of seeds only says that there is no difference to be seen
+
+
+@dataclass(frozen=True)
+class Wording:
+    """What is compared: scores, or a metric that is none, of which nothing is better or worse."""
+
+    metric: str
+    is_score: bool
+
+    def compared(self, pair: "Pair") -> str:
+        """Return what is said of a pair that differs, such as `iql is better than bc`."""
+        if self.is_score:
+            return f"{pair.first} is {pair.verdict} than {pair.second}"
+        return f"{self.metric} of {pair.first} is {pair.verdict} than that of {pair.second}"
+
+    @property
+    def chance(self) -> str:
+        """What the probability is of, that a run of one group is above one of the other."""
+        return "probability of improvement" if self.is_score else "probability of a larger value"
 
 
 def verdict(difference: Interval | None, improvement: Interval, *, lower_is_better: bool = False) -> str:
@@ -28,13 +49,22 @@ def _side(found: Interval, null: float) -> int:
     return (1 if found.low > null else -1) if found.excludes(null) else 0
 
 
-def conclusion(pairs: Sequence["Pair"], by_task: Mapping[str, Sequence["Pair"]], scores: Scored, *, confidence: float) -> str:
+def conclusion(
+    pairs: Sequence["Pair"],
+    by_task: Mapping[str, Sequence["Pair"]],
+    scores: Scored,
+    wording: Wording,
+    *,
+    confidence: float,
+) -> str:
     """Return what is said of each pair, overall and by task, on a line of its own, then what holds for all of them."""
     sentences = []
     for number, pair in enumerate(pairs):
-        sentences.append(_sentence(pair, scores))
+        sentences.append(_sentence(pair, scores, wording))
         if len(by_task) > 1 and pair.improvement.known:
             sentences[-1] += f" {_task_by_task({task: found[number].verdict for task, found in by_task.items()})}"
+    if not wording.is_score:
+        sentences.append(f"{wording.metric} is no score: neither a larger nor a smaller value makes a better policy.")
     if len(pairs) * len(by_task) > 1 and any(pair.improvement.known for pair in pairs):
         sentences.append(_correction(len(pairs), len(by_task), f"{100 * confidence:g}%"))
     if min(len(found) for group in scores.values() for found in group.values()) < FEW:
@@ -42,7 +72,7 @@ def conclusion(pairs: Sequence["Pair"], by_task: Mapping[str, Sequence["Pair"]],
     return ("\n" if len(pairs) > 1 else " ").join(sentences)
 
 
-def _sentence(pair: "Pair", scores: Scored) -> str:
+def _sentence(pair: "Pair", scores: Scored, wording: Wording) -> str:
     tasks = list(scores[pair.first])
     where = "" if tasks == [TASK] else f" on {tasks[0]}" if len(tasks) == 1 else f" over {len(tasks)} tasks"
     both = f"{pair.first} and {pair.second}{where}"
@@ -51,15 +81,17 @@ def _sentence(pair: "Pair", scores: Scored) -> str:
         why = "a single run says nothing about the spread over seeds, so there is no interval"
         return f"Nothing can be concluded about {both} {runs}: {why}."
     if pair.verdict != "unclear":
-        return f"{pair.first} is {pair.verdict} than {pair.second}{where}: {_numbers(pair)}; {runs}."
-    return f"Nothing can be concluded about {both}: {_reason(pair)} ({_numbers(pair)}; {runs}).{_advice(pair)}"
+        return f"{wording.compared(pair)}{where}: {_numbers(pair, wording)}; {runs}."
+    return (
+        f"Nothing can be concluded about {both}: {_reason(pair, wording)} ({_numbers(pair, wording)}; {runs}).{_advice(pair)}"
+    )
 
 
 def _task_by_task(verdicts: Mapping[str, str]) -> str:
-    """On which single tasks a group is better or worse."""
+    """On which single tasks a group is better or worse, or larger or smaller."""
     parts = [
         f"{kind} on {', '.join(task for task, found in verdicts.items() if found == kind)}"
-        for kind in ("better", "worse", "unclear")
+        for kind in ("better", "worse", "larger", "smaller", "unclear")
         if kind in verdicts.values()
     ]
     return f"By task: {'; '.join(parts)}."
@@ -77,19 +109,19 @@ def _correction(pairs: int, tasks: int, confidence: str) -> str:
     return f"{what} at {confidence} within each of the two, not across both."
 
 
-def _numbers(pair: "Pair") -> str:
-    chance = f"probability of improvement {shown(pair.improvement, 2, null=0.5)}"
+def _numbers(pair: "Pair", wording: Wording) -> str:
+    chance = f"{wording.chance} {shown(pair.improvement, 2, null=0.5)}"
     return chance if pair.difference is None else f"{chance}, difference of IQM {shown(pair.difference, null=0.0)}"
 
 
-def _reason(pair: "Pair") -> str:
+def _reason(pair: "Pair", wording: Wording) -> str:
     difference, chance = pair.difference, pair.improvement
     if difference is not None and not difference.excludes(0.0):
         return f"the interval of the difference {bounds(difference)} contains 0"
     clear = "" if difference is None else "the IQM differs, but "
     if not chance.excludes(0.5):
-        return f"{clear}the interval of the probability of improvement {bounds(chance, 2)} contains 0.5"
-    return f"{clear}the probability of improvement points in the opposite direction"
+        return f"{clear}the interval of the {wording.chance} {bounds(chance, 2)} contains 0.5"
+    return f"{clear}the {wording.chance} points in the opposite direction"
 
 
 def _advice(pair: "Pair") -> str:

@@ -94,6 +94,7 @@ def evaluate(
 def _evaluate_on_data(policy: "Policy", data: str, reading: dict[str, Any], member: int | None, as_json: bool) -> None:
     from rl_training.api.data_report import data_report, load_like_training
     from rl_training.api.policy import whole_number
+    from rl_training.report.facts import action_text
     from rl_training.runtime.validating.held_out import figures_line
 
     report = {"data": data, **data_report(policy, load_like_training(policy, data, **reading))}
@@ -109,9 +110,8 @@ def _evaluate_on_data(policy: "Policy", data: str, reading: dict[str, Any], memb
         print(f"{who}{figures_line([figures])}")
         for label in [name.partition("/")[2] for name in figures if name.startswith("action_distance/")]:
             own, constant, cloning = (figures[f"{name}_distance/{label}"] for name in ("action", "constant", "cloning"))
-            print(
-                f"  {label}: {own:.4g} from the logged value on average (best constant {constant:.4g}, cloning {cloning:.4g})"
-            )
+            others = f"best constant {constant:.4g}, cloning {cloning:.4g}"
+            print(f"  {action_text(label)}: {own:.4g} from the logged value on average ({others})")
         for concern in row["concerns"]:
             print(f"warning: {concern['code']}: {who}{concern['text']}", file=sys.stderr)
 

@@ -1,27 +1,58 @@
-"""What training warned of: the doctor's findings about the data, and doubts about the policy."""
+"""What training warned of: the doctor's findings about the data, and doubts about the policy, as they are by now.
+
+A run keeps each warning once, from when it was first given. Figures of every check are logged, so what became of it is known.
+"""
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from html import escape
 
+from rl_training.analysis.last_check import LastCheck, last_check
 from rl_training.analysis.logged_run import LoggedRun
 from rl_training.experiment.kept_warnings import warnings_of
+from rl_training.runtime.validating.concerns import CODES, RISING
 
 
-def cautions_of(run: LoggedRun) -> list[str]:
-    """Return the warnings of a run as sentences, each with where it was given."""
-    return [f"{one['text']} (at {one['at']})" if one.get("at") else str(one["text"]) for one in warnings_of(run.record)]
+@dataclass(frozen=True)
+class Caution:
+    """A warning as a sentence, with where it was given."""
+
+    text: str
+    past: bool = False  # whether it no longer holds
 
 
-def cautions(runs: Sequence[LoggedRun], names: Sequence[str]) -> list[str]:
-    """Return the warnings of some runs; with the name of its run before each where there are several."""
-    return [
-        f"{name}: {text}" if len(runs) > 1 else text
+def cautions_of(run: LoggedRun) -> list[Caution]:
+    """Return the warnings of a run, a doubt that still holds with its latest figures; those that no longer hold come last."""
+    checked = last_check(run)
+    found = [_caution(str(one["text"]), one.get("at"), checked) for one in warnings_of(run.record)]
+    return sorted(found, key=lambda one: one.past)
+
+
+def _caution(text: str, at: str | None, checked: LastCheck | None) -> Caution:
+    """A warning in the light of the last check, if that was a later one and the warning was about what it checks."""
+    code = text.partition(": ")[0]
+    plain = Caution(f"{text} (at {at})" if at else text)
+    if checked is None or at == checked.place or code not in (*CODES, RISING):
+        return plain
+    if checked.warnings is None or code == RISING:
+        return Caution(f"{text} (at {at}; whether it still holds at {checked.place} is not logged)")
+    if code in checked.warnings:
+        return Caution(f"{checked.warnings[code]} (at {checked.place}; first at {at})")
+    return Caution(f"no longer at {checked.place}: {plain.text}", past=True)
+
+
+def cautions(runs: Sequence[LoggedRun], names: Sequence[str]) -> list[Caution]:
+    """Return the warnings of some runs, with the name of its run before each where there are several."""
+    found = [
+        replace(one, text=f"{name}: {one.text}") if len(runs) > 1 else one
         for run, name in zip(runs, names, strict=True)
-        for text in cautions_of(run)
+        for one in cautions_of(run)
     ]
+    return sorted(found, key=lambda one: one.past)
 
 
 def section(runs: Sequence[LoggedRun], names: Sequence[str], more: Sequence[str] = ()) -> str:
     """Return the warnings of some runs, and more, as a section of a page; nothing if there are none."""
-    listed = "".join(f"<li>{escape(text)}</li>" for text in [*cautions(runs, names), *more])
+    found = sorted([*cautions(runs, names), *map(Caution, more)], key=lambda one: one.past)
+    listed = "".join(f"<li{' class=soft' * one.past}>{escape(one.text)}</li>" for one in found)
     return f'<section><h2>Warnings</h2><ul class="warnings">{listed}</ul></section>' if listed else ""

@@ -7,7 +7,7 @@ import numpy as np
 
 from rl_training.analysis.logged_run import RETURN, LoggedRun
 from rl_training.report.bands import MANY, Band, Group, band, summarize
-from rl_training.report.facts import NOTHING, bounds_text, number
+from rl_training.report.facts import NOTHING, action_text, bounds_text, number
 from rl_training.report.values import reward_transform, value_curves
 
 HELD_OUT = "validation/"
@@ -71,7 +71,8 @@ def return_charts(groups: Sequence[Group]) -> list[Chart]:
 
 def held_out_charts(groups: Sequence[Group]) -> list[Chart]:
     """Return what policies do on rows that they were not trained on: all that is known where there is no environment."""
-    endless = all(map(_is_endless, groups))
+    valued = [group for group in groups if f"{HELD_OUT}q_policy" in group.run.history]  # cloning alone has no values
+    endless = all(map(_is_endless, valued))
     asked = [
         ("Distance to the logged actions", "action_distance", {"best constant action": "constant_distance",
                                                                "plain cloning": "cloning_distance"}, True),
@@ -87,12 +88,13 @@ def held_out_charts(groups: Sequence[Group]) -> list[Chart]:
         if endless
         else "the discounted returns of logged episodes"
     )
+    drawn = f", beside {beside}" if _references(groups, asked[-1][2]) else ""  # they differ between runs on different data
     notes = {
         "action_distance": "Mean distance as a share of the action range; lower is closer to the data.",
         "at_bound": "If far above the data, the policy follows values that the data does not support; if far below, it does "
         "not do what the data did at the bounds, such as switching on and off.",
         "spread": "If far below the data, the policy hardly reacts to what it observes.",
-        "q_policy": f"Discounted return of real rewards that the critics expect, beside {beside}.",
+        "q_policy": f"Discounted return of real rewards that the critics expect{drawn}.",
     }
     charts = [
         Chart(title, _lines(groups, HELD_OUT + name), HELD_OUT + name, notes[name], _references(groups, refs), share)
@@ -138,7 +140,7 @@ def _figures_of(group: Group) -> Iterator[HeldOutFigure]:
     bounds = (group.run.record.get("dataset") or {}).get("action_bounds") or {}
     for metric in group.run.metrics(f"{HELD_OUT}action_distance"):
         _, _, column = metric.removeprefix(HELD_OUT).partition("/")
-        ends = bounds.get(column) or bounds.get(f"action {column}")
+        ends = bounds.get(column) or bounds.get(action_text(column))
         inside = f", which may be {bounds_text(ends)}" if column and ends else ""
         own, constant, cloning = (
             _last_middle(group, metric.replace("action_distance", f"{whose}_distance", 1))
@@ -146,7 +148,7 @@ def _figures_of(group: Group) -> Iterator[HeldOutFigure]:
         )
         if own is not None:
             shown = [NOTHING if one is None else number(one) if column else f"{one:.1%}" for one in (own, constant, cloning)]
-            name = f"distance of {column}{inside}" if column else "distance, share of the range"
+            name = f"distance of {action_text(column)}{inside}" if column else "distance, share of the range"
             yield HeldOutFigure(
                 group.label, name, shown[0], (shown[1], shown[2], NOTHING), constant is not None and own > constant
             )
@@ -199,16 +201,16 @@ def training_charts(groups: Sequence[Group]) -> list[Chart]:
         lines, name = _lines(groups, metric), metric.removeprefix("train/")
         if not any(copy in name for copy in _COPIES):
             lines += _lines(groups, HELD_OUT + name, "held out")
-        charts.append(Chart(_title(name), lines, metric, _learning_units(groups) if name in _VALUES else ""))
+        charts.append(Chart(_title(name), lines, metric, _learning_units(groups, metric) if name in _VALUES else ""))
     others = [name for name in ("eval/length_mean", "eval/return_std", "data/episode_length") if _metrics(groups, name)]
     titles = ("Episode length in evaluations", "Deviation of the returns of a member", "Episode length while exploring")
     named = dict(zip(("eval/length_mean", "eval/return_std", "data/episode_length"), titles, strict=True))
     return [*charts, *(Chart(named[metric], _lines(groups, metric), metric) for metric in others)]
 
 
-def _learning_units(groups: Sequence[Group]) -> str:
+def _learning_units(groups: Sequence[Group], metric: str) -> str:
     """What the values in which critics learn have to do with real rewards, where they are not the same."""
-    found = {run.name: reward_transform(run)[:2] for run in _runs(groups)}
+    found = {run.name: reward_transform(run)[:2] for run in _runs(groups) if metric in run.history}
     if all(one == (1.0, 0.0) for one in found.values()):
         return ""
     texts = {

@@ -1,20 +1,19 @@
 """What a report says of a run in numbers: members, the switch to online, time, dataset, settings."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from rl_training.analysis.endings import ended_early, furthest
-from rl_training.analysis.logged_run import RETURN, Curve, LoggedRun
+from rl_training.analysis.logged_run import DISTANCE, RETURN, Curve, LoggedRun
 from rl_training.config.base import flat
 from rl_training.report.bands import MANY, Group, Numbers, band, member_knobs, summarize
 from rl_training.report.timing import Timing
 
-DISTANCE = "validation/action_distance"
 DATASET_NOTE = "Returns are those of whole logged episodes, not discounted."
-_MOST_BOUNDS = 12
+_MOST_BOUNDS, _MOST_NAMES = 12, 4
 NOTHING = "\N{EN DASH}"  # for a number that is not known
 GONE = "ProcessGone"  # the status of a run that was killed, and so could not write how it ended
 
@@ -209,15 +208,11 @@ def return_before(group: Group, runs: Sequence[LoggedRun]) -> float | None:
 def _offline_return(run: LoggedRun, group: Group, switch: int) -> float | None:
     """The mean return at the switch of a run from which a finetune may have begun: same algorithm, data and seeds."""
     same = run.config.algo == group.run.config.algo and run.seeds == group.run.seeds
-    if run is group.run or not same or RETURN not in run.history or _fingerprint(run) != _fingerprint(group.run):
+    if run is group.run or not same or RETURN not in run.history or run.fingerprint != group.run.fingerprint:
         return None
     curve = band(run.curve(), group.members)
     at = curve.positions == switch
     return float(np.nanmean(curve.members[at])) if at.any() else None
-
-
-def _fingerprint(run: LoggedRun) -> Any:
-    return (run.record.get("dataset") or {}).get("fingerprint")
 
 
 def duration(seconds: float, *, exact: bool = False) -> str:
@@ -300,6 +295,32 @@ def returns_note(runs: Sequence[LoggedRun], names: Sequence[str]) -> str:
     )
 
 
+def data_note(runs: Sequence[LoggedRun], names: Sequence[str]) -> str:
+    """Return which runs learned from which data, and what that forbids; empty where all learned from the same."""
+    learners: dict[str, list[str]] = {}
+    labels: dict[str, str] = {}
+    for run, name in zip(runs, names, strict=True):
+        if run.fingerprint is not None:
+            learners.setdefault(run.fingerprint, []).append(name)
+            labels.setdefault(run.fingerprint, run.data)
+    if len(learners) < 2:
+        return ""
+    texts = [f"{_distinct(labels, data)} ({_few(own)})" for data, own in learners.items()]
+    return (
+        f"The runs learned from different data: {'; '.join(texts)}. Charts show them on one axis, but losses, values and "
+        "figures on held-out rows can only be compared between runs on the same data."
+    )
+
+
+def _distinct(labels: Mapping[str, str], data: str) -> str:
+    """What people call a dataset, with its fingerprint where another is called so too."""
+    return f"{labels[data]}, {data[:6]}" if list(labels.values()).count(labels[data]) > 1 else labels[data]
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(names[:_MOST_NAMES]) + (f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else "")
+
+
 def differences(runs: Sequence[LoggedRun]) -> dict[str, list[Any]]:
     """Return the settings in which runs differ, each with the value of every run; None where a run has no such setting."""
     configs = [flat(run.config.record()) for run in runs]
@@ -327,6 +348,11 @@ def dataset_facts(run: LoggedRun) -> dict[str, str]:
     bounds = list((found.get("action_bounds") or {}).items())
     facts |= {f"bounds of {name}": bounds_text(ends) for name, ends in bounds[:_MOST_BOUNDS]}
     return {**facts, **({"fingerprint": str(found["fingerprint"])[:16]} if "fingerprint" in found else {})}
+
+
+def action_text(column: str) -> str:
+    """Return what people call an action: its name, or `action 0` where metrics have its number alone."""
+    return f"action {column}" if column.isdecimal() else column
 
 
 def bounds_text(ends: Sequence[float]) -> str:

@@ -34,7 +34,8 @@ def overview(runs: Sequence[LoggedRun], names: Sequence[str], timings: Mapping[P
     kept = facts.filled_columns(texts)
     shown = [[row[i] for i in kept] for row in rows]
     listed = table([facts.OVERVIEW[i] for i in kept], shown, "Runs", sortable=True)
-    note = f'<p class="note">{escape(facts.returns_note(runs, names))}</p>'
+    notes = filter(None, (facts.returns_note(runs, names), facts.data_note(runs, names)))
+    note = "".join(f'<p class="note">{escape(text)}</p>' for text in notes)
     return f"<section><h2>Runs</h2>{note}{listed}{''.join(map(_message, runs))}</section>"
 
 

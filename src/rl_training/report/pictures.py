@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from rl_training.analysis.logged_run import LoggedRun, printable
 from rl_training.errors import ConfigError
+from rl_training.report import facts
 from rl_training.report.bands import Group, curves_text, distinct_names, groups_of
 from rl_training.report.charts import Chart, held_out_charts, return_charts, training_charts, value_chart
-from rl_training.report.facts import best_groups
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,6 +21,7 @@ _COLOURS = ("#0072b2", "#c75000", "#00795a", "#a8427f", "#946300", "#5a4fb0", "#
 _STYLES = ("-", "--")
 _COLUMNS, _MOST_CHARTS, _MOST_GROUPS = 3, 15, 16
 _NOTE_WIDTH = 170  # characters of a line below the charts
+_FEW_POINTS = 25  # of a curve, which are marked, as on the page
 _FEW_LINES = 4  # on a small chart: more do not fit into a legend
 
 
@@ -30,16 +31,12 @@ def png(runs: Sequence[LoggedRun], title: str | None = None, *, members: bool = 
         from matplotlib.figure import Figure
     except ImportError:
         raise ConfigError(f"a PNG needs matplotlib: {INSTALL}") from None
-    groups = best_groups(groups_of(runs), _MOST_GROUPS)
-    first, *rest = [
-        *return_charts(groups),
-        *held_out_charts(groups),
-        *value_chart(groups)[0],
-        *training_charts(groups),
-    ] or [Chart("Nothing logged yet", [])]
-    rest = rest[: _MOST_CHARTS - 1]
+    every = groups_of(runs)
+    groups = facts.best_groups(every, _MOST_GROUPS)
+    charts = [*return_charts(groups), *held_out_charts(groups), *value_chart(groups)[0], *training_charts(groups)]
+    first, *rest = charts[:_MOST_CHARTS] or [Chart("Nothing logged yet", [])]
     rows = math.ceil(len(rest) / _COLUMNS)
-    figure = Figure(figsize=(11.0, 4.4 + 2.5 * rows), layout="constrained")
+    figure = Figure(figsize=(11.0, 4.6 + 2.7 * rows), layout="constrained")
     grid = figure.add_gridspec(1 + rows, _COLUMNS, height_ratios=[1.7, *[1.0] * rows])
     _draw(figure.add_subplot(grid[0, :]), first, groups, members=members, legend=True)
     for i, chart in enumerate(rest):
@@ -47,11 +44,19 @@ def png(runs: Sequence[LoggedRun], title: str | None = None, *, members: bool = 
     names = distinct_names(runs)
     shown = title or ", ".join(names[:4]) + (" ..." if len(names) > 4 else "")
     figure.suptitle(printable(shown), parse_math=False)
-    note = textwrap.fill(printable(curves_text(groups)), _NOTE_WIDTH)
+    left_out = [_left_out("charts", len(charts), _MOST_CHARTS), _left_out("curves", len(every), _MOST_GROUPS)]
+    told = [curves_text(groups), facts.data_note(runs, names), *left_out]
+    note = textwrap.fill(printable(" ".join(filter(None, told))), _NOTE_WIDTH)
     figure.supxlabel(note, fontsize=8, color="#525d6e", parse_math=False)
     data = io.BytesIO()
     figure.savefig(data, format="png", dpi=130, metadata={"Software": SOFTWARE})
     return data.getvalue()
+
+
+def _left_out(what: str, count: int, most: int) -> str:
+    """That there is more than a picture holds; nothing if all is there."""
+    which = "best" if what == "curves" else "first"
+    return f"The {which} {most} of {count} {what}: a report as HTML has more." if count > most else ""
 
 
 def _draw(axes: "Axes", chart: Chart, groups: Sequence[Group], *, members: bool, legend: bool = False) -> None:
@@ -66,9 +71,12 @@ def _draw(axes: "Axes", chart: Chart, groups: Sequence[Group], *, members: bool,
             "linestyle": _STYLES[(names.index(line.name) or line.group // len(_COLOURS)) % 2],
         }
         label = group.label + (f", {line.name}" if line.name else "")
+        if len(band.positions) <= _FEW_POINTS:  # of a single one no line is seen
+            style |= {"marker": "o", "markersize": 3.5}
         axes.plot(band.positions, band.middle, label=label.lstrip("_"), linewidth=1.8, **style)
         if len(group.members) > 1:
-            axes.fill_between(band.positions, band.low, band.high, color=style["color"], alpha=0.18, linewidth=0)
+            thin = 0 if len(band.positions) > 1 else 4  # the band of a single point is a bar
+            axes.fill_between(band.positions, band.low, band.high, color=style["color"], alpha=0.18, linewidth=thin)
         if members and len(group.members) > 1:
             axes.plot(band.positions, band.members, linewidth=0.7, alpha=0.5, **style)
     for i, (name, value) in enumerate(chart.references.items()):
@@ -82,5 +90,8 @@ def _draw(axes: "Axes", chart: Chart, groups: Sequence[Group], *, members: bool,
     axes.set_xlabel("steps" if legend else "", fontsize=9)
     if chart.percent:
         axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+        axes.set_ylim(bottom=max(0.0, axes.get_ylim()[0]))  # no share is below
     if chart.lines and (legend or (len(chart.lines) <= _FEW_LINES and (len(names) > 1 or chart.references))):
-        axes.legend(fontsize=8 if legend else 6, edgecolor="none", framealpha=0.8)
+        size, below, columns = (8, 4.5, 5) if legend else (6, 3.5, 2)  # below the axis, where it covers no curve
+        place: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, 0.0), "borderaxespad": below}
+        axes.legend(fontsize=size, frameon=False, ncols=columns, **place)

@@ -32,9 +32,9 @@ def markdown(runs: Sequence[LoggedRun], mark: str, title: str | None = None, fir
     parts = [f"{mark}\n# {_text(title or ', '.join(names))}"]
     parts += ["\n".join(f"    {line}" for line in first)] if first else []
     parts += [_table([facts.OVERVIEW[i] for i in kept], [[row[i] for i in kept] for row in rows])]
-    parts += [_text(note)] if (note := facts.returns_note(runs, names)) else []
+    parts += [_text(note) for note in (facts.returns_note(runs, names), facts.data_note(runs, names)) if note]
     judged, damaged = evaluations(runs, names)
-    if warned := [*cautions(runs, names), *damaged]:
+    if warned := [*damaged, *(one.text for one in cautions(runs, names))]:
         parts += ["## Warnings", "\n".join(f"* {_text(text)}" for text in warned)]
     missing = [f"{name}: {text}" for run, name in zip(runs, names, strict=True) for text in missing_rows(run)]
     parts += ["\n".join(f"* {_text(line)}" for line in missing)] if missing else []

@@ -26,13 +26,13 @@ from rl_training.faults import fault_point
 from rl_training.registry import get_spec
 from rl_training.runtime.checkpoints.checkpoint import Checkpoint
 from rl_training.runtime.progress import Reporter
+from rl_training.runtime.validating.concerns import predictable
 from rl_training.runtime.validating.policy_check import (
     REFERENCE_ROWS,
     LoggedRows,
     LoggedStarts,
     PolicyCheck,
     ReturnLimits,
-    predictable,
 )
 from rl_training.runtime.validating.validation import Validation
 

@@ -230,12 +230,15 @@
     const labels = ticks.map(text);
     const left = 12 + 6.7 * Math.max(3, ...labels.map((label) => label.length));
     const box = { left, right: width - 14, top: 12, bottom: height - 26 };
+    const outside = beyond(chart, y);
+    const upper = box.top + 15 * outside.above.length; // curves stay between the names of what is outside
+    const lower = box.bottom - 15 * outside.below.length;
     const px = (x) => box.left + ((x - range[0]) / (range[1] - range[0])) * (box.right - box.left);
     const [y0, y1] = [scaleY(y.low), scaleY(y.high)];
-    const py = (v) => box.bottom - ((scaleY(y.log ? Math.max(v, y.low / 10) : v) - y0) / (y1 - y0)) * (box.bottom - box.top);
+    const py = (v) => lower - ((scaleY(y.log ? Math.max(v, y.low / 10) : v) - y0) / (y1 - y0)) * (lower - upper);
     const clip = `clip${plot.dataset.chart}`;
     const frame = make("clipPath", { id: clip });
-    frame.append(make("rect", { x: box.left - 3, y: box.top - 4, width: Math.max(0, box.right - box.left + 6), height: box.bottom - box.top + 8 }));
+    frame.append(make("rect", { x: box.left - 3, y: upper - 4, width: Math.max(0, box.right - box.left + 6), height: lower - upper + 8 }));
     svg.append(frame);
     ticks.forEach((tick, i) => {
       svg.append(make("line", { x1: box.left, x2: box.right, y1: py(tick), y2: py(tick), class: "grid" }));
@@ -266,21 +269,17 @@
         line.mid.forEach((v, i) => v !== null && inside.append(make("circle", { cx: px(line.xs[i]), cy: py(v), r: 2.6, class: `dot ${line.colour}` })));
     }
     drawSwitches(svg, box, px);
-    drawBeyond(svg, box, chart, y);
+    outside.above.forEach((name, i) => svg.append(make("text", { x: box.right, y: box.top + 8 + 15 * i, class: "tick end beyond" }, `↑ ${name}`)));
+    outside.below.forEach((name, i) => svg.append(make("text", { x: box.right, y: box.bottom - 4 - 15 * i, class: "tick end beyond" }, `↓ ${name}`)));
     const cursor = make("g", { class: "cursor" });
     svg.append(cursor);
     views.set(plot, { chart, lines, range, box, px, py, cursor, at: null });
   };
 
-  /** Names the references that lie outside the axis, at the end that they are beyond. */
-  const drawBeyond = (svg, box, chart, y) => {
-    const count = { "↓": 0, "↑": 0 };
-    for (const [name, value] of chart.refs) {
-      const where = value === null ? "" : value < y.low ? "↓" : value > y.high ? "↑" : "";
-      if (!where) continue;
-      const place = where === "↓" ? box.bottom - 7 - 15 * count[where]++ : box.top + 8 + 15 * count[where]++;
-      svg.append(make("text", { x: box.right, y: place, class: "tick end beyond" }, `${where} ${name} ${shown(value, chart.percent)}`));
-    }
+  /** The references that lie outside the axis, by the end that they are beyond. */
+  const beyond = (chart, y) => {
+    const named = (where) => chart.refs.filter(([, value]) => value !== null && where(value)).map(([name, value]) => `${name} ${shown(value, chart.percent)}`);
+    return { above: named((value) => value > y.high), below: named((value) => value < y.low) };
   };
 
   const drawSwitches = (svg, box, px) => {

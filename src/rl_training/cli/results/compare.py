@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rl_training.analysis.comparison import Cell, Comparison
 
 SCALES = {"reference": "0 is the reference minimum, 100 its maximum", "min-max": "0 is the lowest score, 1 the highest"}
+_LOWER_HELP = "For scores and metrics whose direction is not known; that of returns, losses and distances is."
 GroupsArgument = Annotated[
     list[str],
     typer.Argument(
@@ -27,7 +28,7 @@ def compare(
     groups: GroupsArgument,
     by: Annotated[str, typer.Option(help="The `last` evaluation of each run, or its `best`, which is optimistic.")] = "last",
     metric: Annotated[str | None, typer.Option(help="Another metric of the runs; by default eval/return_mean.")] = None,
-    lower_is_better: Annotated[bool, typer.Option("--lower-is-better", help="For a metric such as a loss.")] = False,
+    lower_is_better: Annotated[bool, typer.Option("--lower-is-better", help=_LOWER_HELP)] = False,
     confidence: Annotated[float, typer.Option(help="Of the intervals.")] = 0.95,
     normalize: Annotated[
         str, typer.Option(help="How tasks are put on one scale: auto, reference, min-max or none.")
@@ -63,11 +64,20 @@ def compare(
 
 def _print(found: "Comparison") -> None:
     what = "scores as given" if found.metric is None else f"{found.by} {found.metric} of each run"
-    print(what + (", lower is better" if found.lower_is_better else "") + f"; {100 * found.confidence:g}% intervals")
+    print(f"{what}{_direction(found)}; {100 * found.confidence:g}% intervals")
     _print_table(found)
     _print_profiles(found)
     _print_coverage(found.coverage)
     print(f"\n{found.conclusion}")  # apart from the tables, and last: it is what people look for
+
+
+def _direction(found: "Comparison") -> str:
+    """Which values are good; nothing of returns, and of scores as given whose order nobody turned."""
+    from rl_training.analysis.logged_run import RETURN
+
+    if found.direction == "higher" and found.metric in (None, RETURN):
+        return ""
+    return ", which is no score" if found.direction == "none" else f", {found.direction} is better"
 
 
 def _print_table(found: "Comparison") -> None:

@@ -58,15 +58,16 @@ def speed_texts(view: RunView, state: State, waited: float) -> list[str]:
 
 
 def _caution_lines(view: RunView, size: Size, room: int) -> list[Text]:
-    """What training warned of, the latest first, in whole sentences; how many more there are where they do not fit."""
-    lines: list[str] = []
-    for shown, text in enumerate(reversed(view.cautions)):
-        more = wrapped([f"warning: {text}"], size.width, size.glyphs)
+    """What training warned of, the latest first and what no longer holds last; how many more there are if they do not fit."""
+    lines: list[Text] = []
+    latest_first = view.cautions[::-1]
+    for shown, one in enumerate(sorted(latest_first, key=lambda one: one.past)):
+        more = wrapped([one.text if one.past else f"warning: {one.text}"], size.width, size.glyphs)
         if lines and len(lines) + len(more) > room:
-            lines.append(f"{len(view.cautions) - shown} more in `rl-training report`")
+            lines.append(Text(f"{len(view.cautions) - shown} more in `rl-training report`", style=_SOFT))
             break
-        lines += more
-    return [Text(line, style="yellow") for line in lines]
+        lines += [Text(line, style=_SOFT if one.past else "yellow") for line in more]
+    return lines
 
 
 def _curve_lines(view: RunView, size: Size, room: int) -> list[Text]:

@@ -4,12 +4,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rl_training.analysis.logged_run import RETURN, LoggedRun
+from rl_training.analysis.logged_run import DISTANCE, RETURN, LoggedRun
 from rl_training.config.sweep import knob_text
 from rl_training.report.bands import Band, Group, Numbers, band, groups_of
-from rl_training.report.cautions import cautions_of
+from rl_training.report.cautions import Caution, cautions_of
 from rl_training.report.facts import (
-    DISTANCE,
     MemberFacts,
     best_groups,
     member_facts,
@@ -38,7 +37,7 @@ class RunView:
     members: list[MemberFacts]
     may_stop_early: bool
     metrics: dict[str, Numbers]  # further ones, by name: the mean of members at each row
-    cautions: list[str]  # what training warned of
+    cautions: list[Caution]  # what training warned of
 
     def result(self) -> str | None:
         """Return the latest of what counts, such as `return -210.8 (-335.1 to -156.1), best -156.1`; None before that."""

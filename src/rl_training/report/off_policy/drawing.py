@@ -10,6 +10,7 @@ from rl_training.report.off_policy.facts import value_text
 from rl_training.report.off_policy.kept import Estimate
 
 _WIDTH, _HEIGHT, _ROOM = 1000.0, 20, 0.03  # of a picture, and the part of the scale beside what it must show
+_TIP, _ARROW = 2.0, 20.0  # distance of an arrow from the edge, and its length
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class Scale:
 
     def drawn(self, one: Estimate, name: str) -> Markup:
         """Return a picture of an estimate, told in words too."""
-        told = escape(f"{name}: {value_text(one)}")
+        told = escape(", ".join(filter(None, (f"{name}: {value_text(one)}", self.beyond(one)))))
         return Markup(
             f'<svg class="whisker" viewBox="0 0 {_WIDTH:.0f} {_HEIGHT}" preserveAspectRatio="none" role="img" '
             f'aria-label="{told}"><title>{told}</title>{self._log()}{"" if one.value is None else self._whisker(one)}</svg>'
@@ -53,11 +54,19 @@ class Scale:
         shade = f'<rect class="band" x="{left}" width="{max(0.0, right - left):.1f}" height="{_HEIGHT}"/>'
         return f'{shade}<path class="reference" stroke-dasharray="3 3" d="M{middle} 0V{_HEIGHT}"/>'
 
+    def beyond(self, one: Estimate) -> str:
+        """Return that a value lies outside the scale, and on which side; nothing of one inside."""
+        if one.value is None or self.low <= one.value <= self.high:
+            return ""
+        return f"the value {number(one.value)} lies {'below' if one.value < self.low else 'above'} the scale"
+
     def _whisker(self, one: Estimate) -> str:
+        """A line for the interval, as far as it is on the scale, and a dot for the value, or an arrow to where it lies."""
         left, right, middle = map(self._at, (one.low, one.high, one.value))
-        if left == right and left in (0.0, _WIDTH):  # all of it lies beyond the scale
-            return f'<path class="interval" d="M{abs(left - 20)} 5L{abs(left - 2)} 10L{abs(left - 20)} 15"/>'
         unsure = "" if one.usable else ' stroke-dasharray="5 4"'
         half = _HEIGHT // 2
-        dot = f'<path class="point" d="M{middle} {half}h.01"/>' if self.low <= (one.value or 0.0) <= self.high else ""
-        return f'<path class="interval"{unsure} d="M{left} {half}H{right}"/>{dot}'
+        line = f'<path class="interval"{unsure} d="M{left} {half}H{right}"/>' if left < right else ""
+        if not self.beyond(one):
+            return f'{line}<path class="point" d="M{middle} {half}h.01"/>'
+        tip, base = abs(middle - _TIP), abs(middle - _TIP - _ARROW)  # from either edge inwards
+        return f'{line}<path class="arrow" d="M{base} {half - 6}L{tip} {half}L{base} {half + 6}Z"/>'

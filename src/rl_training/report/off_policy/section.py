@@ -36,18 +36,20 @@ def _picture(one: Evaluation) -> str:
     rows: list[Row] = [[_named("the log", "logged behaviour"), scale.drawn(one.logged, "the log")]]
     for policy in drawn:
         name = facts.label(policy, one.policies)
-        rows.append([_named(name, policy.joint.verdict), scale.drawn(policy.joint, name)])
+        rows.append([_named(name, policy.joint.verdict, scale.beyond(policy.joint)), scale.drawn(policy.joint, name)])
     most = f" The best {len(drawn)} of {len(one.policies)}." if len(drawn) < len(one.policies) else ""
-    note = f"Dashed line and shade: the value of the log and its interval. What does not fit is cut off at the edge.{most}"
+    cut = "What does not fit is cut off at the edge; an arrow there is a value that lies beyond."
+    note = f"Dashed line and shade: the value of the log and its interval. {cut}{most}"
     return (
         f'<figure class="chart whiskers"><figcaption><h3>Value and 90 % interval</h3><p>{note}</p></figcaption>'
         f"{table(['policy', scale.heading()], rows, 'Value and 90 % interval')}</figure>"
     )
 
 
-def _named(name: str, verdict: str) -> Cell:
+def _named(name: str, verdict: str, beyond: str = "") -> Cell:
     kind = _KINDS.get(verdict, "soft")
-    return Cell(Markup(f'{escape(name)} <span class="{kind} small">{escape(verdict)}</span>'), long=True)
+    more = f' <span class="soft small">{escape(beyond)}</span>' if beyond else ""
+    return Cell(Markup(f'{escape(name)} <span class="{kind} small">{escape(verdict)}</span>{more}'), long=True)
 
 
 def _values(one: Evaluation) -> str:

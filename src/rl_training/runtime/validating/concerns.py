@@ -1,10 +1,10 @@
 """What is doubtful in a policy that was learned from data alone: each concern has its evidence and a way out."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 
 from rl_training.config.shared_knobs import LearnerKnobs
-from rl_training.runtime.validating.policy_check import predictable
 
 _MORE_AT_BOUND = 0.10  # the policy may be at a bound this much more often than the data
 _FLAT = 0.10  # a policy whose spread is below this share of the data's hardly reacts to the state
@@ -13,6 +13,13 @@ _GAP = 0.5  # of the training loss, by which the held-out one exceeds it
 _SETTLED = 0.8  # of the way from 0, up to which values say more of the number of steps than of the policy
 _FAR = 0.5  # of what episodes return, that values may lie above all of them even where all return the same
 _SLACK = 0.05  # of the possible returns, by which values may leave them
+
+# of concerns that follow from the figures of one evaluation, and so from what is logged of it
+CODES = (
+    *("impossible-values", "unsettled-values", "unseen-values"),
+    *("saturated-policy", "constant-policy", "far-from-data"),
+)
+RISING = "rising-losses"  # follows from two evaluations, and from losses on training rows that are not logged
 
 
 @dataclass(frozen=True)
@@ -29,6 +36,34 @@ def concerns(figures: Mapping[str, float], knobs: LearnerKnobs) -> list[Concern]
     return [
         concern for check in (_values, _saturation, _flatness, _distance) for concern in check(figures, knobs.more_cloning)
     ]
+
+
+def predictable(figures: Mapping[str, float]) -> bool:
+    """Return whether the logged actions follow from the observations, as cloning or the policy shows; random ones do not."""
+    nearest = min(figures["cloning_distance"], figures.get("action_distance", inf))
+    return nearest < 0.95 * figures["constant_distance"]
+
+
+Gathered = dict[str, tuple[Concern, list[str]]]
+"""Concerns by their codes, each with the labels of the members it is about; none for one about all together."""
+
+
+def gathered(own: Mapping[int, Sequence[Concern]], labels: Mapping[int, str], shared: Sequence[Concern] = ()) -> Gathered:
+    """Return the concerns about members and those about all together, each code once, with the figures of the first."""
+    found: Gathered = {one.code: (one, []) for one in shared}
+    for member, listed in own.items():
+        for one in listed:
+            found.setdefault(one.code, (one, []))[1].append(labels[member])
+    return found
+
+
+def warning_text(concern: Concern, whose: Sequence[str], asked: int, members: int) -> str:
+    """Return a concern as a warning, with the members it is about, of those asked, where a run has several."""
+    if not whose or members == 1:
+        return f"{concern.code}: {concern.text}"
+    who = "all members" if len(whose) == asked else f"seed {', '.join(whose)}"
+    who += ", with the figures of the first" if len(whose) > 1 else ""
+    return f"{concern.code}: {who}: {concern.text}"
 
 
 def _values(figures: Mapping[str, float], closer: str) -> list[Concern]:
@@ -120,7 +155,7 @@ class RisingLosses:
             return []
         shown = "; ".join(f"`{name}` is {held_out[name]:.4g}, and {training[name]:.4g} on training rows" for name in rising)
         text = f"held-out losses rise: {shown}: the networks memorise the data. Train for fewer steps (total_timesteps), "
-        return [Concern("rising-losses", f"{text}with smaller hidden_sizes, or with more data", fleeting=True)]
+        return [Concern(RISING, f"{text}with smaller hidden_sizes, or with more data", fleeting=True)]
 
     def _parts(self, name: str, held_out: float, training: float) -> bool:
         """Whether a loss is far above that of training rows, and rises where that one does not."""

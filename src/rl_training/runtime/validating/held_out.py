@@ -9,7 +9,7 @@ from rl_training.faults import fault_point
 from rl_training.runtime.checkpoints.member import BEST_SCORE
 from rl_training.runtime.evaluating.selecting import Selector
 from rl_training.runtime.sharing.ranks import Ranks
-from rl_training.runtime.validating.concerns import Concern, RisingLosses, concerns
+from rl_training.runtime.validating.concerns import Concern, RisingLosses, concerns, gathered, warning_text
 from rl_training.runtime.validating.policy_check import Figures
 from rl_training.runtime.validating.validation import Validation
 
@@ -52,17 +52,12 @@ class HeldOutReport:
         self, shared: Sequence[Concern], own: Mapping[int, Sequence[Concern]], labels: Mapping[int, str], *, last: bool
     ) -> None:
         """Warn of the concerns about all members and about some; each is said once, with the members it is about."""
-        found: dict[str, tuple[Concern, list[str]]] = {one.code: (one, []) for one in shared}
-        for member, listed in own.items():
-            for one in listed:
-                found.setdefault(one.code, (one, []))[1].append(labels[member])
+        found = gathered(own, labels, shared)
         for code, (concern, whose) in found.items():
             lasting = code in self._suspected or (last and not concern.fleeting)
             if code in self._reported or not lasting:
                 continue
-            who = "all members" if len(whose) == len(labels) else f"seed {', '.join(whose)}"
-            who += ", with the figures of the first" if len(whose) > 1 else ""
-            self._warn(f"{code}: {who}: {concern.text}" if whose and len(self.figures) > 1 else f"{code}: {concern.text}")
+            self._warn(warning_text(concern, whose, len(labels), len(self.figures)))
             self._reported.add(code)
         self._suspected = set(found)
 

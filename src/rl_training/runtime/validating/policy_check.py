@@ -4,7 +4,7 @@ Without an environment this is all that can be known of a policy. Each figure ha
 the best constant action, a plain regression of the actions on the observations (cloning), the data itself.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -215,12 +215,6 @@ class PolicyCheck:
             f"{name}_{side}": pair[side == "highest"] for name, pair in limits.items() for side in ("lowest", "highest")
         }
         return {name: float(value) for name, value in {**values, **returns}.items()}
-
-
-def predictable(figures: Mapping[str, float]) -> bool:
-    """Return whether the logged actions follow from the observations, as cloning or the policy shows; random ones do not."""
-    nearest = min(figures["cloning_distance"], figures.get("action_distance", np.inf))
-    return bool(nearest < 0.95 * figures["constant_distance"])
 
 
 def settled(learner: Learner[Any, Any], member: int) -> float:

@@ -1,0 +1,43 @@
+"""Which way a metric points as a score: whether runs with high values are good, those with low ones, or neither."""
+
+from typing import Literal, TypeAlias
+
+from rl_training.analysis.logged_run import RETURN
+from rl_training.errors import ConfigError
+
+Direction: TypeAlias = Literal["higher", "lower", "none"]
+
+_HIGH = (RETURN, "data/episode_return", "validation/score")
+_ON_ROWS = ("train", "validation")  # what is measured on rows of data
+_LOW = ("action_distance", "at_bound")  # and every loss and error
+_NO_SCORE = (
+    # what critics expect, right or wrong; the loss of a policy falls with it
+    *("q_mean", "q_policy", "q_data", "q_lowest", "q_highest", "v_mean", "advantage_mean", "weight_mean", "start_value"),
+    *("actor_loss", "alpha_loss", "alpha", "entropy", "spread", "values_settled", "calibrated_fraction"),
+    *("learning_rate_factor", "prior_samples", "online_samples"),
+    # what needs no policy
+    *("constant_distance", "cloning_distance", "at_bound_data", "spread_data", "possible_lowest", "possible_highest"),
+    *("reached_lowest", "reached_highest", "start_return", "start_lowest", "start_highest", "start_possible"),
+)
+
+
+def known_direction(metric: str) -> Direction | None:
+    """Return which values of a metric are good, `none` if neither are; None for a metric that is not known here."""
+    if metric in _HIGH:
+        return "higher"
+    kind, _, rest = metric.partition("/")
+    name = rest.partition("/")[0]  # that of a single action has its name after it
+    if kind not in _ON_ROWS:
+        return None
+    if name in _NO_SCORE:
+        return "none"
+    return "lower" if name in _LOW or "loss" in name or "error" in name else None
+
+
+def direction_of(metric: str, *, lower_is_better: bool, by: str) -> Direction:
+    """Return which values of a metric of runs are good: by the metric, or as asked where it is not known; else high ones."""
+    known = known_direction(metric)
+    if known == "none" and (lower_is_better or by == "best"):
+        asked = "--lower-is-better" if lower_is_better else "--by best"
+        raise ConfigError(f"{asked}: {metric} is no score, so no value of it is better than another; leave {asked} out")
+    return "lower" if lower_is_better else known or "higher"
