@@ -12,7 +12,7 @@ from rl_training.config.base import flat
 from rl_training.report.bands import MANY, Group, Numbers, band, member_knobs, summarize
 from rl_training.report.timing import Timing
 
-DATASET_NOTE = "Returns are those of whole logged episodes, not discounted."
+DATASET_NOTE = "Returns are those of logged episodes as read, not discounted; a part between gaps counts as one."
 _MOST_BOUNDS, _MOST_NAMES = 12, 4
 NOTHING = "\N{EN DASH}"  # for a number that is not known
 GONE = "ProcessGone"  # the status of a run that was killed, and so could not write how it ended
