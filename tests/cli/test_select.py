@@ -119,7 +119,7 @@ def test_doubt_is_wider_than_trust():
 def test_a_log_that_does_not_map_values_to_returns_is_said(judged, capsys):
     judged["report"] = {**THREE, "logged": {**LOGGED, "slope": -1.0}}
     done = call_cli(capsys, "select", "runs/a")
-    assert done.stderr.startswith("warning: in the log, episodes with a higher discounted value do not have a higher return")
+    assert done.stderr.startswith("warning: the log does not show that a higher discounted value goes with a higher return")
     assert "Nothing is known" in done.stdout
 
 

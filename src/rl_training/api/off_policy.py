@@ -1,7 +1,7 @@
 """What trained policies would earn, from logged data alone: the report of `rl-training ope`."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +76,7 @@ class OpeReport:
             "logged": {
                 **self.logged.value.plain(),
                 **{"return_mean": float(returns.mean()), "return_std": float(returns.std())},
-                **{"slope": self.logged.slope, "offset": self.logged.offset},
+                **asdict(self.logged.line),
             },
             "policies": [self._entry(*pair) for pair in zip(self.policies, self.found, strict=True)],
             "warnings": list(self.warnings),

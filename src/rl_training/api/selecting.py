@@ -16,7 +16,7 @@ from rl_training.ope.choosing import MOST_EPISODES, WIDER, Choice, Evidence, dec
 
 _MOST_BUDGET = 1_000
 _NO_MAP = (
-    "in the log, episodes with a higher discounted value do not have a higher return, so the estimates say nothing about "
+    "the log does not show that a higher discounted value goes with a higher return, so the estimates say nothing about "
     "results: only real episodes count"
 )
 

@@ -13,6 +13,7 @@ from rl_training.ope.episodes import Act, Behaviour, Episodes
 from rl_training.ope.fqe import FittedQ, FittedValues, FQEOptions
 from rl_training.ope.importance import Weighted, counts_of, log_ratios, weighted_estimates
 from rl_training.ope.opinions import Doubts, Opinion, joint, opinion, possible, precise
+from rl_training.ope.returns import Line
 from rl_training.ope.support import LoggedSupport, Support
 
 _FEW = 10.0  # effective episodes below which importance weights say nothing
@@ -60,8 +61,7 @@ class Logged:
 
     value: Opinion  # discounted, by fitted Q evaluation of what was logged
     returns: NDArray[np.float64]  # of the episodes, not discounted, as far as they were logged
-    slope: float  # of these over the discounted ones, from episode to episode
-    offset: float
+    line: Line  # from values to returns
     explained: NDArray[np.float64]  # by the model, of each observation's change and of the reward
 
 
@@ -170,6 +170,4 @@ def _logged(episodes: Episodes, values: FittedValues, model: Dynamics, gamma: fl
     )
     value = opinion(middle, float(np.hypot(sampling, networks)), len(values.values), len(episodes.lengths), doubts)
     value = precise(value, float(episodes.returns(gamma).std(ddof=1)))
-    returns, discounted = episodes.whole_returns(), episodes.whole_returns(gamma)
-    slope = float(np.polyfit(discounted, returns, 1)[0]) if len(returns) > 2 and np.ptp(discounted) > 0.0 else 1.0
-    return Logged(value, returns, slope, float(returns.mean() - slope * discounted.mean()), model.explained)
+    return Logged(value, episodes.whole_returns(), Line.of(episodes, value.value, gamma), model.explained)
