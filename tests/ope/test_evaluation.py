@@ -1,5 +1,8 @@
 """All estimators together, on a plant whose values are known."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 import torch
 
@@ -39,3 +42,13 @@ def test_the_value_of_the_log_stands_for_what_it_returned(found):
     line, value = behaviour.line, behaviour.value.value
     assert line.offset + line.slope * value == pytest.approx(behaviour.returns.mean())
     assert line.slope >= 40 * (1.0 - SMALL.gamma)
+
+
+def test_no_interval_reaches_beyond_what_the_rewards_allow():
+    """A reward of 1 at true ends alone: values are from 0 to 1, also where nobody was."""
+    data = logged(episodes=60, length=20)
+    ends = data.timeouts & (np.arange(len(data)) // 20 % 2 == 0)
+    goal = replace(data, rewards=ends.astype(np.float32), terminals=ends, timeouts=data.timeouts & ~ends)
+    (found,), behaviour = evaluate(Episodes.of(goal, 100_000), [linear(2.0)], SMALL, torch.device("cpu"))
+    for one in (behaviour.value, found.joint, *found.estimates.values()):
+        assert 0.0 <= one.interval[0] <= one.interval[1] <= 1.0

@@ -135,6 +135,18 @@ def test_true_ends_allow_returns_of_a_single_reward():
     assert limits.possible(0.99) == pytest.approx((-300.0, -1.0))
 
 
+def test_a_goal_that_ends_an_episode_is_reached_once():
+    """One of twenty episodes reaches it after a hundred steps; the others, which were cut, might have right after."""
+    rewards, ends = np.zeros(ROWS), np.zeros(ROWS, dtype=bool)
+    rewards[99], ends[99] = 1.0, True
+    data = replace(log(), rewards=rewards, terminals=ends, timeouts=log().timeouts & ~ends)
+    learner = Stub(lambda seen, _member: seen, lambda seen, _actions: torch.full(seen.shape[:2], 2.0))
+    figures = check_of(data).figures(learner)[0]
+    assert (figures["possible_lowest"], figures["possible_highest"]) == (0.0, 1.0)
+    assert figures["start_possible"] == pytest.approx(0.99**99)  # beside 0.99**100 for a cut one
+    assert [one.code for one in concerns(figures, IQLKnobs())] == ["impossible-values"]
+
+
 def test_rising_losses_need_a_rise_a_gap_and_a_training_loss_that_does_not_follow():
     def after(*evaluations):
         rising = RisingLosses()

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rl_training.data.offline_dataset import TransitionDataset
+from rl_training.data.returns import RewardRange
 from rl_training.data.row_view import RowView
 from rl_training.data.transforms import OBSERVATION_LIMIT, center_and_spread
 from rl_training.errors import DatasetError
@@ -109,10 +110,7 @@ class Episodes:
 
     def possible_values(self, gamma: float) -> tuple[float, float]:
         """Return the lowest and the highest discounted return that the rewards allow."""
-        low, high = float(self.rewards.min()), float(self.rewards.max())
-        ends = (low, high) if self.terminals.any() else ()  # a single reward, where an episode may truly end
-        found = (low / (1.0 - gamma), high / (1.0 - gamma), *ends)
-        return min(found), max(found)
+        return RewardRange.of(self.rewards, self.terminals).values(gamma)
 
     def whole_returns(self) -> NDArray[np.float64]:
         """Return the return of each episode of the dataset, of which parts may count as episodes here."""

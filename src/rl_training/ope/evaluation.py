@@ -171,5 +171,5 @@ def _logged(episodes: Episodes, values: FittedValues, model: Dynamics, gamma: fl
         grown >= 1.0, "doubt", f"repeated evaluation would diverge (an error grows by {grown:.3f} each time)"
     )
     value = opinion(middle, float(np.hypot(sampling, networks)), len(values.values), len(episodes.lengths), doubts)
-    value = precise(value, float(episodes.returns(gamma).std(ddof=1)))
+    value = possible(precise(value, float(episodes.returns(gamma).std(ddof=1))), *episodes.possible_values(gamma))
     return Logged(value, episodes.whole_returns(), Line.of(episodes, value.value, gamma), model.explained)
