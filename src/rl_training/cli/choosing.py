@@ -163,6 +163,8 @@ def _print_selection(found: "Selection") -> None:
     rows: list[tuple[str, ...]] = [("", "policy", "estimate", "verdict", "results", "expected return", "best")]
     rows += [_candidate_row(rank, one) for rank, one in enumerate(found.candidates, 1)]
     _print_table(rows)
+    if any(one.value is not None and not one.counted for one in found.candidates):
+        print("not used: the log cannot tell what it returns, which says nothing against it: it counts as one of the others")
     shares = ", ".join(f"{name} x{count}" for name, count in found.shares.items())
     print(f"try first: {shares}")
     print(f"\n{found.conclusion}")  # apart from the table, and last: it is what people look for
@@ -170,9 +172,10 @@ def _print_selection(found: "Selection") -> None:
 
 def _candidate_row(rank: int, one: "Candidate") -> tuple[str, ...]:
     estimate = "-" if one.value is None else f"{one.value:.4g} [{one.interval[0]:.4g}, {one.interval[1]:.4g}]"
+    verdict = one.verdict if one.counted or one.value is None else f"{one.verdict}, not used"
     results = f"{len(one.results)}: {sum(one.results) / len(one.results):.4g}" if one.results else "-"
     expected = f"{one.expected_return:.4g} +- {one.expected_std:.2g}"
-    return str(rank), one.name, estimate, one.verdict, results, expected, f"{one.chance:.0%}"
+    return str(rank), one.name, estimate, verdict, results, expected, f"{one.chance:.0%}"
 
 
 def _print_table(rows: Sequence[Sequence[str]]) -> None:
