@@ -227,7 +227,21 @@ def test_what_cut_episodes_could_have_returned_is_not_called_returned():
     assert "(they returned 0.01849, from 0 to 0.3697, discounted alike)" in figures_line([figures])
     assert codes == ["unsettled-values"]
     text = concerns(figures, IQLKnobs())[0].text
-    assert "returned 0.01849 on average and 0.3697 at most, discounted alike; with the highest reward for ever" in text
+    assert "and none of these could have returned more than 36.97, discounted alike, had cut ones gone on with" in text
+    assert "(as far as they were logged, 0.01849 on average and 0.3697 at most)" in text
+
+
+def test_values_are_told_from_what_they_are_compared_with():
+    """Costs of -0.5 to -5 in each step: after a cut, too, so no episode returns more than -0.5 / 0.01 for ever."""
+    figures, codes = claim(-40.0, rewards=varied(), steps=5_000)
+    assert codes == ["unsettled-values"]
+    assert figures["start_value"] < figures["start_highest"]  # which is no reason to doubt it
+    text = concerns(figures, IQLKnobs())[0].text
+    assert (
+        "where logged episodes begin its values are -40 on average, and none of these could have returned more than -50,"
+        in text
+    )
+    assert "held-out" not in text
 
 
 def test_how_far_values_have_come():
