@@ -59,7 +59,8 @@ def judged(monkeypatch):
 def test_what_is_printed(judged, capsys):
     done = call_cli(capsys, "select", "runs/a", "runs/b", "--data", "log.csv", "--budget", "4")
     lines = done.stdout.splitlines()
-    assert lines[0].startswith("3 policies by log.csv; estimates are discounted")
+    assert lines[0].startswith("3 policies by log.csv; estimates are discounted, with 90 % intervals")
+    assert lines[0].endswith("; +- is one standard deviation")
     assert lines[1].split() == ["policy", "estimate", "verdict", "results", "expected", "return", "best"]
     assert lines[2].split()[:6] == ["1", "runs/b:0", "8", "[6,", "10]", "trust"]
     assert [line.split()[1] for line in lines[2:5]] == ["runs/b:0", "runs/b:1", "runs/a"]

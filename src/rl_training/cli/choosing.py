@@ -159,7 +159,8 @@ def parse_results(texts: Sequence[str]) -> dict[str, list[float]]:
 
 
 def _print_selection(found: "Selection") -> None:
-    print(f"{len(found.candidates)} policies by {found.data}; estimates are discounted, results are returns of real episodes")
+    told = "estimates are discounted, with 90 % intervals; results are returns of real episodes; +- is one standard deviation"
+    print(f"{len(found.candidates)} policies by {found.data}; {told}")
     rows: list[tuple[str, ...]] = [("", "policy", "estimate", "verdict", "results", "expected return", "best")]
     rows += [_candidate_row(rank, one) for rank, one in enumerate(found.candidates, 1)]
     _print_table(rows)
