@@ -79,6 +79,10 @@ def _print_estimates(report: Mapping[str, Any]) -> None:
         rows.append((one["name"], *_value_cells(one), *each, f"{one['support']['beyond']:.0%}", one["verdict"]))
     _print_table(rows)
     print("~ doubtful, ? cannot be told from this data")
+    if len(report["policies"]) > 1:
+        print(
+            "these policies share learned features: with others beside them, their values and that of the log differ somewhat"
+        )
     for one in report["policies"]:
         for reason in one["reasons"]:
             print(f"{one['name']}: {one['verdict']}: {reason}")
