@@ -41,6 +41,16 @@ def test_the_shell_reports_on_other_data_read_like_the_training_data(run, capsys
     assert figures["action_distance/action_0"] == pytest.approx(wanted, rel=1e-4)
 
 
+def test_the_data_of_the_training_is_told_from_other_data(run, capsys):
+    told = "warning: the policy was trained on these rows"
+    assert told in call_cli(capsys, "evaluate", run, "--data", "log.csv").stderr
+    assert told not in call_cli(capsys, "evaluate", run, "--data", "other.csv").stderr
+    found = [
+        json.loads(call_cli(capsys, "evaluate", run, "--data", f"{name}.csv", "--json").stdout) for name in ("log", "other")
+    ]
+    assert [one["trained_on"] for one in found] == [True, False]
+
+
 def test_data_that_does_not_fit_is_one_line(run, tmp_path, capsys):
     np.savez(tmp_path / "wide.npz", **small_arrays(observation_dim=5))
     assert (

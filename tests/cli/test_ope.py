@@ -8,6 +8,7 @@ import pytest
 
 from rl_training import IQL, evaluate_off_policy
 from rl_training.api.off_policy import ask
+from rl_training.cli.choosing import _print_estimates
 from rl_training.errors import ConfigError, DatasetError
 from rl_training.ope.fqe import FQEOptions
 from rl_training.storage import OPE_FILE as FILE
@@ -59,6 +60,8 @@ def test_what_a_report_holds(report, trained):
     assert report["policies"][0]["scores"]["td_error"] > 0.0
     assert report["policies"][2]["scores"]["td_error"] is None  # no critics
     assert report["logged"]["return_mean"] == pytest.approx(plant(rows=1800, length=45)["rewards"].sum() / 40, rel=1e-4)
+    mapped = report["logged"]["offset"] + report["logged"]["slope"] * report["logged"]["value"]
+    assert mapped == pytest.approx(report["logged"]["return_mean"])  # for `select`
     assert json.loads(json.dumps(report, allow_nan=False)) == report
 
 
@@ -82,6 +85,14 @@ def test_the_command_prints_a_table_and_keeps_the_report(trained):
     again = run_cli("ope", trained / "bc", "--data", trained / "log.csv", *QUICK)
     assert again.stdout == done.stdout
     assert "this was evaluated before" in again.stderr
+
+
+def test_values_of_policies_that_are_evaluated_together_are_said_to_be_so(report, capsys):
+    told = "these policies share learned features: with others beside them, their values"
+    _print_estimates(report)
+    assert capsys.readouterr().out.count(told) == 1
+    _print_estimates({**report, "policies": report["policies"][:1]})
+    assert told not in capsys.readouterr().out
 
 
 def test_json_is_all_that_is_printed(trained, capsys):

@@ -59,13 +59,14 @@ def judged(monkeypatch):
 def test_what_is_printed(judged, capsys):
     done = call_cli(capsys, "select", "runs/a", "runs/b", "--data", "log.csv", "--budget", "4")
     lines = done.stdout.splitlines()
-    assert lines[0].startswith("3 policies by log.csv; estimates are discounted")
+    assert lines[0].startswith("3 policies by log.csv; estimates are discounted, with 90 % intervals")
+    assert lines[0].endswith("; +- is one standard deviation")
     assert lines[1].split() == ["policy", "estimate", "verdict", "results", "expected", "return", "best"]
     assert lines[2].split()[:6] == ["1", "runs/b:0", "8", "[6,", "10]", "trust"]
     assert [line.split()[1] for line in lines[2:5]] == ["runs/b:0", "runs/b:1", "runs/a"]
     assert lines[5] == "try first: runs/b:1 x1, runs/b:0 x2, runs/a x1"
     assert lines[-1].startswith("Not sure: runs/b:0 is ahead, with a chance of ")
-    assert "no real episode of it was seen, and estimates alone settle nothing" in lines[-1]
+    assert "no real episode of runs/b:0 was seen, and estimates alone settle nothing" in lines[-1]
     assert (judged["runs"], judged["data"], judged["checkpoints"]) == (["runs/a", "runs/b"], "log.csv", "latest")
 
 
@@ -108,6 +109,32 @@ def test_an_estimate_that_cannot_be_told_is_not_used():
     assert choose(honest, {}).plan == choose(wild, {}).plan
 
 
+def test_who_leads_is_said_by_expected_return_and_by_chance():
+    """Of two that are nearly equal one is ahead; a third, of which nothing is known, is the best more often than either."""
+    found = choose(report(policy("a", 5.0, std=0.2), policy("b", 5.02, std=0.2), policy("c", None, "cannot tell")), {})
+    chance = {one.name: one.chance for one in found.candidates}
+    assert found.chosen.name == "b"
+    assert chance["c"] > chance["b"]
+    assert found.conclusion.startswith(
+        "Not sure: b has the highest expected return and c the highest chance to be the best, "
+        f"{chance['c']:.1%} beside {chance['b']:.1%}, but no real episode of b was seen"
+    )
+
+
+def test_the_table_says_whose_estimate_is_not_used(judged, capsys):
+    """The lowest estimate cannot be told, so its policy is an average one and ranks above one that is known to be worse."""
+    judged["report"] = report(policy("a", 4.0), policy("b", 5.0), policy("c", 6.0), policy("d", 1.0, "cannot tell"))
+    done = call_cli(capsys, "select", "a", "b", "c", "d")
+    rows = {line.split()[1]: line for line in done.stdout.splitlines()[2:6]}
+    assert int(rows["d"].split()[0]) < int(rows["a"].split()[0])
+    assert "1 [-1, 3]" in rows["d"]
+    assert "cannot tell, not used" in rows["d"]
+    assert not [name for name in "abc" if "not used" in rows[name]]
+    assert "\nnot used: the log cannot tell what it returns, which says nothing against it:" in done.stdout
+    every = choose(judged["report"], {}).plain()["candidates"]
+    assert {one["name"]: one["counted"] for one in every} == {"a": True, "b": True, "c": True, "d": False}
+
+
 def test_doubt_is_wider_than_trust():
     found = [
         choose(report(policy("a", 4.0), policy("b", 5.0), policy("c", 9.0, verdict)), {}) for verdict in ("trust", "doubt")
@@ -119,7 +146,7 @@ def test_doubt_is_wider_than_trust():
 def test_a_log_that_does_not_map_values_to_returns_is_said(judged, capsys):
     judged["report"] = {**THREE, "logged": {**LOGGED, "slope": -1.0}}
     done = call_cli(capsys, "select", "runs/a")
-    assert done.stderr.startswith("warning: in the log, episodes with a higher discounted value do not have a higher return")
+    assert done.stderr.startswith("warning: the log does not show that a higher discounted value goes with a higher return")
     assert "Nothing is known" in done.stdout
 
 

@@ -4,6 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rl_training.data import compute_returns_to_go
+from rl_training.data.returns import RewardRange
 from rl_training.errors import ConfigError, DatasetError
 
 
@@ -108,3 +109,32 @@ def test_a_failed_episode_of_a_sparse_task_is_worth_failing_for_ever():
     assert returns.tolist() == pytest.approx([-50.0, -50.0, -0.5, 5.0, -50.0])
     plain = compute_returns_to_go(rewards, terminals, timeouts, 0.9, "zero")
     assert plain.tolist() == pytest.approx([-9.5, -5.0, -0.5, 5.0, -5.0])
+
+
+@pytest.mark.parametrize(
+    ("going", "ending", "allowed"),
+    [
+        ([0.0, 0.0], [1.0], (0.0, 1.0)),  # a goal that ends the episode is reached once
+        ([-1.0, -2.0], [0.0], (-20.0, 0.0)),  # costs until a goal
+        ([1.0, 2.0], [-5.0], (-5.0, 20.0)),  # alive until a fall
+        ([1.0, 2.0], [30.0], (10.0, 30.0)),
+        ([-1.0, 3.0], [], (-10.0, 30.0)),  # no true end was seen: rewards go on
+        ([], [2.0, 4.0], (2.0, 4.0)),  # every row ends an episode
+    ],
+)
+def test_what_rewards_allow(going, ending, allowed):
+    """With a discount of 0.9, ten times a reward where episodes go on, and the reward alone where they end."""
+    ends = np.repeat([False, True], [len(going), len(ending)])
+    assert RewardRange.of(np.array(going + ending), ends).values(0.9) == pytest.approx(allowed)
+
+
+@given(st.lists(st.floats(-5, 5), min_size=2, max_size=9), st.booleans(), st.floats(0.0, 0.99))
+@settings(max_examples=50, deadline=None)
+def test_no_episode_earns_more_than_its_rewards_allow(rewards, ended, gamma):
+    """A cut one that goes on with its last reward for ever included."""
+    ends = np.zeros(len(rewards), dtype=bool)
+    ends[-1] = ended
+    low, high = RewardRange.of(np.array(rewards), ends).values(gamma)
+    rest = 0.0 if ended else gamma ** len(rewards) * rewards[-1] / (1.0 - gamma)
+    earned = float(np.sum(np.array(rewards) * gamma ** np.arange(len(rewards)))) + rest
+    assert low - 1e-6 <= earned <= high + 1e-6

@@ -9,8 +9,9 @@ import torch
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.ope.density import LoggedDensity
 from rl_training.ope.episodes import Behaviour, Episodes
-from rl_training.ope.importance import RowValues, counts_of, log_ratios, weighted_estimates
-from rl_training.ope.support import LoggedSupport
+from rl_training.ope.evaluation import _weighted
+from rl_training.ope.importance import RowValues, Weighted, counts_of, log_ratios, weighted_estimates
+from rl_training.ope.support import LoggedSupport, Support
 from tests.ope.plants import linear, logged
 
 CPU = torch.device("cpu")
@@ -51,6 +52,41 @@ def test_two_episodes_by_hand():
     assert plain.value == pytest.approx(by_hand + 0.25 / 0.5 * (2 * 4 + 3 * 1) / 5)  # as if the last reward went on
     assert robust.value == pytest.approx(by_hand)  # values of 0 leave the weights alone
     assert plain.effective == pytest.approx((16 / 10 + 0.5 * 25 / 13) / 1.5)
+
+
+def test_actions_that_the_policy_would_never_take_are_counted_by_weight():
+    """One of them, in the second step of the first episode: weights 1 and 3, then e^-20 and 3.
+
+    So after one step none of the weight is on it, and after two half of the actions of the first episode, which counts
+    nothing. In both episodes alike the weights are equal, which looks like all the evidence there is.
+    """
+    episodes = episodes_of([[1.0, 4.0], [2.0, 1.0]], ends=[True, True])
+    nothing = RowValues(*(np.zeros(4),) * 3)
+    never = np.array([0.0, -20.0, np.log(3.0), 0.0])
+    once = weighted_estimates(episodes, never, 0.5, np.ones((1, 2)), nothing)[0]
+    assert once.foreign == pytest.approx(0.5 * (0.5 * math.exp(-20.0) / 3.0) / 1.5, rel=1e-6)
+    both = weighted_estimates(episodes, np.array([0.0, -20.0, 0.0, -20.0]), 0.5, np.ones((1, 2)), nothing)
+    assert [one.foreign for one in both] == [pytest.approx(0.5 * 0.5 / 1.5)] * 2
+    assert both[0].effective == pytest.approx(2.0)
+
+
+def test_a_policy_that_nobody_acted_like_cannot_be_told_by_weights():
+    """All ratios are the smallest, so all 120 episodes weigh the same, whatever the policy does."""
+    episodes = Episodes.of(logged(length=6), 100_000)
+    behaviour = Behaviour.of(lambda seen: np.full((len(seen), 1), 1e3, dtype=np.float32), episodes)
+    ratios = log_ratios(episodes, behaviour, torch.zeros(len(episodes)), 0.1 * torch.ones(1))
+    nothing = RowValues(*(np.zeros(len(episodes)),) * 3)
+    found, _ = weighted_estimates(episodes, ratios, 0.5, counts_of(120, 0), nothing)
+    assert (found.effective, found.foreign) == (pytest.approx(120.0), pytest.approx(1.0))
+    told = _weighted(found, LoggedSupport(episodes).of(behaviour))
+    assert told.verdict == "cannot tell"
+    assert "of the actions in the episodes that it rests on are none that the policy would take" in told.reasons[-1]
+
+
+@pytest.mark.parametrize(("beyond", "verdict"), [(0.05, "trust"), (0.4, "doubt"), (0.6, "cannot tell")])
+def test_weights_are_trusted_only_where_the_actions_are_in_the_data(beyond, verdict):
+    found = Weighted(1.0, np.array([0.9, 1.1]), effective=40.0, foreign=0.0)
+    assert _weighted(found, Support(beyond, *(np.zeros(1),) * 4)).verdict == verdict
 
 
 def test_the_robust_estimate_is_the_value_where_the_values_are_right():

@@ -73,6 +73,13 @@ def test_a_value_must_be_known_better_than_logged_episodes_differ(std, verdict):
     assert worst.verdict == "cannot tell"
 
 
+def test_a_deviation_is_called_one_beside_an_interval_that_is_wider():
+    """4 networks: 2.353 times 3 to either side, so `+-3` beside that would be another kind of number."""
+    found = precise(opinion(5.0, 3.0, 4, 9.0, Doubts()), spread=10.0)
+    assert found.interval == pytest.approx((5.0 - 2.353 * 3.0, 5.0 + 2.353 * 3.0))
+    assert found.reasons == ("its value has a standard deviation of 3, and what logged episodes earned one of 10",)
+
+
 def test_an_interval_ends_where_the_rewards_end():
     found = possible(opinion(-1.0, 2.0, 0, 9.0, Doubts()), -100.0, 0.0)
     assert found.interval == (pytest.approx(-1.0 - 2.0 * 1.645), 0.0)

@@ -115,6 +115,17 @@ def test_runs_judged_by_one_log_share_a_table_and_others_do_not(tmp_path):
     assert markdown(runs, MARK).count("## Off-policy evaluation") == 2
 
 
+def test_a_log_with_two_values_is_explained(tmp_path):
+    """Two calls of `ope` on the same rows; a third judged by another discount, which explains itself."""
+    told = "Another table has the same log with another value: policies that are evaluated together share learned features."
+    other = {**report()["logged"], "value": -380.0}
+    runs = [run_with(tmp_path / "a", report()), run_with(tmp_path / "b", report(logged=other, data="copy.csv"))]
+    runs.append(run_with(tmp_path / "c", report(gamma=0.9)))
+    for text in (section_of(render_page(runs)), markdown(runs, MARK)):
+        assert (text.count("Judged by"), text.count(told)) == (3, 2)
+    assert told not in render_page([runs[0], runs[2]])
+
+
 def test_hostile_texts_are_inert(tmp_path):
     one = policy(reasons=(BAD,))
     one["support"] |= {"actions": {BAD: 1.0}, "observations": {f"{BAD}\ud800|": 1.0}, "episodes": {BAD: 1.0}}

@@ -134,6 +134,18 @@ def test_true_ends_allow_returns_of_a_single_reward():
     assert limits.possible(0.99) == pytest.approx((-300.0, -1.0))
 
 
+def test_a_goal_that_ends_an_episode_is_reached_once():
+    """One of twenty episodes reaches it after a hundred steps; the others, which were cut, might have right after."""
+    rewards, ends = np.zeros(ROWS), np.zeros(ROWS, dtype=bool)
+    rewards[99], ends[99] = 1.0, True
+    data = replace(log(), rewards=rewards, terminals=ends, timeouts=log().timeouts & ~ends)
+    learner = Stub(lambda seen, _member: seen, lambda seen, _actions: torch.full(seen.shape[:2], 2.0))
+    figures = check_of(data).figures(learner)[0]
+    assert (figures["possible_lowest"], figures["possible_highest"]) == (0.0, 1.0)
+    assert figures["start_possible"] == pytest.approx(0.99**99)  # beside 0.99**100 for a cut one
+    assert [one.code for one in concerns(figures, IQLKnobs())] == ["impossible-values"]
+
+
 def test_rising_losses_need_a_rise_a_gap_and_a_training_loss_that_does_not_follow():
     def after(*evaluations):
         rising = RisingLosses()
@@ -214,7 +226,21 @@ def test_what_cut_episodes_could_have_returned_is_not_called_returned():
     assert "(they returned 0.01849, from 0 to 0.3697, discounted alike)" in figures_line([figures])
     assert codes == ["unsettled-values"]
     text = concerns(figures, IQLKnobs())[0].text
-    assert "returned 0.01849 on average and 0.3697 at most, discounted alike; with the highest reward for ever" in text
+    assert "and none of these could have returned more than 36.97, discounted alike, had cut ones gone on with" in text
+    assert "(as far as they were logged, 0.01849 on average and 0.3697 at most)" in text
+
+
+def test_values_are_told_from_what_they_are_compared_with():
+    """Costs of -0.5 to -5 in each step: after a cut, too, so no episode returns more than -0.5 / 0.01 for ever."""
+    figures, codes = claim(-40.0, rewards=varied(), steps=5_000)
+    assert codes == ["unsettled-values"]
+    assert figures["start_value"] < figures["start_highest"]  # which is no reason to doubt it
+    text = concerns(figures, IQLKnobs())[0].text
+    assert (
+        "where logged episodes begin its values are -40 on average, and none of these could have returned more than -50,"
+        in text
+    )
+    assert "held-out" not in text
 
 
 def test_how_far_values_have_come():

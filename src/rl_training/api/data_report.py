@@ -34,13 +34,10 @@ def load_like_training(policy: Policy, source: Any, **options: Any) -> Transitio
 
 def dataset_of(policy: Policy, data: Any = None, **options: Any) -> tuple[TransitionDataset | None, str]:
     """Return the data that is asked for, or that of the run if it is still the same, None otherwise; and what it is."""
-    known = None if policy.checkpoint is None else policy.checkpoint.state.get("dataset_fingerprint")
     if data is not None:
         dataset = load_like_training(policy, data, **options)
-        return (
-            dataset,
-            "the data of the training" if dataset.fingerprint == known else f"other data than that of the training, {data}",
-        )
+        own = trained_on(policy, dataset)
+        return dataset, "the data of the training" if own else f"other data than that of the training, {data}"
     kwargs = policy.config.algo_kwargs
     if not getattr(kwargs, "dataset", None):
         return None, "the run had no data"
@@ -49,9 +46,19 @@ def dataset_of(policy: Policy, data: Any = None, **options: Any) -> tuple[Transi
     except (ConfigError, DatasetError):  # moved since
         return None, "the data of the run is not there"
     own_file = getattr(getattr(kwargs, "validation", None), "path", None)  # is part of what was written down
-    if known is not None and own_file is None and dataset.fingerprint != known:
+    if _known(policy) is not None and own_file is None and not trained_on(policy, dataset):
         return None, "the data of the run has changed since the training"
     return dataset, "the data of the training"
+
+
+def trained_on(policy: Policy, data: TransitionDataset) -> bool:
+    """Return whether a policy is known to have been trained on exactly this data, a part that was held out included."""
+    return data.fingerprint == _known(policy)
+
+
+def _known(policy: Policy) -> str | None:
+    """The fingerprint of the data of the training, where it is known."""
+    return None if policy.checkpoint is None else policy.checkpoint.state.get("dataset_fingerprint")
 
 
 def check_columns(policy: Policy, data: TransitionDataset) -> None:
@@ -81,4 +88,5 @@ def data_report(policy: Policy, data: TransitionDataset, rows: int = VALIDATION_
         }
         for number, figures in enumerate(check.figures(policy.learner))
     ]
-    return {"algo": policy.config.algo, "step": policy.learner.step, "rows": len(check), "members": members}
+    known = {"algo": policy.config.algo, "step": policy.learner.step, "trained_on": trained_on(policy, data)}
+    return {**known, "rows": len(check), "members": members}

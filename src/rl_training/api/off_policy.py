@@ -1,14 +1,14 @@
 """What trained policies would earn, from logged data alone: the report of `rl-training ope`."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from rl_training.api.advice import advice
-from rl_training.api.data_report import check_columns, data_report, dataset_of
+from rl_training.api.data_report import check_columns, data_report, dataset_of, trained_on
 from rl_training.api.policy import Policy
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.data.row_blocks import spread_evenly
@@ -76,7 +76,7 @@ class OpeReport:
             "logged": {
                 **self.logged.value.plain(),
                 **{"return_mean": float(returns.mean()), "return_std": float(returns.std())},
-                **{"slope": self.logged.slope, "offset": self.logged.offset},
+                **asdict(self.logged.line),
             },
             "policies": [self._entry(*pair) for pair in zip(self.policies, self.found, strict=True)],
             "warnings": list(self.warnings),
@@ -171,7 +171,7 @@ def _warnings(
     """What to know of the comparison itself."""
     found = [str(finding) for finding in quick_findings(dataset) if finding.code == "time-gap"]
     fingerprints = {one.policy.checkpoint.state.get("dataset_fingerprint") for one in policies if one.policy.checkpoint}
-    if dataset.fingerprint in fingerprints:
+    if any(trained_on(one.policy, dataset) for one in policies):
         found.append("the policies were trained on these rows, so the estimates favour them; data of later days is fairer")
     if len(fingerprints) > 1:
         found.append("the policies were trained on different data")

@@ -16,7 +16,7 @@ from rl_training.ope.choosing import MOST_EPISODES, WIDER, Choice, Evidence, dec
 
 _MOST_BUDGET = 1_000
 _NO_MAP = (
-    "in the log, episodes with a higher discounted value do not have a higher return, so the estimates say nothing about "
+    "the log does not show that a higher discounted value goes with a higher return, so the estimates say nothing about "
     "results: only real episodes count"
 )
 
@@ -33,6 +33,7 @@ class Candidate:
     interval: list[float]
     verdict: str
     reasons: list[str]
+    counted: bool  # whether the estimate counts; otherwise the policy is one of the others, of which nothing is known
     results: list[float]  # returns of real episodes
     expected_return: float
     expected_std: float
@@ -111,6 +112,7 @@ def choose(report: Mapping[str, Any], results: Mapping[str, Sequence[float]], bu
     candidates = [
         Candidate(
             **{key: policies[index][key] for key in kept},
+            counted=bool(evidence.known[index]),
             results=taken[index],
             expected_return=float(found.belief.mean[index]),
             expected_std=float(deviations[index]),
@@ -166,15 +168,22 @@ def _conclusion(candidates: Sequence[Candidate], found: Choice, *, anything_know
     if not anything_known:
         known = "Nothing is known: the log cannot tell what any of these policies is worth, and there are no results"
         return f"{known}. Try each of them, and pass what they reach with --result."
-    rival = max(candidates[1:], key=lambda one: one.chance)
-    chance = f"{first.chance:.0%}" if first.chance < 0.99 else f"{first.chance:.1%}"
-    ahead = f"{first.name} is ahead, with a chance of {chance} to be the best ({rival.name}: {rival.chance:.0%})"
-    lacking = "its results do not set it apart far enough"
+    lacking = f"the results of {first.name} do not set it apart far enough"
     if episodes < 2:
-        seen = "no real episode of it was seen" if not episodes else "only one real episode of it was seen"
+        seen = f"{'no' if not episodes else 'only one'} real episode of {first.name} was seen"
         lacking = f"{seen}, and estimates alone settle nothing"
     more = f"More than {MOST_EPISODES}" if found.settles is None else f"About {found.settles}"
     return (
-        f"Not sure: {ahead}, but {lacking}. {more} further episodes would settle it; taken now, it is expected to return "
-        f"{found.loss:.3g} less than the best."
+        f"Not sure: {_ahead(candidates)}, but {lacking}. {more} further episodes would settle it; taken now, {first.name} is "
+        f"expected to return {found.loss:.3g} less than the best."
     )
+
+
+def _ahead(candidates: Sequence[Candidate]) -> str:
+    """Who leads: by the expected return, which ranks, and by the chance to be the best, where that is another."""
+    first, rival = candidates[0], max(candidates[1:], key=lambda one: one.chance)
+    if first.chance < rival.chance:
+        higher = f"{rival.name} the highest chance to be the best, {rival.chance:.1%} beside {first.chance:.1%}"
+        return f"{first.name} has the highest expected return and {higher}"
+    chance = f"{first.chance:.0%}" if first.chance < 0.99 else f"{first.chance:.1%}"
+    return f"{first.name} is ahead, with a chance of {chance} to be the best ({rival.name}: {rival.chance:.0%})"

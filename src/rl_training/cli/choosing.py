@@ -79,6 +79,10 @@ def _print_estimates(report: Mapping[str, Any]) -> None:
         rows.append((one["name"], *_value_cells(one), *each, f"{one['support']['beyond']:.0%}", one["verdict"]))
     _print_table(rows)
     print("~ doubtful, ? cannot be told from this data")
+    if len(report["policies"]) > 1:
+        print(
+            "these policies share learned features: with others beside them, their values and that of the log differ somewhat"
+        )
     for one in report["policies"]:
         for reason in one["reasons"]:
             print(f"{one['name']}: {one['verdict']}: {reason}")
@@ -159,10 +163,13 @@ def parse_results(texts: Sequence[str]) -> dict[str, list[float]]:
 
 
 def _print_selection(found: "Selection") -> None:
-    print(f"{len(found.candidates)} policies by {found.data}; estimates are discounted, results are returns of real episodes")
+    told = "estimates are discounted, with 90 % intervals; results are returns of real episodes; +- is one standard deviation"
+    print(f"{len(found.candidates)} policies by {found.data}; {told}")
     rows: list[tuple[str, ...]] = [("", "policy", "estimate", "verdict", "results", "expected return", "best")]
     rows += [_candidate_row(rank, one) for rank, one in enumerate(found.candidates, 1)]
     _print_table(rows)
+    if any(one.value is not None and not one.counted for one in found.candidates):
+        print("not used: the log cannot tell what it returns, which says nothing against it: it counts as one of the others")
     shares = ", ".join(f"{name} x{count}" for name, count in found.shares.items())
     print(f"try first: {shares}")
     print(f"\n{found.conclusion}")  # apart from the table, and last: it is what people look for
@@ -170,9 +177,10 @@ def _print_selection(found: "Selection") -> None:
 
 def _candidate_row(rank: int, one: "Candidate") -> tuple[str, ...]:
     estimate = "-" if one.value is None else f"{one.value:.4g} [{one.interval[0]:.4g}, {one.interval[1]:.4g}]"
+    verdict = one.verdict if one.counted or one.value is None else f"{one.verdict}, not used"
     results = f"{len(one.results)}: {sum(one.results) / len(one.results):.4g}" if one.results else "-"
     expected = f"{one.expected_return:.4g} +- {one.expected_std:.2g}"
-    return str(rank), one.name, estimate, one.verdict, results, expected, f"{one.chance:.0%}"
+    return str(rank), one.name, estimate, verdict, results, expected, f"{one.chance:.0%}"
 
 
 def _print_table(rows: Sequence[Sequence[str]]) -> None:

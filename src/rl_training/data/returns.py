@@ -1,5 +1,6 @@
-"""Monte-Carlo returns of logged episodes."""
+"""Monte-Carlo returns of logged episodes, and what discounted returns their rewards allow."""
 
+from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
@@ -9,6 +10,29 @@ from rl_training.data.row_blocks import blocks
 from rl_training.errors import ConfigError, DatasetError
 
 Tail = Literal["last_penalty", "last_reward", "zero", "none"]
+
+
+@dataclass(frozen=True)
+class RewardRange:
+    """The lowest and the highest reward of rows after which an episode goes on, and of its true ends; None without such rows.
+
+    An episode that truly ends after T steps with a reward of at most E, and of at most G before, is worth at most
+    G (1 - gamma^T) / (1 - gamma) + gamma^T E. That lies between E and G / (1 - gamma), which one earns who never ends.
+    """
+
+    going: tuple[float, float] | None
+    ending: tuple[float, float] | None
+
+    @classmethod
+    def of(cls, rewards: NDArray[np.floating], terminals: NDArray[np.bool_]) -> "RewardRange":
+        """Return the rewards that rows have."""
+        kinds = [rewards[~terminals], rewards[terminals]]
+        return cls(*((float(own.min()), float(own.max())) if len(own) else None for own in kinds))
+
+    def values(self, gamma: float) -> tuple[float, float]:
+        """Return the lowest and the highest discounted return that these rewards allow."""
+        found = [*(reward / (1.0 - gamma) for reward in self.going or ()), *(self.ending or ())]
+        return min(found), max(found)
 
 
 def compute_returns_to_go(

@@ -5,14 +5,14 @@ estimate is the true return with an error, and a result is the true return with 
 
     m_i ~ N(c, T^2),    v_i ~ N(m_i, (k s_i)^2),    y ~ N(m_i, N^2)
 
-`v_i` and `s_i` are the estimate of policy i and its standard deviation, mapped to returns by the line that fits the logged
-episodes; the line itself may be wrong, so its level `c` is vague and its slope known to about a quarter. A policy of which
-the log cannot tell has no `v_i`: it is merely one of the others. Nobody knows how far to trust the `s_i` (they leave out what
-all estimates get wrong), how much policies differ, or how noisy an episode is. So T, k and N are on a grid, each point
-weighted by how well it explains estimates and results; within a point all is in closed form. Results that contradict the
-estimates thereby widen all of them, and repeated results tell the noise. Logged returns differ by the noise and by what the
-controllers of the log differed by, which may be far more: up to their spread every noise is as likely, and beyond it the less
-likely the larger its variance.
+`v_i` and `s_i` are the estimate of policy i and its standard deviation, mapped to returns by the line of `ope.returns`, by
+which the log's own value is the mean logged return; the line itself may be wrong, so its level `c` is vague and its slope
+known to about a quarter. A policy of which the log cannot tell has no `v_i`: it is merely one of the others. Nobody knows how
+far to trust the `s_i` (they leave out what all estimates get wrong), how much policies differ, or how noisy an episode is. So
+T, k and N are on a grid, each point weighted by how well it explains estimates and results; within a point all is in closed
+form. Results that contradict the estimates thereby widen all of them, and repeated results tell the noise. Logged returns
+differ by the noise and by what the controllers of the log differed by, which may be far more: up to their spread every noise
+is as likely, and beyond it the less likely the larger its variance.
 
 Which policy to try next is a top-two rule: the one with the highest expected return and the one that is expected to exceed it
 by most are compared, by an episode of whichever tells more about their difference. `python -m benchmarks.choosing` measures

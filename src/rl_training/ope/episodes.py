@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rl_training.data.offline_dataset import TransitionDataset
+from rl_training.data.returns import RewardRange
 from rl_training.data.row_view import RowView
 from rl_training.data.transforms import OBSERVATION_LIMIT, center_and_spread
 from rl_training.errors import DatasetError
@@ -101,19 +102,20 @@ class Episodes:
         """The number of each row in its episode, counted from 0."""
         return np.arange(len(self)) - np.repeat(self.starts, self.lengths)
 
+    @cached_property
+    def cut(self) -> NDArray[np.bool_]:
+        """Whether each episode was cut, so that it would have gone on."""
+        ended: NDArray[np.bool_] = self.terminals[self.starts + self.lengths - 1]
+        return ~ended
+
     def possible_values(self, gamma: float) -> tuple[float, float]:
         """Return the lowest and the highest discounted return that the rewards allow."""
-        low, high = float(self.rewards.min()), float(self.rewards.max())
-        ends = (low, high) if self.terminals.any() else ()  # a single reward, where an episode may truly end
-        found = (low / (1.0 - gamma), high / (1.0 - gamma), *ends)
-        return min(found), max(found)
+        return RewardRange.of(self.rewards, self.terminals).values(gamma)
 
-    def whole_returns(self, gamma: float = 1.0) -> NDArray[np.float64]:
+    def whole_returns(self) -> NDArray[np.float64]:
         """Return the return of each episode of the dataset, of which parts may count as episodes here."""
-        number = self.numbers[self.episode]
-        _, first, own = np.unique(number, return_index=True, return_inverse=True)
-        step = np.arange(len(self)) - first[own]
-        return np.asarray(np.bincount(own, weights=self.rewards * gamma**step), dtype=np.float64)
+        own = np.unique(self.numbers[self.episode], return_inverse=True)[1]
+        return np.asarray(np.bincount(own, weights=self.rewards), dtype=np.float64)
 
     def returns(self, gamma: float = 1.0) -> NDArray[np.float64]:
         """Return the return of each episode, as far as it was logged."""

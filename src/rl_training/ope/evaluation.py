@@ -13,9 +13,11 @@ from rl_training.ope.episodes import Act, Behaviour, Episodes
 from rl_training.ope.fqe import FittedQ, FittedValues, FQEOptions
 from rl_training.ope.importance import Weighted, counts_of, log_ratios, weighted_estimates
 from rl_training.ope.opinions import Doubts, Opinion, joint, opinion, possible, precise
+from rl_training.ope.returns import Line
 from rl_training.ope.support import LoggedSupport, Support
 
 _FEW = 10.0  # effective episodes below which importance weights say nothing
+_FOREIGN = 0.05  # share of actions that a policy would never take, above which they say nothing either
 MANY_BEYOND, _MOST_BEYOND = 0.15, 0.5  # shares of actions beyond the support; of logged ones it is 0.05
 _USUAL = 0.05  # share of logged rows that no row of another episode is near
 _LEAVES, _LOST = 0.02, 0.2  # shares of the steps of rollouts that leave the range of the data
@@ -60,8 +62,7 @@ class Logged:
 
     value: Opinion  # discounted, by fitted Q evaluation of what was logged
     returns: NDArray[np.float64]  # of the episodes, not discounted, as far as they were logged
-    slope: float  # of these over the discounted ones, from episode to episode
-    offset: float
+    line: Line  # from values to returns
     explained: NDArray[np.float64]  # by the model, of each observation's change and of the reward
 
 
@@ -97,14 +98,14 @@ def evaluate(
         ratios = log_ratios(episodes, behaviour, likely, deviations)
         weighted = weighted_estimates(episodes, ratios, options.gamma, counts, fitted.at_rows(number, behaviour))
         estimates = {
-            "fqe": _fitted(values, number, _of_support(where, places), (followed.miss, unknown), episodes),
+            "fqe": _fitted(values, number, _of_support(where, _of_places(places)), (followed.miss, unknown), episodes),
             "model": _modelled(rolled, model, _of_places(places), (followed, unknown), episodes),
-            "dr": _weighted(weighted[1]),
-            "wpdis": _weighted(weighted[0]),
+            "dr": _weighted(weighted[1], where),
+            "wpdis": _weighted(weighted[0], where),
         }
         estimates = {name: possible(one, *limits) for name, one in estimates.items()}
         lead = {name: estimates[name] for name in ("fqe", "model")}
-        together = joint(lead, min(options.fqe.ensemble, options.dynamics.ensemble), _of_support(where, places))
+        together = joint(lead, min(options.fqe.ensemble, options.dynamics.ensemble), _of_support(where, _of_places(places)))
         together = possible(precise(together, followed.spread), *limits)
         found.append(Estimated(estimates, together, where, rolled.outside))
     return found, _logged(episodes, values, model, options.gamma)
@@ -117,12 +118,11 @@ def _of_places(places: tuple[float, float]) -> Doubts:
     return Doubts().if_(MANY_BEYOND < more <= _MOST_BEYOND, "doubt", share).if_(more > _MOST_BEYOND, "cannot tell", share)
 
 
-def _of_support(where: Support, places: tuple[float, float]) -> Doubts:
+def _of_support(where: Support, doubts: Doubts) -> Doubts:
+    """What speaks against an estimate already, and where the policy's actions are."""
     share = f"{where.beyond:.0%} of its actions are beyond what was logged in similar states (5% of the logged ones are)"
-    return (
-        _of_places(places)
-        .if_(MANY_BEYOND < where.beyond <= _MOST_BEYOND, "doubt", share)
-        .if_(where.beyond > _MOST_BEYOND, "cannot tell", share)
+    return doubts.if_(MANY_BEYOND < where.beyond <= _MOST_BEYOND, "doubt", share).if_(
+        where.beyond > _MOST_BEYOND, "cannot tell", share
     )
 
 
@@ -156,9 +156,11 @@ def _modelled(
     )
 
 
-def _weighted(found: Weighted) -> Opinion:
+def _weighted(found: Weighted, where: Support) -> Opinion:
     few = f"it rests on {found.effective:.1f} episodes"
-    doubts = Doubts().if_(found.effective < _FEW, "cannot tell", few)
+    never = f"{found.foreign:.0%} of the actions in the episodes that it rests on are none that the policy would take"
+    doubts = _of_support(where, Doubts())
+    doubts.if_(found.effective < _FEW, "cannot tell", few).if_(found.foreign > _FOREIGN, "cannot tell", never)
     return opinion(found.value, float(found.resampled.std(ddof=1)), 0, found.effective, doubts)
 
 
@@ -169,7 +171,5 @@ def _logged(episodes: Episodes, values: FittedValues, model: Dynamics, gamma: fl
         grown >= 1.0, "doubt", f"repeated evaluation would diverge (an error grows by {grown:.3f} each time)"
     )
     value = opinion(middle, float(np.hypot(sampling, networks)), len(values.values), len(episodes.lengths), doubts)
-    value = precise(value, float(episodes.returns(gamma).std(ddof=1)))
-    returns, discounted = episodes.whole_returns(), episodes.whole_returns(gamma)
-    slope = float(np.polyfit(discounted, returns, 1)[0]) if len(returns) > 2 and np.ptp(discounted) > 0.0 else 1.0
-    return Logged(value, returns, slope, float(returns.mean() - slope * discounted.mean()), model.explained)
+    value = possible(precise(value, float(episodes.returns(gamma).std(ddof=1))), *episodes.possible_values(gamma))
+    return Logged(value, episodes.whole_returns(), Line.of(episodes, value.value, gamma), model.explained)

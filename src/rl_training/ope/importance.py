@@ -1,7 +1,9 @@
 """Importance sampling: logged episodes weighted by how much more likely they are under a policy, step by step.
 
 A deterministic policy has no density, so it is given a narrow one around its actions. The weights of long episodes are
-dominated by a few; the effective number of episodes says so. The doubly robust estimate uses fitted values, and weights only
+dominated by a few; the effective number of episodes says so. It says nothing where a policy does what nobody did: then all
+ratios are the smallest there is, the weights depend on the lengths of episodes alone, and many of them are equal. So the
+share of such actions in the weighted episodes is counted too. The doubly robust estimate uses fitted values, and weights only
 for what these do not explain.
 """
 
@@ -29,6 +31,7 @@ class Weighted:
     value: float
     resampled: Numbers  # the same from resampled episodes
     effective: float  # number of episodes that it rests on, averaged over discounted time
+    foreign: float  # share of the actions in the weighted episodes that the policy would never take, averaged alike
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,10 +67,11 @@ def weighted_estimates(
     estimate goes on with its last average reward, the second has the value of what followed each cut.
     """
     lengths, starts = episodes.lengths, episodes.starts
-    ended = episodes.terminals[starts + lengths - 1]
+    ended = ~episodes.cut
     logs = np.zeros(len(lengths))  # of the weight of each episode so far
+    never = np.zeros(len(lengths))  # actions of each so far that the policy would not take
     plain, robust, reward = np.zeros(len(counts)), np.zeros(len(counts)), np.zeros(len(counts))
-    effective = total = 0.0
+    effective = foreign = total = 0.0
     last = min(int(lengths.max()), steps_that_count(gamma))
     for step in range(last):
         running = lengths > step
@@ -82,8 +86,11 @@ def weighted_estimates(
         robust += discount * shares @ np.where(running, rest, 0.0)
         own = np.exp(logs[known] - logs[known].max())
         effective, total = effective + discount * own.sum() ** 2 / np.square(own).sum(), total + discount
+        never = never + (running & (ratios[rows] <= _LEAST))
+        foreign += discount * float(shares[0] @ (never / np.minimum(step + 1, lengths)))
     plain += gamma**last / (1.0 - gamma) * reward
-    return tuple(Weighted(float(found[0]), found[1:], effective / total) for found in (plain, robust))  # type: ignore[return-value]
+    rests = (effective / total, foreign / total)
+    return Weighted(float(plain[0]), plain[1:], *rests), Weighted(float(robust[0]), robust[1:], *rests)
 
 
 def _shares(logs: Numbers, known: NDArray[np.bool_], counts: Numbers) -> Numbers:

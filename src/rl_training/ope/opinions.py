@@ -106,7 +106,7 @@ def joint(opinions: Mapping[str, Opinion], networks: int, doubts: Doubts) -> Opi
 def precise(found: Opinion, spread: float) -> Opinion:
     """Return an opinion that is doubted where it is not much more precise than logged episodes differ by `spread`."""
     doubts = Doubts(_ORDER.index(found.verdict), list(found.reasons))
-    rough = f"its value is known to +-{found.std:.3g}, where logged episodes differ by +-{spread:.3g}"
+    rough = f"its value has a standard deviation of {found.std:.3g}, and what logged episodes earned one of {spread:.3g}"
     doubts.if_(_ROUGH * spread < found.std <= spread, "doubt", rough).if_(found.std > spread, "cannot tell", rough)
     return replace(found, verdict=doubts.verdict, reasons=tuple(doubts.reasons))
 

@@ -15,6 +15,10 @@ SUPPORT_NOTE = (
     "from the nearest logged one, in standard deviations. Observations: how much higher or lower than elsewhere, in standard "
     "deviations. Episodes: the share of their rows."
 )
+_SHARED = (
+    "Another table has the same log with another value: policies that are evaluated together share learned features. "
+    "Compare within a table, or evaluate all in one call of `rl-training ope`."
+)
 _MARKS = {"trust": "", "doubt": " ~", "cannot tell": " ?"}
 _MANY_BEYOND = 0.05  # by which logged actions are beyond the support themselves
 
@@ -22,10 +26,11 @@ _MANY_BEYOND = 0.05  # by which logged actions are beyond the support themselves
 def source_text(one: Evaluation) -> str:
     """Return by what data policies were judged, and what the values are."""
     data, _, rows, episodes = one.source
-    return (
+    text = (
         f"Judged by {data}: {rows:,} rows, {episodes:,} episodes. Values are discounted by {one.gamma:g} from where episodes "
         "begin, in the units of the rewards. ~ is doubtful, ? cannot be told from this data."
     )
+    return f"{text} {_SHARED}" if one.shared else text
 
 
 def value_text(one: Estimate) -> str:

@@ -2,6 +2,7 @@
 
 import math
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -60,6 +61,7 @@ class Evaluation:
     logged: Estimate
     warnings: tuple[str, ...]
     policies: tuple[Judged, ...]
+    shared: bool = False  # whether others were evaluated by the same rows, but not together with these
 
 
 def evaluations(runs: Sequence[LoggedRun], names: Sequence[str]) -> tuple[list[Evaluation], list[str]]:
@@ -75,7 +77,13 @@ def evaluations(runs: Sequence[LoggedRun], names: Sequence[str]) -> tuple[list[E
         if own is not None:
             key = (own.source, own.gamma, own.logged)
             found[key] = _joined(found[key], own) if key in found else own
-    return [replace(one, policies=_ranked(one.policies)) for one in found.values()], cautions
+    logs = Counter(map(_log, found.values()))
+    return [replace(one, policies=_ranked(one.policies), shared=logs[_log(one)] > 1) for one in found.values()], cautions
+
+
+def _log(one: Evaluation) -> tuple[Any, ...]:
+    """The rows that policies were judged by, whatever they are called, and the discount."""
+    return (*one.source[1:], one.gamma)
 
 
 def _joined(one: Evaluation, other: Evaluation) -> Evaluation:

@@ -71,7 +71,9 @@ def _values(figures: Mapping[str, float], closer: str) -> list[Concern]:
         return []
     low, high, seen = figures["possible_lowest"], figures["possible_highest"], figures["q_policy"]
     span = high - low
-    allowed = f"the rewards allow {low:.4g} to {high:.4g} (reward / (1 - gamma)), and episodes reached "
+    allowed = (
+        f"the rewards allow {low:.4g} to {high:.4g} (reward / (1 - gamma), at true ends the reward), and episodes reached "
+    )
     allowed += f"{figures['reached_lowest']:.4g} to {figures['reached_highest']:.4g}"
     if high + _SLACK * span < seen <= 0.0 or 0.0 <= seen < low - _SLACK * span:
         text = f"the values of its actions are {seen:.4g} on average, but {allowed}: they begin at 0 and are not there yet. "
@@ -90,14 +92,15 @@ def _values(figures: Mapping[str, float], closer: str) -> list[Concern]:
 
 
 def _claims(figures: Mapping[str, float], closer: str) -> list[Concern]:
-    """Values above all that held-out episodes could have returned: not settled yet, or far beyond what anybody saw."""
-    claimed, best = figures["start_value"], figures["start_possible"]
+    """Values above all that logged episodes could have returned: not settled yet, or far beyond what anybody saw."""
+    claimed, best, reached = figures["start_value"], figures["start_possible"], figures["start_highest"]
     if claimed <= best:
         return []
-    seen = f"where held-out episodes begin its values are {claimed:.4g} on average, but these returned "
-    seen += f"{figures['start_return']:.4g} on average and {figures['start_highest']:.4g} at most, discounted alike"
-    if best > figures["start_highest"]:
-        seen += f"; with the highest reward for ever after their cuts it would be {best:.4g}"
+    seen = f"where logged episodes begin its values are {claimed:.4g} on average, and none of these could have returned more "
+    seen += f"than {best:.4g}, discounted alike"
+    if best != reached:
+        seen += ", had cut ones gone on with the most that the rewards allow"
+    seen += f" (as far as they were logged, {figures['start_return']:.4g} on average and {reached:.4g} at most)"
     settled = figures["values_settled"]
     if settled < _SETTLED:
         text = f"{seen}: values begin at 0, and by tau and gamma they have come about {settled:.0%} of the way. They say "

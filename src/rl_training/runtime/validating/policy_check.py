@@ -17,7 +17,7 @@ from rl_training.config.shared_knobs import CriticKnobs
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.data.processing import RunData, spread_rows
 from rl_training.data.regression import Regression
-from rl_training.data.returns import compute_returns_to_go
+from rl_training.data.returns import RewardRange, compute_returns_to_go
 from rl_training.data.row_blocks import spread_evenly
 from rl_training.data.row_view import RowView
 from rl_training.data.spaces import Spaces
@@ -38,9 +38,7 @@ Figures = dict[str, float]
 class ReturnLimits:
     """Rewards and discounted returns in the data, in real units."""
 
-    reward_low: float
-    reward_high: float
-    ends: bool  # whether an episode truly ends, after which nothing is earned
+    allowed: RewardRange
     rewards: NDArray[Any]
     terminals: NDArray[np.bool_]
     timeouts: NDArray[np.bool_]
@@ -51,13 +49,11 @@ class ReturnLimits:
         rewards, terminals = view.whole("rewards"), view.whole("terminals")
         part = slice(0, _RETURN_ROWS)
         cuts = view.ends & ~terminals
-        limits = float(rewards.min()), float(rewards.max()), bool(terminals.any())
-        return cls(*limits, rewards[part], terminals[part], cuts[part])
+        return cls(RewardRange.of(rewards, terminals), rewards[part], terminals[part], cuts[part])
 
     def possible(self, gamma: float) -> tuple[float, float]:
         """Return the lowest and the highest discounted return that these rewards allow."""
-        low, high = self.reward_low / (1.0 - gamma), self.reward_high / (1.0 - gamma)
-        return (min(low, self.reward_low), max(high, self.reward_high)) if self.ends else (low, high)
+        return self.allowed.values(gamma)
 
     def reached(self, gamma: float) -> tuple[float, float]:
         """Return the lowest and the highest discounted return of an episode, as far as it was logged."""
@@ -73,7 +69,7 @@ class LoggedStarts:
     observations: torch.Tensor  # (episodes, observation_dim), as a learner sees them
     rewards: Sequence[Numbers]  # of each episode
     cut: NDArray[np.bool_]  # (episodes,): by a time limit, so that more would have been earned
-    reward_high: float
+    allowed: RewardRange
 
     @classmethod
     def of(cls, view: RowView, transforms: Transforms) -> "LoggedStarts":
@@ -84,13 +80,13 @@ class LoggedStarts:
         observations = torch.from_numpy(transforms.observations(view.take("observations", first)))
         spans = zip(first.tolist(), (last[chosen] + 1).tolist(), strict=True)
         rewards = [view.read("rewards", slice(*span)).astype(np.float64) for span in spans]
-        highest = float(view.whole("rewards").max())
-        return cls(observations, rewards, ~view.take("terminals", last[chosen]), highest)
+        allowed = RewardRange.of(view.whole("rewards"), view.whole("terminals"))
+        return cls(observations, rewards, ~view.take("terminals", last[chosen]), allowed)
 
     def returned(self, gamma: float) -> Figures:
         """Return what the episodes earned, discounted: on average, at least, at most, and at most if cut ones went on."""
         found = np.array([np.sum(own * gamma ** np.arange(len(own))) for own in self.rewards])
-        rest = self.reward_high / (1.0 - gamma) * self.cut * gamma ** np.array([len(own) for own in self.rewards])
+        rest = self.allowed.values(gamma)[1] * self.cut * gamma ** np.array([len(own) for own in self.rewards])
         figures = {"return": found.mean(), "lowest": found.min(), "highest": found.max(), "possible": (found + rest).max()}
         return {f"start_{name}": float(value) for name, value in figures.items()}
 
