@@ -128,6 +128,12 @@ def test_what_rewards_allow(going, ending, allowed):
     assert RewardRange.of(np.array(going + ending), ends).values(0.9) == pytest.approx(allowed)
 
 
+def test_the_rewards_of_two_parts_of_the_data():
+    one, two = RewardRange((0.0, 1.0), None), RewardRange((-1.0, 0.5), (3.0, 4.0))
+    assert one.joined(two) == two.joined(one) == RewardRange((-1.0, 1.0), (3.0, 4.0))
+    assert one.joined(one) == one
+
+
 @given(st.lists(st.floats(-5, 5), min_size=2, max_size=9), st.booleans(), st.floats(0.0, 0.99))
 @settings(max_examples=50, deadline=None)
 def test_no_episode_earns_more_than_its_rewards_allow(rewards, ended, gamma):

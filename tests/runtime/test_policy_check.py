@@ -11,6 +11,7 @@ from rl_training.config.algorithms.cql import CQLKnobs
 from rl_training.config.algorithms.iql import IQLKnobs
 from rl_training.config.algorithms.td3_bc import TD3BCKnobs
 from rl_training.data import TransitionDataset
+from rl_training.data.returns import RewardRange
 from rl_training.data.row_view import RowView
 from rl_training.data.transforms import Transforms
 from rl_training.runtime.validating.concerns import RisingLosses, concerns, predictable
@@ -215,6 +216,14 @@ def test_values_are_compared_with_what_episodes_returned():
     truly = replace(log(), rewards=varied(), terminals=log().timeouts, timeouts=np.zeros(ROWS, dtype=bool))
     starts = LoggedStarts.of(RowView(truly), Transforms.identity(2))
     assert starts.returned(0.99)["start_possible"] == pytest.approx(-0.5 * per_reward)
+
+
+def test_goals_that_only_training_rows_reached_are_possible():
+    nowhere = replace(log(), rewards=np.zeros(ROWS, dtype=np.float32))
+    goals = RewardRange(going=(0.0, 0.0), ending=(1.0, 1.0))
+    for known, possible in ((None, 0.0), (goals, 0.99**100)):  # of the cut episodes of 100 rows
+        starts = LoggedStarts.of(RowView(nowhere), Transforms.identity(2), known)
+        assert starts.returned(0.99)["start_possible"] == pytest.approx(possible)
 
 
 def test_what_cut_episodes_could_have_returned_is_not_called_returned():

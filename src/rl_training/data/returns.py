@@ -29,10 +29,20 @@ class RewardRange:
         kinds = [rewards[~terminals], rewards[terminals]]
         return cls(*((float(own.min()), float(own.max())) if len(own) else None for own in kinds))
 
+    def joined(self, other: "RewardRange") -> "RewardRange":
+        """Return the rewards of both."""
+        return RewardRange(_hull(self.going, other.going), _hull(self.ending, other.ending))
+
     def values(self, gamma: float) -> tuple[float, float]:
         """Return the lowest and the highest discounted return that these rewards allow."""
         found = [*(reward / (1.0 - gamma) for reward in self.going or ()), *(self.ending or ())]
         return min(found), max(found)
+
+
+def _hull(*ranges: tuple[float, float] | None) -> tuple[float, float] | None:
+    """The smallest range around those that are known."""
+    known = [number for one in ranges for number in one or ()]
+    return (min(known), max(known)) if known else None
 
 
 def compute_returns_to_go(

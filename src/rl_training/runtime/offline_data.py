@@ -105,8 +105,9 @@ def offline_data(
         other_data = process_offline_dataset(held, config, like=data)
         rows = VALIDATION_ROWS if held_out is None else held_out.max_rows
         reference = LoggedRows.of(data, REFERENCE_ROWS)
-        starts = LoggedStarts.of(held, data.transforms)
-        check = PolicyCheck(LoggedRows.of(other_data, rows), ReturnLimits.of(train), starts, reference)
+        limits = ReturnLimits.of(train)
+        starts = LoggedStarts.of(held, data.transforms, limits.allowed)
+        check = PolicyCheck(LoggedRows.of(other_data, rows), limits, starts, reference)
         validation = Validation(other_data, config.algo_kwargs.batch_size, rows, data, check)
         if not predictable(check.references):
             reporter.note(_UNPREDICTABLE.format(**check.references))

@@ -72,7 +72,7 @@ class LoggedStarts:
     allowed: RewardRange
 
     @classmethod
-    def of(cls, view: RowView, transforms: Transforms) -> "LoggedStarts":
+    def of(cls, view: RowView, transforms: Transforms, known: RewardRange | None = None) -> "LoggedStarts":
         """Return the starts of some episodes, spread evenly."""
         last = np.flatnonzero(view.ends)
         chosen = spread_evenly(len(last), _MOST_STARTS)
@@ -81,6 +81,7 @@ class LoggedStarts:
         spans = zip(first.tolist(), (last[chosen] + 1).tolist(), strict=True)
         rewards = [view.read("rewards", slice(*span)).astype(np.float64) for span in spans]
         allowed = RewardRange.of(view.whole("rewards"), view.whole("terminals"))
+        allowed = allowed if known is None else allowed.joined(known)
         return cls(observations, rewards, ~view.take("terminals", last[chosen]), allowed)
 
     def returned(self, gamma: float) -> Figures:
