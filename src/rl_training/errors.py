@@ -1,5 +1,6 @@
 """The errors that users see, each with the exit code that the command line returns for it."""
 
+import shlex
 from collections.abc import Iterable
 from difflib import get_close_matches
 
@@ -82,6 +83,12 @@ class RankEndedError(RLTrainingError):
     def __init__(self, message: str, exit_code: int = 1, *, told: bool = False) -> None:
         super().__init__(message)
         self.exit_code, self.told = exit_code, told
+
+
+def suggested(*words: object, imports: Iterable[str] = ()) -> str:
+    """Return a command of the package that a shell takes as it stands, with the modules to import, for a message."""
+    options = [option for module in imports for option in ("--import", module)]
+    return shlex.join(["rl-training", *map(str, words), *options])
 
 
 def did_you_mean(word: str, candidates: Iterable[str]) -> str:

@@ -2,7 +2,6 @@
 
 import json
 import secrets
-import shlex
 import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,7 +20,7 @@ from rl_training.cli.options import (
     combination_table,
     named_env,
 )
-from rl_training.errors import ConfigError
+from rl_training.errors import ConfigError, suggested
 
 if TYPE_CHECKING:
     from rl_training.api.policy import Policy
@@ -186,7 +185,7 @@ def export_member(
         print(json.dumps({"run_dir": str(path), "algo": config.algo, "seed": config.seed}))
         return
     print(f"run: {path}")
-    print(f"next: rl-training resume {shlex.quote(str(path))}, or evaluate, predict")
+    print(f"next: {suggested('resume', path)}, or evaluate, predict")
 
 
 def export(

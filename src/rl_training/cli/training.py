@@ -1,7 +1,6 @@
 """`rl-training train | resume | finetune`: parsing and printing only."""
 
 import json
-import shlex
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -25,7 +24,7 @@ from rl_training.cli.options import (
     parse_env_kwargs,
     parse_sweep,
 )
-from rl_training.errors import ConfigError
+from rl_training.errors import ConfigError, suggested
 
 if TYPE_CHECKING:
     from rl_training.config.run import RunConfig
@@ -256,11 +255,10 @@ def _print_result(manager: "ExperimentManager", result: "TrainingResult", as_jso
     taken = "" if result.env_step is None else f" and {result.env_step:,} environment steps"
     print(f"after {result.step:,} gradient steps{taken}")
     print(f"run: {manager.place}")
-    run = shlex.quote(str(manager.place))
     if manager.config.final_env_id is None:
         best = " --best" if manager.config.select_by else ""
-        print(f"next: rl-training predict {run} --obs '[...]'{best}, or evaluate {run} --data PATH{best}")
+        asked, data = (suggested(word, manager.place) for word in ("predict", "evaluate"))
+        print(f"next: {asked} --obs '[...]'{best}, or {data} --data PATH{best}")
     else:
-        from rl_training.envs.imports import import_flags
-
-        print(f"next: rl-training evaluate {run} --episodes 20{import_flags(manager.config.env_imports)}")
+        evaluate = suggested("evaluate", manager.place, "--episodes", 20, imports=manager.config.env_imports)
+        print(f"next: {evaluate}")

@@ -2,7 +2,6 @@
 
 import os
 import platform
-import shlex
 import shutil
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from rl_training.config.loading import make_config
 from rl_training.config.run import RunConfig
 from rl_training.config.yaml_loader import parse_yaml
-from rl_training.errors import CheckpointError, ConfigError, RLTrainingError, StorageError
+from rl_training.errors import CheckpointError, ConfigError, RLTrainingError, StorageError, suggested
 from rl_training.experiment.run_record import remove_litter, run_status
 from rl_training.experiment.same_config import changed_settings, check_same_config, finetune_config
 from rl_training.registry import get_spec
@@ -104,7 +103,7 @@ class ExperimentManager:
         checkpoint = find_checkpoint(run)
         home = locate(run)[0] if run_dir is None else None
         if home is not None and run_status(home) != "finished":
-            raise ConfigError(f"{run}: has not finished; continue it with `rl-training resume {shlex.quote(str(run))}` first")
+            raise ConfigError(f"{run}: has not finished; continue it with `{suggested('resume', run)}` first")
         if home is None and run_dir is None:
             raise ConfigError(f"{run}: is not in a run directory; pass a --run-dir for the finetune")
         return cls(finetune_config(checkpoint, block, str(run)), home or run_dir), checkpoint
@@ -207,9 +206,7 @@ class ExperimentManager:
     @property
     def _go_on(self) -> str:
         """The command that continues the run."""
-        from rl_training.envs.imports import import_flags
-
-        return f"rl-training resume {shlex.quote(str(self.place))}{import_flags(self.config.env_imports)}"
+        return suggested("resume", self.place, imports=self.config.env_imports)
 
     def _continuable(self, checkpoint: "Checkpoint") -> None:
         """Refuse a checkpoint of this run whose replay is incomplete, or whose metrics were changed."""

@@ -1,7 +1,6 @@
 """Builds every `train_<id>`: data or environment, learner, phases and loop."""
 
 import contextlib
-import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -19,8 +18,7 @@ from rl_training.data.processing import action_variance
 from rl_training.data.transforms import Transforms
 from rl_training.envs.environments import infer_env_spaces, time_limit
 from rl_training.envs.evaluation import MOST_STEPS
-from rl_training.envs.imports import import_flags
-from rl_training.errors import CheckpointError, ConfigError, StorageError
+from rl_training.errors import CheckpointError, ConfigError, StorageError, suggested
 from rl_training.registry import get_spec
 from rl_training.runtime.build_learner import build_learner
 from rl_training.runtime.callbacks import CallbackLike
@@ -142,7 +140,7 @@ def _train(config: RunConfig[Any], run_dir: Path, options: TrainOptions) -> Trai
             signals=signals,
             reporter=reporter,
             ranks=ranks,
-            go_on=options.go_on or f"rl-training resume {shlex.quote(str(run_dir))}{import_flags(config.env_imports)}",
+            go_on=options.go_on or suggested("resume", run_dir, imports=config.env_imports),
             callbacks=options.callbacks,
             resume_from=checkpoint,
             continue_metrics=options.continue_metrics,

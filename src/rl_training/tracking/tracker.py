@@ -1,6 +1,5 @@
 """Mirrors metrics.jsonl in the backends that a config names; whatever happens to them, the run is the same."""
 
-import shlex
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -8,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rl_training.config.run import RunConfig
+from rl_training.errors import suggested
 from rl_training.runtime.callbacks import Callback, Rows
 from rl_training.runtime.progress import QuietReporter, Reporter
 from rl_training.tracking.backends import backend
@@ -110,7 +110,7 @@ class Tracker(Callback):
         self._senders = [sender for sender in self._senders if sender.error is None]
 
     def _lose(self, name: str, why: str) -> None:
-        later = f"rl-training resume {shlex.quote(str(self._run_dir))} --log {name}"
+        later = suggested("resume", self._run_dir, "--log", name)
         self._reporter.warn(f"{name}: {why}; the run goes on without it, and `{later}` sends what is missing")
 
     @property

@@ -1,6 +1,5 @@
 """Where a run is: its phase, how far, how fast, how long still, and whether it goes on."""
 
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -134,7 +133,7 @@ def as_ended(run: LoggedRun, state: State) -> LoggedRun:
 
 
 def _go_on(run: LoggedRun) -> str:
-    return f"go on with `rl-training resume {shlex.quote(str(run.path))}`"
+    return f"go on with `{errors.suggested('resume', run.path)}`"
 
 
 def _going_on(run: LoggedRun, alive: bool | None, waited: float, usual: float | None) -> State:
