@@ -59,6 +59,11 @@ def test_no_value_of_it_is_the_best(runs, options, what):
         compare([runs], metric="validation/q_policy", **options)
 
 
+@pytest.mark.parametrize("metric", ["eval/return_std", "eval/length_mean"])
+def test_spread_and_length_of_episodes_are_no_score(metric):
+    assert known_direction(metric) == "none"
+
+
 def test_of_another_metric_the_caller_knows(runs):
     assert compare([runs], metric="eval/own").pairs[0].verdict == "worse"
     assert compare([runs], metric="eval/own", lower_is_better=True).pairs[0].verdict == "better"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from rl_training.api.policy import Policy, evaluation_report
+from rl_training.api.policy import Policy, evaluation_report, mean_interval
 from rl_training.envs.evaluation import Evaluation
 from rl_training.errors import ConfigError, DivergedError
 from rl_training.runtime.callbacks import Callback, EarlyStopping
@@ -119,6 +119,13 @@ def test_early_stopping_resumes_exactly(tmp_path):
         r["status"] for r in load_checkpoint(next((tmp_path / "cut" / "checkpoints").glob("step-*"))).state["members"]
     ]
     assert "stopped" in statuses
+
+
+def test_the_interval_of_a_mean_over_few_members_is_wider_than_their_range():
+    """Two values one from their mean: the standard error is 1, and Student's distribution with one degree has 12.706."""
+    assert mean_interval(np.array([1.0, 3.0])) == pytest.approx([2.0 - 12.706, 2.0 + 12.706], abs=1e-2)
+    assert mean_interval(np.array([1.0, 2.0, 3.0])) == pytest.approx([2.0 - 4.303 / 3**0.5, 2.0 + 4.303 / 3**0.5], abs=1e-2)
+    assert mean_interval(np.array([5.0])) == [5.0, 5.0]
 
 
 def test_policy_of_a_population(finished):

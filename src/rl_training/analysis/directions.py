@@ -8,6 +8,7 @@ from rl_training.errors import ConfigError
 Direction: TypeAlias = Literal["higher", "lower", "none"]
 
 _HIGH = (RETURN, "data/episode_return", "validation/score")
+_OF_EPISODES = ("eval/return_std", "eval/length_mean")  # no score: a short episode is a fall here and a goal there
 _ON_ROWS = ("train", "validation")  # what is measured on rows of data
 _LOW = ("action_distance", "at_bound")  # and every loss and error
 _NO_SCORE = (
@@ -25,6 +26,8 @@ def known_direction(metric: str) -> Direction | None:
     """Return which values of a metric are good, `none` if neither are; None for a metric that is not known here."""
     if metric in _HIGH:
         return "higher"
+    if metric in _OF_EPISODES:
+        return "none"
     kind, _, rest = metric.partition("/")
     name = rest.partition("/")[0]  # that of a single action has its name after it
     if kind not in _ON_ROWS:

@@ -125,4 +125,6 @@ def _reached(one: "Expectation") -> str:
         return "not known, since seeds diverged"
     steps = f"{one.step:,} gradient steps" if one.env_step is None else f"{one.env_step:,} environment steps"
     low, high = one.interval
-    return f"return {one.iqm:.1f} [{low:.1f}, {high:.1f}] (IQM of {len(one.seeds)} seeds, 95 %) after {steps}"
+    fixed = "each seed's own" if one.episode_seed is None else "the same for all seeds: others give other returns"
+    episodes = f"{one.episodes} episodes, {fixed}"
+    return f"return {one.iqm:.1f} [{low:.1f}, {high:.1f}] (IQM of {len(one.seeds)} seeds, 95 %) after {steps}, on {episodes}"

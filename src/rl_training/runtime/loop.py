@@ -72,7 +72,8 @@ class TrainingLoop:
             self._begin()
             self._call("on_start", self.learner)
             if self.parts.resume_from is not None and not self.parts.continue_metrics:
-                self._save(best=False)  # a run that starts from another run's checkpoint has one of its own from the start
+                # one of its own from the start, which is the best of this directory until one beats all that were evaluated
+                self._save(best=self.best_mean is not None)
             if self.hooks_pending or self.stopping:
                 self._evaluate_and_save()
             if self._finished():

@@ -123,7 +123,9 @@ def _train(config: RunConfig[Any], run_dir: Path, options: TrainOptions) -> Trai
 
         total = phases[-1].last
         if checkpoint is not None and total < (taken := position_of(phases, checkpoint)):
-            raise ConfigError(f"the budget of {total} steps is below the {taken} of {checkpoint.path}")
+            unit, before = phases[-1].unit, phases[-1].first
+            counted = f"{total - before:,} {unit}s is below the {taken - before:,} that {checkpoint.path} has taken already"
+            raise ConfigError(f"the budget of {counted}; give more")
         signals.raise_if_stopped()
         if options.on_ready is not None:
             options.on_ready(found)

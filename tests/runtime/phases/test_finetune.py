@@ -303,6 +303,10 @@ def test_from_the_shell(tmp_path, capsys):
     assert "is not in a run directory" in refused.stderr
     new = call_cli(capsys, "finetune", tmp_path / "lone", "--env-steps", "20", "--run-dir", tmp_path / "new", "--json")
     assert json.loads(new.stdout)["env_step"] == 20
+    best = json.loads(call_cli(capsys, "evaluate", tmp_path / "new", "--best", "--episodes", "1", "--json").stdout)
+    assert best["step"] >= 100  # where it came from, unless a later one was better
+    few = call_cli(capsys, "finetune", tmp_path / "run", "--env-steps", "30", "--set", "prior_ratio=0.25", code=2)
+    assert "the budget of 30 env steps is below the 90 that" in few.stderr
 
 
 def test_a_run_that_is_not_finished_or_is_online_is_refused(finished, tmp_path):

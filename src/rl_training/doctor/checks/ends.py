@@ -83,7 +83,7 @@ def check_missing_ends(inputs: CheckInput) -> Iterator[Finding]:
     if len(inputs.broken):
         return  # next observations are stored, and say more
     seams, marked = inputs.seams, inputs.marked[:-1].any()
-    taken = "no end is marked"
+    taken = "no end is marked there"
     if not marked:
         taken = f"no end is marked, so the {len(inputs.data):,} rows are taken as one episode that is cut after the last"
     if len(seams) >= (2 if marked else 1):
@@ -93,7 +93,7 @@ def check_missing_ends(inputs: CheckInput) -> Iterator[Finding]:
         jump = "jumps" if len(columns) == 1 else "jump"
         jumps = f"{inputs.named('observations', columns)} {jump} after {inputs.some(seams)}{_rhythm(seams)}"
         fix = f"if an episode ends there, {_marking(inputs, 'it')}; if only the state of the plant changed, nothing is wrong"
-        yield Finding("missing-ends", "warning", f"{taken}, but {jumps}", fix)
+        yield Finding("missing-ends", "warning", f"{jumps}, but {taken}" if marked else f"{taken}, but {jumps}", fix)
     elif not marked and not inputs.divided:
         yield Finding("missing-ends", "warning", taken, f"if there are several, {_marking(inputs, 'their ends')}")
 
