@@ -72,8 +72,7 @@ class TrainingLoop:
             self._begin()
             self._call("on_start", self.learner)
             if self.parts.resume_from is not None and not self.parts.continue_metrics:
-                # one of its own from the start, which is the best of this directory until one beats all that were evaluated
-                self._save(best=self.best_mean is not None)
+                self._save(best=self.best_mean is not None)  # its own from the start, best until one beats all before
             if self.hooks_pending or self.stopping:
                 self._evaluate_and_save()
             if self._finished():

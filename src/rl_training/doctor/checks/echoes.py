@@ -18,7 +18,7 @@ from rl_training.doctor.findings import Finding
 
 _NEW = 0.1  # of a column's variance is not explained by the row before; what a fit leaves of the states of a plant is less
 _TOLD = 0.95  # of the new part is explained by the action of the row; the rest is noise, and what a fit leaves
-_FEWEST_ROWS, _MOST_ROWS = 400, 4000
+_FEWEST_ROWS, _MOST_ROWS = 1000, 4000
 
 
 def check_echoes(inputs: CheckInput) -> Iterator[Finding]:
