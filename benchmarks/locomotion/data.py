@@ -38,7 +38,7 @@ def make(name: str, out: Path, rows: int = ROWS, workers: int | str = "auto", se
     """Make a set, unless it is there; return its directory. `settings` are those of the policies, if they must be trained."""
     task, kind = split(name)
     target = out / name
-    if target.exists():
+    if target.exists() or (kind == "medium-replay" and stored.restore_replay(task, target)):
         return target
     env: dict[str, Any] = {"env_id": behaviour.TASKS[task], "envs": 32, "workers": workers}
     if kind == "random":
@@ -46,8 +46,6 @@ def make(name: str, out: Path, rows: int = ROWS, workers: int | str = "auto", se
     elif kind == "medium-expert":
         halves = [load_dataset(make(f"{task}-{half}", out, rows, workers, settings)) for half in ("medium", "expert")]
         save_dataset(mix_datasets(halves), target)
-    elif kind == "medium-replay" and stored.restore_replay(task, target):
-        pass
     elif kind == "medium-replay" and (place := stored.place_of(f"{task}-medium")):
         behaviour.write_replay(task, behaviour.train(task, out, settings, place[0]), out, *place)
     else:

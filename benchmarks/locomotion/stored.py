@@ -105,8 +105,9 @@ def replayed(env_id: str, seed: int, actions: NDArray[np.float32]) -> Transition
 def main() -> None:
     """Store the policies, or the replays, of all tasks."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--keep", type=Path, metavar="DATA")
-    parser.add_argument("--keep-replays", type=Path, metavar="DATA")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--keep", type=Path, metavar="DATA")
+    what.add_argument("--keep-replays", type=Path, metavar="DATA")
     given = parser.parse_args()
     if given.keep is not None:
         for name in (f"{task}-{kind}" for task in TASKS for kind in ("medium", "expert")):

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from rl_training.errors import RunBusyError, StorageError
+from rl_training.errors import RunBusyError, StorageError, suggested
 from rl_training.remote.mirror import Mirror
 from rl_training.runtime.callbacks import Callback
 
@@ -42,7 +42,7 @@ class MirroredRun(Callback):
         try:
             self._mirror.save(writing=False)
         except (StorageError, RunBusyError) as error:
-            kept = f"{error}; nothing is lost: `rl-training resume {self._address}` on this machine copies the rest"
+            kept = f"{error}; nothing is lost: `{suggested('resume', self._address)}` on this machine copies the rest"
             if finished:
                 raise type(error)(kept) from error
             self._warn(kept)

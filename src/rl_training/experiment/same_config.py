@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from rl_training.config.loading import make_config
 from rl_training.config.run import RunConfig
 from rl_training.config.schedules import CONSTANT
-from rl_training.errors import ConfigError
+from rl_training.errors import ConfigError, suggested
 from rl_training.registry import get_spec
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def _advice(config: RunConfig[Any], checkpoint: "Checkpoint", changed: Collectio
     offline = [name for name in CheckpointStore(checkpoint.path.parent, 2).names() if not name.startswith("env-")]
     if offline and all(key.startswith("finetune.") or key in RHYTHM for key in changed):
         switch = checkpoint.path.parent / offline[-1]
-        return f"begin another online phase with `rl-training finetune {switch} --env-steps N --run-dir NEW`"
+        return f"begin another online phase with `{suggested('finetune', switch)} --env-steps N --run-dir NEW`"
     return "start a new run"
 
 

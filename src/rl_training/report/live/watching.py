@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.text import Text
 
 from rl_training.analysis.logged_run import LoggedRun
-from rl_training.errors import CheckpointError, ConfigError
+from rl_training.errors import CheckpointError, ConfigError, suggested
 from rl_training.experiment.manager import locate
 from rl_training.experiment.run_record import run_status
 from rl_training.report.live.follow import RunFollower, check_distinct, last_written
@@ -77,7 +77,7 @@ def present_run(run: str | Path, clock: Clock = time.time) -> LoggedRun:
     """Return a run as it is now, with how it ended, also if its process was killed; a CheckpointError before it has begun."""
     path = locate(run)[0]
     if path is not None and run_status(path) is None and is_in_use(path):
-        raise CheckpointError(f"{run}: is only starting; try again once it trains (`rl-training watch {run}` waits for it)")
+        raise CheckpointError(f"{run}: is only starting; try again once it trains (`{suggested('watch', run)}` waits for it)")
     found = LoggedRun.load(run)
     waited = max(0.0, clock() - last_written(found.path))
     return as_ended(found, state_of(found, is_in_use(found.path), waited, None))
