@@ -44,7 +44,7 @@ RUN = {"checkpoint_interval": 50, "log_interval": 25, "eval_interval": 100, "tot
 
 
 def finetuned(path, algo="iql", block=BLOCK, **changes):
-    return tiny_run(path, algo, finetune=block, **RUN, **changes)
+    return tiny_run(path, algo, finetune=block, **{**RUN, **changes})
 
 
 def run_both_phases(path, algo, **options):
@@ -262,6 +262,17 @@ def test_learning_rates_are_constant_online(tmp_path):
     assert factors[:4] == sorted(factors[:4], reverse=True)
     assert set(factors[4:]) == {0.3}
     assert all(row["train/learning_rate_factor/critic"] == 0.3 for row in rows[4:])
+    assert not any("train/learning_rate_factor/critic" in row for row in rows[:4]), "as before a finetune was asked for"
+
+
+def test_a_learning_rate_that_is_whole_again_is_logged(tmp_path):
+    """The schedule ends with the offline phase: a curve that ended there would look as if the rate stayed low."""
+    finetuned(tmp_path, learning_rate_schedule={"actor": "cosine"}, log_interval=1)
+    rows = [row for row in metric_rows(tmp_path) if "train/critic_loss" in row]
+    factors = {row.get("env_step"): row["train/learning_rate_factor/actor"] for row in rows}
+    assert rows[0]["train/learning_rate_factor/actor"] == 1.0, "at its first step a schedule has not begun to fall"
+    assert {value for step, value in factors.items() if step} == {1.0}
+    assert not any("train/learning_rate_factor/critic" in row for row in rows), "which has no schedule"
 
 
 @pytest.mark.parametrize(
