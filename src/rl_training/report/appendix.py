@@ -46,7 +46,7 @@ def members(groups: Sequence[Group], drawn: Sequence[Group]) -> str:
                 ]
             )
     headings = ["member", "seed", *["knobs"] * swept]
-    headings += [*["final return", "best return", "best at step"] * evaluated, *["from logged actions"] * measured, "status"]
+    headings += [*["final return", "best return", "best at"] * evaluated, *["from logged actions"] * measured, "status"]
     left_out = f'<p class="note">The best {_MOST_ROWS} of {len(found):,}; `--format csv` has all.</p>'
     note = left_out if len(found) > len(rows) else ""
     listed = table([*headings, Markup("drawn")], rows, "Members", sortable=True, tall=len(rows) > 14)
@@ -71,8 +71,7 @@ def _known(value: float | None) -> float | str:
 
 
 def _returns(one: facts.MemberFacts) -> list[Cell]:
-    at = NOTHING if one.best_at is None else f"{one.best_at:,}"
-    shown = ((number(one.final), one.final), (number(one.best), one.best), (at, one.best_at))
+    shown = ((number(one.final), one.final), (number(one.best), one.best), (one.best_text, one.best_at))
     return [Cell(text, _known(value), number=True) for text, value in shown]
 
 
@@ -125,9 +124,9 @@ def times(runs: Sequence[LoggedRun], names: Sequence[str], timings: Mapping[Path
     for run, name in zip(runs, names, strict=True):
         timing = timings[run.path]
         if timing.activities and timing.seconds:
-            speed = f", {timing.speed:,.0f} steps per second" if timing.speed else ""
             title = f"{name}: " if len(runs) > 1 else ""
-            tables.append(f"<div><h3>{escape(title)}{facts.time_text(timing)}{speed}</h3>{_activities(timing)}</div>")
+            told = ", ".join(filter(None, (facts.time_text(timing), facts.speed_text(timing))))
+            tables.append(f"<div><h3>{escape(title)}{told}</h3>{_activities(timing)}</div>")
     setups: dict[tuple[tuple[str, str], ...], list[str]] = {}
     for run, name in zip(runs, names, strict=True):
         setups.setdefault(tuple(facts.setup_of(run).items()), []).append(name)

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import rl_training
+from rl_training.analysis.logged_run import LoggedRun
 from rl_training.config.loading import make_config
 from rl_training.config.shared_knobs import CriticKnobs
 from rl_training.data import compute_returns_to_go
@@ -20,6 +21,7 @@ from rl_training.envs.environments import reset_seeds
 from rl_training.errors import CheckpointError, ConfigError
 from rl_training.experiment import ExperimentManager, registry
 from rl_training.experiment.registry import get_spec
+from rl_training.report.facts import member_facts
 from rl_training.runtime import load_checkpoint
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.checkpoints.replay_store import read_replay
@@ -313,7 +315,9 @@ def test_from_the_shell(tmp_path, capsys):
     refused = call_cli(capsys, "finetune", tmp_path / "lone", "--env-steps", "20", code=2)
     assert "is not in a run directory" in refused.stderr
     new = call_cli(capsys, "finetune", tmp_path / "lone", "--env-steps", "20", "--run-dir", tmp_path / "new", "--json")
-    assert json.loads(new.stdout)["env_step"] == 20
+    told = json.loads(new.stdout)
+    shown = [one.best for one in member_facts(LoggedRun.load(tmp_path / "new"))]
+    assert (told["env_step"], shown) == (20, [one["best_return"] for one in told["members"]]), "a report says the same"
     best = json.loads(call_cli(capsys, "evaluate", tmp_path / "new", "--best", "--episodes", "1", "--json").stdout)
     assert best["step"] >= 100  # where it came from, unless a later one was better
     few = call_cli(capsys, "finetune", tmp_path / "run", "--env-steps", "30", "--set", "prior_ratio=0.25", code=2)
