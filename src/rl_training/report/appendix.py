@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -12,7 +11,8 @@ from rl_training.config.sweep import knob_text
 from rl_training.report import facts
 from rl_training.report.bands import Group
 from rl_training.report.facts import NOTHING, number
-from rl_training.report.html import Cell, Markup, Row, bar, pairs, table
+from rl_training.report.html import Cell, Markup, Row, bar, pairs, table, whole
+from rl_training.report.settings import differences, setting_text
 from rl_training.report.timing import Timing
 
 _MOST_ROWS = 500  # of the table of members
@@ -71,7 +71,7 @@ def _known(value: float | None) -> float | str:
 
 
 def _returns(one: facts.MemberFacts) -> list[Cell]:
-    shown = ((number(one.final), one.final), (number(one.best), one.best), (one.best_text, one.best_at))
+    shown = ((number(one.final), one.final), (number(one.best), one.best), (whole(one.best_text), one.best_at))
     return [Cell(text, _known(value), number=True) for text, value in shown]
 
 
@@ -100,9 +100,10 @@ def settings(runs: Sequence[LoggedRun], names: Sequence[str]) -> str:
     """Return the settings: the differences between runs first, and every setting of each."""
     shown = ""
     if len(runs) > 1:
-        found = facts.differences(runs)
+        found = differences(runs)
         rows: list[Row] = [
-            [Markup(f"<code>{escape(key)}</code>"), *(_setting(value) for value in row)] for key, row in found.items()
+            [Markup(f"<code>{escape(key).replace('.', '.<wbr>')}</code>"), *(setting_text(value) for value in row)]
+            for key, row in found.items()
         ]
         same = '<p class="note">All settings are the same.</p>'
         shown = table(["setting", *names], rows, "Differences between the runs") if rows else same
@@ -112,10 +113,6 @@ def settings(runs: Sequence[LoggedRun], names: Sequence[str]) -> str:
         for run, name in zip(runs, names, strict=True)
     )
     return f"<section><h2>Settings</h2>{shown}{full}</section>"
-
-
-def _setting(value: Any) -> str:
-    return NOTHING if value is None else str(value)
 
 
 def times(runs: Sequence[LoggedRun], names: Sequence[str], timings: Mapping[Path, Timing]) -> str:

@@ -8,7 +8,6 @@ import numpy as np
 
 from rl_training.analysis.endings import ended_early, furthest, kept_bests, position_text, taken_elsewhere
 from rl_training.analysis.logged_run import DISTANCE, RETURN, Curve, LoggedRun
-from rl_training.config.base import flat
 from rl_training.report.bands import MANY, Group, Numbers, band, member_knobs, summarize
 from rl_training.report.timing import Timing
 
@@ -340,14 +339,6 @@ def _distinct(labels: Mapping[str, str], data: str) -> str:
 
 def _few(names: Sequence[str]) -> str:
     return ", ".join(names[:_MOST_NAMES]) + (f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else "")
-
-
-def differences(runs: Sequence[LoggedRun]) -> dict[str, list[Any]]:
-    """Return the settings in which runs differ, each with the value of every run; None where a run has no such setting."""
-    configs = [flat(run.config.record()) for run in runs]
-    keys = dict.fromkeys(key for config in configs for key in config)
-    rows = {key: [config.get(key) for config in configs] for key in keys}
-    return {key: values for key, values in rows.items() if any(value != values[0] for value in values)}
 
 
 def setup_of(run: LoggedRun) -> dict[str, str]:
