@@ -143,6 +143,15 @@ def test_the_return_before_the_switch_is_found_in_the_offline_run(tmp_path):
     assert facts.dip_of(groups_of(runs)[0], [run, *unlike]) is None
 
 
+def test_settings_that_differ(tmp_path):
+    runs = loaded(population(tmp_path / "a"), write_run(tmp_path / "b", [], total_timesteps=7, algo_kwargs={"beta": 5.0}))
+    found = facts.differences(runs)
+    assert found["total_timesteps"] == ["100", "7"]
+    assert found["algo_kwargs.beta"][1] == "5.0"
+    assert found["algo_kwargs.reward.scale"] == ["0.1", "1.0"]
+    assert "algo" not in found
+
+
 def test_a_range_of_one_value_is_that_value():
     assert facts.spread_text(np.array([-200.0, -200.0])) == "-200.0"
     assert facts.spread_text(np.array([2.0])) == "2.000"

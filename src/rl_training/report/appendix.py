@@ -12,7 +12,6 @@ from rl_training.report import facts
 from rl_training.report.bands import Group
 from rl_training.report.facts import NOTHING, number
 from rl_training.report.html import Cell, Markup, Row, bar, pairs, table, whole
-from rl_training.report.settings import differences, setting_text
 from rl_training.report.timing import Timing
 
 _MOST_ROWS = 500  # of the table of members
@@ -100,11 +99,8 @@ def settings(runs: Sequence[LoggedRun], names: Sequence[str]) -> str:
     """Return the settings: the differences between runs first, and every setting of each."""
     shown = ""
     if len(runs) > 1:
-        found = differences(runs)
-        rows: list[Row] = [
-            [Markup(f"<code>{escape(key).replace('.', '.<wbr>')}</code>"), *(setting_text(value) for value in row)]
-            for key, row in found.items()
-        ]
+        found = facts.differences(runs)
+        rows: list[Row] = [[Markup(f"<code>{escape(key).replace('.', '.<wbr>')}</code>"), *row] for key, row in found.items()]
         same = '<p class="note">All settings are the same.</p>'
         shown = table(["setting", *names], rows, "Differences between the runs") if rows else same
     full = "".join(

@@ -8,6 +8,7 @@ import numpy as np
 
 from rl_training.analysis.endings import ended_early, furthest, kept_bests, position_text, taken_elsewhere
 from rl_training.analysis.logged_run import DISTANCE, RETURN, Curve, LoggedRun
+from rl_training.config.differences import differing, setting_text
 from rl_training.report.bands import MANY, Group, Numbers, band, member_knobs, summarize
 from rl_training.report.timing import Timing
 
@@ -339,6 +340,12 @@ def _distinct(labels: Mapping[str, str], data: str) -> str:
 
 def _few(names: Sequence[str]) -> str:
     return ", ".join(names[:_MOST_NAMES]) + (f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else "")
+
+
+def differences(runs: Sequence[LoggedRun]) -> dict[str, list[str]]:
+    """Return the settings in which runs differ, each as text for every run; a dash where a run has no such setting."""
+    found = differing([run.config.record() for run in runs])
+    return {key: [NOTHING if value is None else setting_text(value) for value in row] for key, row in found.items()}
 
 
 def setup_of(run: LoggedRun) -> dict[str, str]:

@@ -18,7 +18,6 @@ from rl_training.report.charts import HELD_OUT_HEADINGS, HELD_OUT_NOTE, held_out
 from rl_training.report.facts import NOTHING, number
 from rl_training.report.off_policy import facts as off_policy
 from rl_training.report.off_policy.kept import Evaluation, evaluations
-from rl_training.report.settings import differences, setting_text
 from rl_training.report.timing import timing_of
 
 CSV_START = ("run", "member", "seed", "position")
@@ -55,7 +54,7 @@ def markdown(runs: Sequence[LoggedRun], mark: str, title: str | None = None, fir
     if any(data.values()):
         parts += [f"## Dataset\n\n{facts.DATASET_NOTE}", _beside(data)]
     if len(runs) > 1:
-        found = {key: [setting_text(value) for value in row] for key, row in differences(runs).items()}
+        found = facts.differences(runs)
         table = _table(("setting", *names), [[f"`{key}`", *row] for key, row in found.items()])
         parts += ["## Settings that differ", table if found else "None."]
     spent = {

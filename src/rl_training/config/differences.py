@@ -1,16 +1,14 @@
-"""The settings of runs for people: in which they differ, and each value as a config has it."""
+"""In which settings configs differ, and a setting as text."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rl_training.analysis.logged_run import LoggedRun
 from rl_training.config.base import flat
-from rl_training.report.facts import NOTHING
 
 
-def differences(runs: Sequence[LoggedRun]) -> dict[str, list[Any]]:
-    """Return the settings in which runs differ, each with the value of every run; None where a run has no such setting."""
-    configs = [flat(run.config.record()) for run in runs]
+def differing(records: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """Return the settings in which configs differ, each with the value of every config; None where it has none."""
+    configs = [flat(record) for record in records]
     keys = dict.fromkeys(key for config in configs for key in config)
     rows = {key: [config.get(key) for config in configs] for key in keys}
     return {key: _distinct_parts(values) for key, values in rows.items() if any(value != values[0] for value in values)}
@@ -34,10 +32,10 @@ def _is_list_of_groups(value: Any) -> bool:
 
 
 def setting_text(value: Any) -> str:
-    """Return a setting as it is written in a config, a list of groups without brackets; a dash where a run has none."""
+    """Return a setting as it is written in a config, a list of groups without brackets."""
     if _is_list_of_groups(value):
         return "; ".join(_as_yaml(group)[1:-1] for group in value)
-    return NOTHING if value is None else _as_yaml(value)
+    return _as_yaml(value)
 
 
 def _as_yaml(value: Any) -> str:
