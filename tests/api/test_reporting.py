@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 
 import pytest
 
@@ -11,6 +12,7 @@ from rl_training.api import reporting
 from rl_training.api.reporting import load_runs, policy_pictures
 from rl_training.errors import ConfigError
 from rl_training.report.facts import member_facts, number
+from rl_training.report.page import Picture
 from tests.helpers import contents
 from tests.report.run_files import population, without_environment
 
@@ -74,6 +76,17 @@ def test_a_policy_that_cannot_be_drawn_leaves_a_line_and_no_error(tmp_path):
     assert warnings[0].startswith("a: no picture of the policy: ")
 
 
+def test_policies_beyond_those_that_a_page_holds_are_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(reporting, "_picture", lambda run, name, limit: Picture(name, "drawn", b"GIF", b"PNG"))
+    runs = load_runs([population(tmp_path / name) for name in "abcdef"])
+    *shown, left_out = policy_pictures(runs, pytest.fail)
+    assert [one.label for one in shown] == ["a", "b", "c", "d"]
+    assert left_out.label == "e, f"
+    page = reporting.render_page(runs, pictures=[*shown, left_out])
+    assert "e, f: no picture: a page holds those of the first 4 runs; report on fewer runs, or draw each" in page
+    assert len(policy_pictures(runs[:4], pytest.fail)) == 4
+
+
 def test_an_animation_that_is_too_large_is_left_out(finished, monkeypatch):
     pytest.importorskip("PIL")
     monkeypatch.setattr(reporting, "_PICTURE_BYTES", 2_000)
@@ -81,7 +94,9 @@ def test_an_animation_that_is_too_large_is_left_out(finished, monkeypatch):
     warnings = []
     runs = load_runs([finished("iql", [4, 5]).run_dir])
     (small,) = policy_pictures(runs, warnings.append)
-    assert "the first 2 steps" in small.caption or "the first 3 steps" in small.caption
+    whole = number(max(one.final for one in member_facts(runs[0])))
+    told = r"seed \d, the first [23] of about 200 steps of an episode, in which it earns -[\d.]+; whole episodes in its "
+    assert re.fullmatch(rf"{told}evaluations: {whole} on average", small.caption), "never called the return of an episode"
     assert 0 < len(small.moving) <= 2_000
     monkeypatch.setattr(reporting, "_PICTURE_BYTES", 20)
     (none,) = policy_pictures(runs, warnings.append)

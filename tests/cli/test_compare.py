@@ -95,6 +95,18 @@ def test_scores_of_other_libraries(tmp_path, capsys):
     assert "optimality gap of ours: 98." in normal
 
 
+def test_tasks_with_unequal_numbers_of_runs(tmp_path, capsys):
+    path = tmp_path / "scores.json"
+    groups = {"ours": {"hopper": [60] * 9, "walker2d": [0, 1, 2]}, "theirs": {"hopper": [1] * 9, "walker2d": [3, 4, 5]}}
+    path.write_text(json.dumps(groups))
+    lines = call_cli(capsys, "compare", path).stdout.splitlines()
+    place = lines.index("all 2 tasks, each with the same weight whatever its number of runs")
+    name, fewest, to, most, *_, mean, median = lines[place + 1].split()
+    assert (name, fewest, to, most) == ("ours", "3", "to", "9")
+    assert (float(mean), float(median)) == (30.5, 31.0), "half of the weight is walker2d's"
+    assert lines[place + 2].split()[:4] == ["theirs", "3", "to", "9"]
+
+
 def test_a_run_that_was_trained(finished, tmp_path, capsys):
     run_dir = finished("iql", [4, 5, 6]).run_dir
     path = tmp_path / "peer.csv"

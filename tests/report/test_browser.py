@@ -1,6 +1,7 @@
 """The page in a headless Chromium: it draws, reacts to mouse and keyboard, and fits a phone in light and dark."""
 
 import io
+import json
 
 import pytest
 
@@ -197,6 +198,33 @@ def test_of_several_runs_the_switch_says_whose_it_is(browser, pages, tmp_path):
     (tmp_path / "page.html").write_text(render_page(runs))
     browser.open(tmp_path / "page.html")
     assert browser.evaluate(label) == "online: fine"
+
+
+def test_names_of_switches_do_not_meet(browser, tmp_path):
+    folders = [finetune(tmp_path / f"finetune_{number}") for number in range(4)]
+    for number, folder in enumerate(folders):  # 60, 65, 70 and 75
+        with (folder / "metrics.jsonl").open("a") as stream:
+            stream.write(json.dumps({"step": 60 + 5 * number, "member": 0, "seed": 0, "train/critic_loss": 1.0}) + "\n")
+    (tmp_path / "page.html").write_text(render_page([LoggedRun.load(folder) for folder in folders]))
+    for width in (1200, 390):
+        browser.open(tmp_path / "page.html", width=width)
+        for chart in range(browser.evaluate("document.querySelectorAll('.plot').length")):
+            shown = f"[...document.querySelectorAll('.plot')[{chart}].querySelectorAll('.switch-label')]"
+            boxes = browser.evaluate(
+                f"{shown}.map(one => one.getBoundingClientRect()).map(r => [r.x, r.y, r.right, r.bottom])"
+            )
+            assert len(boxes) == 4
+            left = browser.evaluate(
+                f"document.querySelectorAll('.plot')[{chart}].querySelector('.axis').getBoundingClientRect().x"
+            )
+            assert all(box[0] >= left - 1 for box in boxes), "and none covers the numbers of an axis"
+            for place, (x, y, right, bottom) in enumerate(boxes):
+                meeting = [
+                    one
+                    for one in boxes[place + 1 :]
+                    if one[0] < right and one[2] > x and one[1] < bottom - 2 and one[3] > y + 2
+                ]
+                assert meeting == []
 
 
 def test_a_reference_outside_the_axis_is_named_at_its_end(browser, tmp_path):

@@ -29,6 +29,53 @@ def test_members_have_their_last_return_and_their_best(tmp_path):
     assert (facts.count_text([first]), facts.count_text([first, second])) == ("1", "2 (1 diverged)")
 
 
+def finetuned_elsewhere(folder, best, unit):
+    """60 environment steps from gradient step 40 of a run in another directory; the checkpoint has the member's best."""
+    rows = [
+        {"env_step": step, "step": 40 + step, "member": 0, "seed": 0, RETURN: -float(100 - step)} for step in (20, 40, 60)
+    ]
+    write_run(folder, rows, finetune={"env_steps": 60, "from_step": 40})
+    saved = folder / "checkpoints" / "env-000000060_step-000000100"
+    saved.mkdir(parents=True)
+    (saved.parent / "latest.json").write_text(json.dumps({"checkpoint": saved.name}))
+    member = {"best_return": best[0], "best_step": best[1], "best_unit": unit}
+    (saved / "state.json").write_text(json.dumps({"members": [member]}))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("best", "unit", "expected"),
+    [
+        ((-10.0, 30), "step", (-10.0, 30, "gradient step 30, offline")),  # of which there is no row here
+        ((-40.0, 60), "env step", (-40.0, 100, "environment step 60, online")),
+        ((-70.0, 30), "step", (-40.0, 100, "environment step 60, online")),  # written before the last row
+        ((-10.0, 30), None, (-40.0, 100, "environment step 60, online")),  # an earlier version's
+        (("none", 30), "step", (-40.0, 100, "environment step 60, online")),
+    ],
+)
+def test_a_finetune_elsewhere_knows_the_best_before_it(tmp_path, best, unit, expected):
+    (run,) = loaded(finetuned_elsewhere(tmp_path / "run", best, unit))
+    (member,) = facts.member_facts(run)
+    assert (member.final, member.best, member.best_at, member.best_text) == (-40.0, *expected)
+    for name in ("env-000000060_step-000000100/state.json", "latest.json"):
+        (run.path / "checkpoints" / name).write_text("[")
+        assert facts.member_facts(run)[0].best == -40.0
+
+
+def test_steps_are_those_of_the_directory_as_the_time_is(tmp_path):
+    folder = finetuned_elsewhere(tmp_path / "run", (-40.0, 60), "env step")
+    told = "60 gradient steps (after 40 in another run), 60 environment steps"
+    record = json.loads((folder / "run.json").read_text())
+    for start in ((40, None), (70, 30)):  # the finetune itself, and its own resume
+        phase = {"name": "finetune", "from_step": start[0], "from_env_step": start[1]}
+        (folder / "run.json").write_text(json.dumps({**record, "phases": [phase]}))
+        assert facts.steps_text(LoggedRun.load(folder)) == told
+    both = finetune(tmp_path / "both")
+    phase = {"name": "finetune", "from_step": 60, "from_env_step": None}
+    (both / "run.json").write_text(json.dumps({**record, "phases": [phase]}))
+    assert facts.steps_text(LoggedRun.load(both)) == "120 gradient steps, 60 environment steps", "it began here"
+
+
 def test_members_that_diverged_do_not_flatter_a_run(tmp_path):
     """As `compare` counts them: four were at -1000 when they diverged, one reached -100; of five the middle three count."""
     seeds = (0, 1, 2, 3, 4)
@@ -99,9 +146,9 @@ def test_the_return_before_the_switch_is_found_in_the_offline_run(tmp_path):
 def test_settings_that_differ(tmp_path):
     runs = loaded(population(tmp_path / "a"), write_run(tmp_path / "b", [], total_timesteps=7, algo_kwargs={"beta": 5.0}))
     found = facts.differences(runs)
-    assert found["total_timesteps"] == [100, 7]
-    assert found["algo_kwargs.beta"][1] == 5.0
-    assert found["algo_kwargs.reward.scale"] == [0.1, 1.0]
+    assert found["total_timesteps"] == ["100", "7"]
+    assert found["algo_kwargs.beta"][1] == "5.0"
+    assert found["algo_kwargs.reward.scale"] == ["0.1", "1.0"]
     assert "algo" not in found
 
 

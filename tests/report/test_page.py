@@ -183,7 +183,7 @@ def test_members_of_a_sweep_are_labelled_by_their_knobs(tmp_path):
 
 def test_settings_of_several_runs_are_compared(tmp_path):
     page = page_of(population(tmp_path / "a"), finetune(tmp_path / "b"))
-    assert "<code>finetune.env_steps</code>" in page
+    assert "<code>finetune.<wbr>env_steps</code>" in page
     assert "All settings of b" in page
     assert "All settings are the same" in page_of(finetune(tmp_path / "c"), finetune(tmp_path / "d"))
 

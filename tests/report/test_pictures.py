@@ -1,6 +1,7 @@
 """Reports as PNG."""
 
 import io
+import json
 import sys
 
 import pytest
@@ -64,6 +65,22 @@ def test_no_legend_covers_a_curve(tmp_path, drawn):
     for axes, legend in found:
         assert legend.get_window_extent().y1 < axes.get_window_extent().y0
         assert not any(legend.get_window_extent().overlaps(other.get_window_extent()) for other in figure.axes)
+
+
+def test_the_switch_to_online_is_in_the_legend(tmp_path, drawn):
+    def entries(*folders):
+        figure = drawn(*folders)
+        return [[text.get_text() for text in axes.get_legend().texts] for axes in figure.axes if axes.get_legend()]
+
+    alone = finetune(tmp_path / "fine")
+    first, *small = entries(alone)
+    assert first[-1] == "goes online"
+    assert not any("goes online" in one for one in small), "small charts have the line alone"
+    later = finetune(tmp_path / "later")
+    rows = [json.loads(line) for line in (later / "metrics.jsonl").read_text().splitlines()]
+    rows.append({"step": 70, "member": 0, "seed": 0, "train/critic_loss": 1.0})
+    (later / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert entries(alone, population(tmp_path / "pop"), later)[0][-2:] == ["fine goes online", "later goes online"]
 
 
 def test_an_axis_of_shares_does_not_go_below_zero(tmp_path, drawn):

@@ -26,7 +26,7 @@ def test_markdown_has_the_results_of_every_run(tmp_path):
         "120 gradient steps | 20.0 s |"
     )
     assert "| second | 60 | -20.00 | -50.00 at 20 | 30.00 | 40 |" in lines
-    assert "| first | 2 | 2 | -23.00 | -23.00 | 120 | finished |" in lines
+    assert "| first | 2 | 2 | -23.00 | -23.00 | gradient step 120 | finished |" in lines
     assert f"| `finetune.env_steps` | {NOTHING} | 60 |" in lines
     assert "| gradient steps | 15.0 s | 15.0 s |" in lines
     assert "| torch | 2.13.0 | 2.13.0 |" in lines

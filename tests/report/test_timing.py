@@ -20,13 +20,29 @@ def test_time_adds_up_over_processes(tmp_path):
     timing = timing_of(run)
     assert (timing.seconds, timing.activities) == (16.0, {"gradient_steps": 13.0, "rest": 2.0})
     assert (timing.positions, timing.elapsed) == ([50, 80, 120], [5.0, 12.0, 16.0])
-    assert timing.speed == pytest.approx(70 / 11)
+    assert timing.speeds == {"step": (50 + 40) / (5 + 4)}, "without the start of either process"
+    assert facts.speed_text(timing) == "10 gradient steps per second"
 
 
 def test_a_run_without_timings_has_no_speed(tmp_path):
     run = LoggedRun.load(write_run(tmp_path / "run", []))
-    assert (timing_of(run).seconds, timing_of(run).speed) == (0.0, None)
+    assert (timing_of(run).seconds, timing_of(run).speeds, facts.speed_text(timing_of(run))) == (0.0, {}, "")
     assert facts.steps_text(run) == "no steps yet"
+
+
+def test_speeds_are_of_a_phase_and_of_late_while_a_run_goes_on(tmp_path):
+    offline = [{"step": 10 * i, "seconds": float(i)} for i in range(1, 21)]
+    online = [{"step": 200 + i, "env_step": i, "seconds": 100.0 + (i if i < 20 else 20 + 4 * (i - 20))} for i in range(1, 31)]
+    run = LoggedRun.load(write_run(tmp_path / "run", [], timings=[*offline, *online], finetune={"env_steps": 90}))
+    assert timing_of(run).speeds == {"step": 10.0, "env_step": pytest.approx(29 / 59)}
+    assert facts.speed_text(timing_of(run)) == (
+        "10 gradient steps per second offline, 0.4915 environment steps per second online"
+    )
+    going_on = LoggedRun.load(
+        write_run(tmp_path / "now", [], timings=[*offline, *online], finetune={"env_steps": 90}, status="running")
+    )
+    assert timing_of(going_on).speeds == {"step": 10.0, "env_step": 0.25}
+    assert progress_of(going_on).speed == 0.25
 
 
 def rows_of_a_slow_start(*marks):

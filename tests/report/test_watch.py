@@ -50,8 +50,8 @@ def test_a_finetune_in_ascii_on_a_small_screen(tmp_path):
         "      +---------------------------------",
         "       20                            120",
         "seed    last    best  at step  status",
-        "   0  -11.00  -11.00      120  finished",
-        "   1  -9.000  -9.000      120  finished",
+        "   0  -11.00  -11.00   env 60  finished",
+        "   1  -9.000  -9.000   env 60  finished",
     ]
 
 
@@ -70,14 +70,15 @@ def test_a_run_under_way_on_a_usual_screen(tmp_path):
     folder = population(tmp_path / "run", points=4, status="running")
     (folder / "run.lock").write_text(json.dumps({"host": "elsewhere", "pid": 1}))
     lines = shown(folder, 80, 23, unicode=True, waited=3.0)
-    assert lines[:4] == [
+    assert lines[:5] == [
         "run: iql on Pendulum-v1, 3 members",
         "running, offline: step 40 of 100 (40 %)",
-        "2.000 steps/s, 27.0 s left, return -82.00 (-85.00 to -79.00), best -79.00",
+        "2.000 gradient steps/s, 27.0 s left, return -82.00 (-85.00 to -79.00), best",
+        "-79.00",
         "return, mean of 3 members, band from the lowest to the highest",
     ]
-    assert lines[4].startswith("-79.00│")
-    assert lines[4].endswith(" ⡀⡀⡀⡂⡂⡂")
+    assert lines[5].startswith("-79.00│")
+    assert lines[5].endswith(" ⡀⡀⡀⡀⡂⡂⡂")
     assert lines[-6:] == [
         "seed    last    best  at step  status",
         "   0  -85.00  -85.00       40  running",
@@ -222,8 +223,10 @@ def test_progress_counts_the_steps_of_its_phase(tmp_path):
     assert epochs.total == 6
     resumed = progress(tmp_path / "e", timings=[*timings, {"step": 30, "seconds": 1.0}, {"step": 40, "seconds": 3.0}])
     assert resumed.speed == 5.0
-    single = progress(tmp_path / "f", timings=[{"step": 20, "seconds": 4.0, "steps_per_second": 5.0}])
-    assert (single.speed, single.seconds_left(0.0)) == (5.0, 16.0)
+    slow_start = [{"step": 20, "seconds": 40.0, "steps_per_second": 0.5}, {"step": 30, "seconds": 42.0}]
+    single = progress(tmp_path / "f", timings=slow_start[:1])
+    assert (single.speed, single.usual_wait) == (None, 40.0), "of the start nothing follows for the steps to come"
+    assert progress(tmp_path / "h", timings=slow_start).speed == 5.0
     assert progress(tmp_path / "g").seconds_left(0.0) is None
 
 

@@ -34,7 +34,8 @@ _PROFILE_POINTS = 49
 class Cell:
     """The scores of a group on one task, or on all of them."""
 
-    runs: int  # of the task; overall the smallest number of runs of a task
+    runs: int  # of the task; overall those of the task with the fewest
+    most_runs: int  # of the task with the most
     iqm: Interval
     mean: float
     median: float
@@ -200,7 +201,8 @@ class _Judge:
 
     def cell(self, tasks: Sequence[Values]) -> Cell:
         found = interval(tasks, confidence=self.confidence, resamples=self.resamples, seed=self.seed)
-        return Cell(min(map(len, tasks)), found, aggregate(tasks, "mean"), aggregate(tasks, "median"))
+        counts = [len(task) for task in tasks]
+        return Cell(min(counts), max(counts), found, aggregate(tasks, "mean"), aggregate(tasks, "median"))
 
     def pair(self, names: tuple[str, str], groups: Mapping[str, Sequence[Values]], *, comparable: bool = True) -> Pair:
         first, second = (groups[name] for name in names)

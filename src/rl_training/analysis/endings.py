@@ -35,12 +35,57 @@ def furthest(run: LoggedRun, counter: str) -> int | None:
 
 def _saved(run: LoggedRun, counter: str) -> int | None:
     """The counter of the latest checkpoint, which a stopped run writes between two rows."""
+    found = re.search({"step": r"step-(\d+)", "env_step": r"env-(\d+)"}[counter], _latest(run) or "")
+    return int(found[1]) if found else None
+
+
+def _latest(run: LoggedRun) -> str | None:
+    """The name of the latest checkpoint; None if there is none."""
     try:
-        name = str(json.loads((run.path / "checkpoints" / "latest.json").read_bytes())["checkpoint"])
+        return str(json.loads((run.path / "checkpoints" / "latest.json").read_bytes())["checkpoint"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    found = re.search({"step": r"step-(\d+)", "env_step": r"env-(\d+)"}[counter], name)
-    return int(found[1]) if found else None
+
+
+def kept_bests(run: LoggedRun) -> dict[int, tuple[float, int]]:
+    """Return the best return of each member and its position, as the latest checkpoint has them; empty without one.
+
+    A run that began in another directory has no rows of what it did there, but its checkpoints know.
+    """
+    try:
+        state = json.loads((run.path / "checkpoints" / str(_latest(run)) / "state.json").read_bytes())
+        found = {}
+        for member, record in enumerate(state["members"]):
+            first = {"step": 0, "env step": run.switch or 0}.get(record["best_unit"])
+            if first is not None:
+                found[member] = float(record["best_return"]), int(record["best_step"]) + first
+        return found
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+
+
+def taken_elsewhere(run: LoggedRun) -> dict[str, int]:
+    """Return the steps, by counter, that a run had taken when it began in this directory; empty where it began here."""
+    if not run.history.rows:
+        return {}
+    start = (run.record.get("phases") or [{}])[-1]
+    begun = {counter: start.get(f"from_{counter}") for counter in ("env_step", "step")}
+    first = [run.history[counter][0] if counter in run.history else np.nan for counter in begun]
+    if np.nan_to_num(first, nan=-1.0).tolist() > [-1 if value is None else value for value in begun.values()]:
+        return {counter: value for counter, value in begun.items() if value}
+    online = "env_step" in run.history and not np.isnan(run.history["env_step"]).any()
+    return {"step": run.switch} if online and run.switch else {}  # it was resumed since, so its record tells of that
+
+
+def position_text(run: LoggedRun, position: int) -> str:
+    """Return a position with its unit, and of a run that went online after gradient steps with its phase."""
+    if "env_step" not in run.history:
+        return f"gradient step {position:,}"
+    if not run.switch:
+        return f"environment step {position:,}"
+    if position <= run.switch:
+        return f"gradient step {position:,}, offline"
+    return f"environment step {position - run.switch:,}, online"
 
 
 def missing_rows(run: LoggedRun) -> list[str]:

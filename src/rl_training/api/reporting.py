@@ -1,11 +1,13 @@
 """Reports of runs: read, drawn, and written to a file; with a picture of the policy where its environment draws."""
 
 import io
+import math
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rl_training.analysis.logged_run import LoggedRun
 from rl_training.errors import CheckpointError, ConfigError
@@ -19,12 +21,20 @@ from rl_training.report.page import MARK, Picture, render_page
 from rl_training.report.pictures import png
 from rl_training.report.tables import comma_separated, markdown
 from rl_training.report.target import Format, check_target, format_of
+from rl_training.report.values import LENGTH
 from rl_training.runtime.checkpoints.lock import is_in_use
 from rl_training.runtime.signals import stop_signals_blocked
 from rl_training.storage import replace_file
 from rl_training.tuning.folder import StudyFolder
 
+if TYPE_CHECKING:
+    from rl_training.envs.rendering import Rendering
+
 _MOST_PICTURES = 4  # runs whose policies are drawn
+_TOO_MANY = (
+    f"a page holds those of the first {_MOST_PICTURES} runs; "
+    "report on fewer runs, or draw each by `rl-training render RUN --out FILE.gif`"
+)
 _PICTURE_BYTES = 360_000  # of all animations together
 _SIZES = ((320, 200), (240, 150), (160, 100), (120, 60))  # width and steps of an animation: the first that is small enough
 _ESCAPED = "backslashreplace"  # bytes of a path or message that are no UTF-8
@@ -194,6 +204,8 @@ def policy_pictures(runs: Sequence[LoggedRun], warn: Warn) -> list[Picture]:
         except Exception as error:  # environments are third-party code, and a report is worth having without a picture
             found.append(Picture(name, one_line(error)))
             warn(f"{name}: no picture of the policy: {one_line(error)}")
+    if left_out := [name for _, name in chosen[_MOST_PICTURES:]]:
+        found.append(Picture(", ".join(left_out), _TOO_MANY))
     return found
 
 
@@ -216,12 +228,21 @@ def _picture(run: LoggedRun, name: str, limit: int) -> Picture:
     still = io.BytesIO()
     with Image.open(io.BytesIO(moving)) as frames:
         frames.convert("RGB").save(still, "PNG", optimize=True)
-    length, value = int(drawn.evaluation.lengths[0, 0]), float(drawn.evaluation.returns[0, 0])
-    seen = f"the first {length:,} steps of an episode" if drawn.cut else f"an episode of {length:,} steps"
-    usual = next((one.final for one in member_facts(run) if one.member == member), None)
-    beside = "" if usual is None else f"; its evaluations: {number(usual)} on average"  # one episode may be an easy one
-    caption = f"seed {policy.members[member].label}, {seen}, return {value:,.1f}{beside}"
+    caption = f"seed {policy.members[member].label}, {_episode_text(run, member, drawn)}"
     return Picture(name, caption, moving, still.getvalue())
+
+
+def _episode_text(run: LoggedRun, member: int, drawn: "Rendering") -> str:
+    """What is seen of an episode and what it earned, beside the usual: one may be easy, and a part is no whole."""
+    length, value = int(drawn.evaluation.lengths[0, 0]), float(drawn.evaluation.returns[0, 0])
+    usual = next((one.final for one in member_facts(run) if one.member == member), None)
+    if not drawn.cut:
+        beside = "" if usual is None else f"; its evaluations: {number(usual)} on average"
+        return f"an episode of {length:,} steps, return {value:,.1f}{beside}"
+    steps = run.curve(LENGTH).last()[list(run.seeds).index(member)] if LENGTH in run.history else float("nan")
+    of = "" if math.isnan(steps) else f" of about {steps:,.0f}"
+    beside = "" if usual is None else f"; whole episodes in its evaluations: {number(usual)} on average"
+    return f"the first {length:,}{of} steps of an episode, in which it earns {value:,.1f}{beside}"
 
 
 def _to_stderr(text: str) -> None:

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -12,7 +11,7 @@ from rl_training.config.sweep import knob_text
 from rl_training.report import facts
 from rl_training.report.bands import Group
 from rl_training.report.facts import NOTHING, number
-from rl_training.report.html import Cell, Markup, Row, bar, pairs, table
+from rl_training.report.html import Cell, Markup, Row, bar, pairs, table, whole
 from rl_training.report.timing import Timing
 
 _MOST_ROWS = 500  # of the table of members
@@ -46,7 +45,7 @@ def members(groups: Sequence[Group], drawn: Sequence[Group]) -> str:
                 ]
             )
     headings = ["member", "seed", *["knobs"] * swept]
-    headings += [*["final return", "best return", "best at step"] * evaluated, *["from logged actions"] * measured, "status"]
+    headings += [*["final return", "best return", "best at"] * evaluated, *["from logged actions"] * measured, "status"]
     left_out = f'<p class="note">The best {_MOST_ROWS} of {len(found):,}; `--format csv` has all.</p>'
     note = left_out if len(found) > len(rows) else ""
     listed = table([*headings, Markup("drawn")], rows, "Members", sortable=True, tall=len(rows) > 14)
@@ -71,8 +70,7 @@ def _known(value: float | None) -> float | str:
 
 
 def _returns(one: facts.MemberFacts) -> list[Cell]:
-    at = NOTHING if one.best_at is None else f"{one.best_at:,}"
-    shown = ((number(one.final), one.final), (number(one.best), one.best), (at, one.best_at))
+    shown = ((number(one.final), one.final), (number(one.best), one.best), (whole(one.best_text), one.best_at))
     return [Cell(text, _known(value), number=True) for text, value in shown]
 
 
@@ -102,9 +100,7 @@ def settings(runs: Sequence[LoggedRun], names: Sequence[str]) -> str:
     shown = ""
     if len(runs) > 1:
         found = facts.differences(runs)
-        rows: list[Row] = [
-            [Markup(f"<code>{escape(key)}</code>"), *(_setting(value) for value in row)] for key, row in found.items()
-        ]
+        rows: list[Row] = [[Markup(f"<code>{escape(key).replace('.', '.<wbr>')}</code>"), *row] for key, row in found.items()]
         same = '<p class="note">All settings are the same.</p>'
         shown = table(["setting", *names], rows, "Differences between the runs") if rows else same
     full = "".join(
@@ -115,19 +111,15 @@ def settings(runs: Sequence[LoggedRun], names: Sequence[str]) -> str:
     return f"<section><h2>Settings</h2>{shown}{full}</section>"
 
 
-def _setting(value: Any) -> str:
-    return NOTHING if value is None else str(value)
-
-
 def times(runs: Sequence[LoggedRun], names: Sequence[str], timings: Mapping[Path, Timing]) -> str:
     """Return where the time went, and what the runs were run on."""
     tables = []
     for run, name in zip(runs, names, strict=True):
         timing = timings[run.path]
         if timing.activities and timing.seconds:
-            speed = f", {timing.speed:,.0f} steps per second" if timing.speed else ""
             title = f"{name}: " if len(runs) > 1 else ""
-            tables.append(f"<div><h3>{escape(title)}{facts.time_text(timing)}{speed}</h3>{_activities(timing)}</div>")
+            told = ", ".join(filter(None, (facts.time_text(timing), facts.speed_text(timing))))
+            tables.append(f"<div><h3>{escape(title)}{told}</h3>{_activities(timing)}</div>")
     setups: dict[tuple[tuple[str, str], ...], list[str]] = {}
     for run, name in zip(runs, names, strict=True):
         setups.setdefault(tuple(facts.setup_of(run).items()), []).append(name)

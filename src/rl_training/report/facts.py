@@ -6,14 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from rl_training.analysis.endings import ended_early, furthest
+from rl_training.analysis.endings import ended_early, furthest, kept_bests, position_text, taken_elsewhere
 from rl_training.analysis.logged_run import DISTANCE, RETURN, Curve, LoggedRun
-from rl_training.config.base import flat
+from rl_training.config.differences import differing, setting_text
 from rl_training.report.bands import MANY, Group, Numbers, band, member_knobs, summarize
 from rl_training.report.timing import Timing
 
 DATASET_NOTE = "Returns are those of logged episodes as read, not discounted; a part between gaps counts as one."
 _MOST_BOUNDS, _MOST_NAMES = 12, 4
+_STEPS = {"step": "gradient steps", "env_step": "environment steps"}
 NOTHING = "\N{EN DASH}"  # for a number that is not known
 GONE = "ProcessGone"  # the status of a run that was killed, and so could not write how it ended
 
@@ -29,6 +30,7 @@ class MemberFacts:
     final: float | None
     best: float | None
     best_at: int | None  # position
+    best_text: str  # the same in words: `gradient step 1,500`; of a run with both phases with the phase
     distance: float | None  # to the logged actions of held-out rows, as a share of the range
 
     @property
@@ -56,11 +58,14 @@ def member_facts(run: LoggedRun) -> list[MemberFacts]:
     """Return how each member ended, or where it is."""
     curve = run.curve() if RETURN in run.history else None
     distances = run.curve(DISTANCE).last().tolist() if DISTANCE in run.history else [None] * len(run.seeds)
-    ended, status, facts = ended_early(run), status_of(run), []
+    ended, status, kept, facts = ended_early(run), status_of(run), kept_bests(run), []
     for column, (member, seed) in enumerate(run.seeds.items()):
         final, best, best_at = (None, None, None) if curve is None else _final_and_best(curve, column)
+        if member in kept and (best is None or kept[member][0] >= best):
+            best, best_at = kept[member]
         own = member_knobs(run, member), ended.get(member, status)
-        facts.append(MemberFacts(member, seed, *own, final, best, best_at, distances[column]))
+        at = NOTHING if best_at is None else position_text(run, best_at)
+        facts.append(MemberFacts(member, seed, *own, final, best, best_at, at, distances[column]))
     return facts
 
 
@@ -230,11 +235,27 @@ def time_text(timing: Timing) -> str:
     return duration(timing.seconds, exact=True) if timing.positions else NOTHING
 
 
+def speed_text(timing: Timing) -> str:
+    """Return the steps per second of each phase, such as `340 environment steps per second`; empty where not known."""
+    phases = {"step": "offline", "env_step": "online"} if len(timing.speeds) > 1 else {}
+    texts = [
+        f"{f'{speed:,.0f}' if speed >= 10 else number(speed)} {_STEPS[counter]} per second {phases.get(counter, '')}"
+        for counter, speed in timing.speeds.items()
+    ]
+    return ", ".join(map(str.strip, texts))
+
+
 def steps_text(run: LoggedRun) -> str:
-    """Return how far a run is, such as `6,000 gradient steps, 3,000 environment steps`."""
-    steps, online = furthest(run, "step"), furthest(run, "env_step")
-    texts = ["no steps yet"] if steps is None else [f"{steps:,} gradient steps"]
-    return ", ".join(texts + ([] if online is None else [f"{online:,} environment steps"]))
+    """Return the steps that a run took, such as `6,000 gradient steps, 3,000 environment steps`.
+
+    As its time, they are those in its own directory; what a finetune in a directory of its own begins with is told beside.
+    """
+    elsewhere, texts = taken_elsewhere(run), []
+    for counter, unit in _STEPS.items():
+        count, before = furthest(run, counter), elsewhere.get(counter, 0)
+        if count is not None:
+            texts.append(f"{count - before:,} {unit}{f' (after {before:,} in another run)' if before else ''}")
+    return ", ".join(texts) or "no steps yet"
 
 
 OVERVIEW = (
@@ -321,12 +342,10 @@ def _few(names: Sequence[str]) -> str:
     return ", ".join(names[:_MOST_NAMES]) + (f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else "")
 
 
-def differences(runs: Sequence[LoggedRun]) -> dict[str, list[Any]]:
-    """Return the settings in which runs differ, each with the value of every run; None where a run has no such setting."""
-    configs = [flat(run.config.record()) for run in runs]
-    keys = dict.fromkeys(key for config in configs for key in config)
-    rows = {key: [config.get(key) for config in configs] for key in keys}
-    return {key: values for key, values in rows.items() if any(value != values[0] for value in values)}
+def differences(runs: Sequence[LoggedRun]) -> dict[str, list[str]]:
+    """Return the settings in which runs differ, each as text for every run; a dash where a run has no such setting."""
+    found = differing([run.config.record() for run in runs])
+    return {key: [NOTHING if value is None else setting_text(value) for value in row] for key, row in found.items()}
 
 
 def setup_of(run: LoggedRun) -> dict[str, str]:

@@ -45,7 +45,6 @@ def _sorted_by(values: Numbers) -> float | str:
 
 def _cards(run: LoggedRun, timing: Timing) -> str:
     found = facts.member_facts(run)
-    speed = f"{timing.speed:,.0f} steps per second" if timing.speed else ""
     final, best = (facts.returns_of(found, which) for which in ("final", "best"))
     cards = [
         card("status", _status(run)),
@@ -53,11 +52,11 @@ def _cards(run: LoggedRun, timing: Timing) -> str:
         card("environment" if run.config.final_env_id else "data", facts.source_of(run)),
         card("members", facts.count_text(found), seeds_text(run.seeds.values())),
         card("steps", *_two_lines(facts.steps_text(run))),
-        card("time", facts.time_text(timing), speed),
+        card("time", facts.time_text(timing), facts.speed_text(timing)),
     ]
     best_of, episodes = facts.combinations(groups_of([run])), run.config.eval_episodes
     last = f"last evaluation, {episodes} episode{'s' if episodes > 1 else ''}"
-    which_best = "each member's best evaluation" if len(best) > 1 else "best evaluation"
+    which_best = "each member's best evaluation" if len(best) > 1 else f"best evaluation, {found[0].best_text}"
     if best_of and len(final):
         group, own = best_of[0]
         value = facts.returns_of(own, "final")

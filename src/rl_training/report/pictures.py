@@ -81,8 +81,7 @@ def _draw(axes: "Axes", chart: Chart, groups: Sequence[Group], *, members: bool,
             axes.plot(band.positions, band.members, linewidth=0.7, alpha=0.5, **style)
     for i, (name, value) in enumerate(chart.references.items()):
         axes.axhline(value, color="#525d6e", linewidth=1.0, linestyle=":" if i % 2 == 0 else "-.", label=name)
-    for switch in {group.run.switch for group in groups if group.run.switch is not None}:
-        axes.axvline(switch, color="#1a2230", linewidth=1.0, linestyle=(0, (4, 3)))
+    _draw_switches(axes, groups, named=legend)
     axes.set_title(chart.title, fontsize=11 if legend else 9, loc="left", parse_math=False)
     axes.grid(alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
@@ -95,3 +94,17 @@ def _draw(axes: "Axes", chart: Chart, groups: Sequence[Group], *, members: bool,
         size, below, columns = (8, 4.5, 5) if legend else (6, 3.5, 2)  # below the axis, where it covers no curve
         place: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, 0.0), "borderaxespad": below}
         axes.legend(fontsize=size, frameon=False, ncols=columns, **place)
+
+
+def _draw_switches(axes: "Axes", groups: Sequence[Group], *, named: bool) -> None:
+    """Mark where runs went online, in the colour of the first that did so there; with `named`, in the legend too."""
+    switches: dict[int, list[int]] = {}
+    for number, group in enumerate(groups):
+        if group.run.switch is not None:
+            switches.setdefault(group.run.switch, []).append(number)
+    for place, own in sorted(switches.items()):
+        whose = f"{groups[own[0]].label}{f' and {len(own) - 1} more' if len(own) > 1 else ''} goes online"
+        label = "goes online" if len(own) == len(groups) else whose
+        colour = "#1a2230" if len(switches) == 1 else _COLOURS[own[0] % len(_COLOURS)]
+        style: dict[str, Any] = {"color": colour, "linewidth": 1.0, "linestyle": (0, (4, 3))}
+        axes.axvline(place, label=label.lstrip("_") if named else None, **style)

@@ -54,9 +54,7 @@ def markdown(runs: Sequence[LoggedRun], mark: str, title: str | None = None, fir
     if any(data.values()):
         parts += [f"## Dataset\n\n{facts.DATASET_NOTE}", _beside(data)]
     if len(runs) > 1:
-        found = {
-            key: [NOTHING if value is None else str(value) for value in row] for key, row in facts.differences(runs).items()
-        }
+        found = facts.differences(runs)
         table = _table(("setting", *names), [[f"`{key}`", *row] for key, row in found.items()])
         parts += ["## Settings that differ", table if found else "None."]
     spent = {
@@ -87,10 +85,9 @@ def _members(runs: Sequence[LoggedRun], names: Sequence[str]) -> str:
     rows = []
     for run, name in zip(runs, names, strict=True):
         for one in facts.member_facts(run):
-            at = NOTHING if one.best_at is None else f"{one.best_at:,}"
             away = NOTHING if one.distance is None else f"{one.distance:.1%}"
             own = [name, str(one.member), str(one.seed), knob_text(one.knobs) or NOTHING]
-            rows.append([*own, number(one.final), number(one.best), at, away, one.status])
+            rows.append([*own, number(one.final), number(one.best), one.best_text, away, one.status])
     headings = [
         "run",
         "member",
@@ -98,7 +95,7 @@ def _members(runs: Sequence[LoggedRun], names: Sequence[str]) -> str:
         "knobs",
         "final return",
         "best return",
-        "best at step",
+        "best at",
         "from logged actions",
         "status",
     ]

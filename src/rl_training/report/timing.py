@@ -8,6 +8,8 @@ from typing import Any
 from rl_training.analysis.logged_run import LoggedRun
 
 TimingRow = Mapping[str, Any]
+COUNTERS = ("step", "env_step")  # of gradient steps and environment steps
+_RECENT = 10  # rows that tell the speed of late
 
 
 @dataclass(frozen=True)
@@ -18,13 +20,7 @@ class Timing:
     activities: dict[str, float]
     positions: list[int]
     elapsed: list[float]  # seconds at these positions
-
-    @property
-    def speed(self) -> float | None:
-        """Steps per second over the whole run; None before two rows are known."""
-        if len(self.positions) < 2 or self.elapsed[-1] <= self.elapsed[0]:
-            return None
-        return (self.positions[-1] - self.positions[0]) / (self.elapsed[-1] - self.elapsed[0])
+    speeds: dict[str, float]  # steps per second by their counter: over the run, of late while it goes on
 
 
 def timing_of(run: LoggedRun) -> Timing:
@@ -38,7 +34,33 @@ def timing_of(run: LoggedRun) -> Timing:
         earlier = found[-1][1]
         for name, seconds in _activities(rows[-1]).items():
             spent[name] = spent.get(name, 0.0) + seconds
-    return Timing(earlier, spent, [position for position, _ in points], [elapsed for _, elapsed in points])
+    return Timing(earlier, spent, [position for position, _ in points], [elapsed for _, elapsed in points], _speeds(run))
+
+
+def _speeds(run: LoggedRun) -> dict[str, float]:
+    read = recent if run.record["status"] == "running" else list[TimingRow]
+    found = {counter: speed(read(phase_rows(run.timings, counter)), counter) for counter in COUNTERS}
+    return {counter: value for counter, value in found.items() if value is not None}
+
+
+def phase_rows(rows: Sequence[TimingRow], counter: str) -> list[TimingRow]:
+    """Return the rows of the phase that counts in `step` or `env_step`."""
+    return [row for row in rows if ("env_step" in row) == (counter == "env_step")]
+
+
+def recent(rows: Sequence[TimingRow]) -> list[TimingRow]:
+    """Return the last rows that the latest process wrote."""
+    return processes(rows[-_RECENT:])[-1] if rows else []
+
+
+def speed(rows: Sequence[TimingRow], counter: str) -> float | None:
+    """Return steps per second between the first and the last row of each process; None where none has two.
+
+    What a process needs to start, to read data and to compile, is over by its first row, and so does not count.
+    """
+    ends = [(own[0], own[-1]) for own in processes(rows)]
+    seconds = sum(_seconds(last) - _seconds(first) for first, last in ends)
+    return sum(last[counter] - first[counter] for first, last in ends) / seconds if seconds > 0 else None
 
 
 def processes(rows: Sequence[TimingRow]) -> list[list[TimingRow]]:

@@ -180,8 +180,8 @@ class TrainingLoop:
 
     def _log(self, values: dict[str, list[float]]) -> None:
         phase = self.place.phase
-        rates = phase.rates(self.place.position - phase.first - 1).items()
-        factors = {f"train/learning_rate_factor/{group}": rate for group, rate in rates if rate != 1.0}
+        rates, moved = phase.rates(self.place.position - phase.first - 1), self.place.moved_rates
+        factors = {f"train/learning_rate_factor/{group}": rate for group, rate in rates.items() if group in moved}
         rows = [
             {
                 **self._row(member),

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import rl_training
+from rl_training.analysis.logged_run import LoggedRun
 from rl_training.config.loading import make_config
 from rl_training.config.shared_knobs import CriticKnobs
 from rl_training.data import compute_returns_to_go
@@ -20,6 +21,7 @@ from rl_training.envs.environments import reset_seeds
 from rl_training.errors import CheckpointError, ConfigError
 from rl_training.experiment import ExperimentManager, registry
 from rl_training.experiment.registry import get_spec
+from rl_training.report.facts import member_facts
 from rl_training.runtime import load_checkpoint
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.checkpoints.replay_store import read_replay
@@ -44,7 +46,7 @@ RUN = {"checkpoint_interval": 50, "log_interval": 25, "eval_interval": 100, "tot
 
 
 def finetuned(path, algo="iql", block=BLOCK, **changes):
-    return tiny_run(path, algo, finetune=block, **RUN, **changes)
+    return tiny_run(path, algo, finetune=block, **{**RUN, **changes})
 
 
 def run_both_phases(path, algo, **options):
@@ -262,6 +264,17 @@ def test_learning_rates_are_constant_online(tmp_path):
     assert factors[:4] == sorted(factors[:4], reverse=True)
     assert set(factors[4:]) == {0.3}
     assert all(row["train/learning_rate_factor/critic"] == 0.3 for row in rows[4:])
+    assert not any("train/learning_rate_factor/critic" in row for row in rows[:4]), "as before a finetune was asked for"
+
+
+def test_a_learning_rate_that_is_whole_again_is_logged(tmp_path):
+    """The schedule ends with the offline phase: a curve that ended there would look as if the rate stayed low."""
+    finetuned(tmp_path, learning_rate_schedule={"actor": "cosine"}, log_interval=1)
+    rows = [row for row in metric_rows(tmp_path) if "train/critic_loss" in row]
+    factors = {row.get("env_step"): row["train/learning_rate_factor/actor"] for row in rows}
+    assert rows[0]["train/learning_rate_factor/actor"] == 1.0, "at its first step a schedule has not begun to fall"
+    assert {value for step, value in factors.items() if step} == {1.0}
+    assert not any("train/learning_rate_factor/critic" in row for row in rows), "which has no schedule"
 
 
 @pytest.mark.parametrize(
@@ -302,7 +315,9 @@ def test_from_the_shell(tmp_path, capsys):
     refused = call_cli(capsys, "finetune", tmp_path / "lone", "--env-steps", "20", code=2)
     assert "is not in a run directory" in refused.stderr
     new = call_cli(capsys, "finetune", tmp_path / "lone", "--env-steps", "20", "--run-dir", tmp_path / "new", "--json")
-    assert json.loads(new.stdout)["env_step"] == 20
+    told = json.loads(new.stdout)
+    shown = [one.best for one in member_facts(LoggedRun.load(tmp_path / "new"))]
+    assert (told["env_step"], shown) == (20, [one["best_return"] for one in told["members"]]), "a report says the same"
     best = json.loads(call_cli(capsys, "evaluate", tmp_path / "new", "--best", "--episodes", "1", "--json").stdout)
     assert best["step"] >= 100  # where it came from, unless a later one was better
     few = call_cli(capsys, "finetune", tmp_path / "run", "--env-steps", "30", "--set", "prior_ratio=0.25", code=2)

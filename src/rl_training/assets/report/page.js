@@ -7,6 +7,7 @@
   const DASHES = ["", "7 4"];
   const REFERENCE_DASHES = ["2 4", "10 3 2 3"];
   const MOST_ROWS = 14; // in the box beside the cursor
+  const [SWITCH_ROW, SWITCH_ROWS] = [14, 4]; // height and number of the rows for names of switches
 
   // What the reader has chosen: kept while the page reloads itself.
   const state = { off: [], hidden: [], bands: true, members: data.members, log: false, smooth: 0, time: false, zoom: null, theme: "" };
@@ -230,10 +231,12 @@
     const labels = ticks.map(text);
     const left = 12 + 6.7 * Math.max(3, ...labels.map((label) => label.length));
     const box = { left, right: width - 14, top: 12, bottom: height - 26 };
-    const outside = beyond(chart, y);
-    const upper = box.top + 15 * outside.above.length; // curves stay between the names of what is outside
-    const lower = box.bottom - 15 * outside.below.length;
     const px = (x) => box.left + ((x - range[0]) / (range[1] - range[0])) * (box.right - box.left);
+    const outside = beyond(chart, y);
+    const switches = switchesIn(box, px);
+    const named = box.top + SWITCH_ROW * Math.max(0, ...switches.map((one) => one.row)); // where the names of switches end
+    const upper = named + 15 * outside.above.length; // curves stay between the names of what is outside
+    const lower = box.bottom - 15 * outside.below.length;
     const [y0, y1] = [scaleY(y.low), scaleY(y.high)];
     const py = (v) => lower - ((scaleY(y.log ? Math.max(v, y.low / 10) : v) - y0) / (y1 - y0)) * (lower - upper);
     const clip = `clip${plot.dataset.chart}`;
@@ -268,8 +271,12 @@
       if (line.mid.length <= 25)
         line.mid.forEach((v, i) => v !== null && inside.append(make("circle", { cx: px(line.xs[i]), cy: py(v), r: 2.6, class: `dot ${line.colour}` })));
     }
-    drawSwitches(svg, box, px);
-    outside.above.forEach((name, i) => svg.append(make("text", { x: box.right, y: box.top + 8 + 15 * i, class: "tick end beyond" }, `↑ ${name}`)));
+    for (const { x, label, row, anchor } of switches) {
+      svg.append(make("line", { x1: x, x2: x, y1: box.top - 6, y2: box.bottom, class: "switch" }));
+      if (label) svg.append(make("text", { x: x + (anchor === "start" ? 5 : -5), y: box.top + 2 + SWITCH_ROW * row, class: `switch-label ${anchor}` }, label));
+    }
+    const below = named + (switches.length ? 14 : 8);
+    outside.above.forEach((name, i) => svg.append(make("text", { x: box.right, y: below + 15 * i, class: "tick end beyond" }, `↑ ${name}`)));
     outside.below.forEach((name, i) => svg.append(make("text", { x: box.right, y: box.bottom - 4 - 15 * i, class: "tick end beyond" }, `↓ ${name}`)));
     const cursor = make("g", { class: "cursor" });
     svg.append(cursor);
@@ -282,7 +289,10 @@
     return { above: named((value) => value > y.high), below: named((value) => value < y.low) };
   };
 
-  const drawSwitches = (svg, box, px) => {
+  const shortened = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
+
+  /** Where runs went online, from left to right; names that would meet stand in rows, and those that find no place are left out. */
+  const switchesIn = (box, px) => {
     const seen = data.groups.filter((_, i) => !isOff(i));
     const found = new Map();
     for (const group of seen) {
@@ -290,15 +300,22 @@
       const place = state.time ? between(group.switch, group.time) : group.switch;
       found.set(place, [...(found.get(place) || []), group.label]);
     }
-    for (const [place, whose] of found) {
-      const x = px(place);
-      if (x < box.left - 1 || x > box.right + 1) continue;
-      svg.append(make("line", { x1: x, x2: x, y1: box.top - 6, y2: box.bottom, class: "switch" }));
+    const rows = [];
+    const inside = [...found].map(([place, whose]) => ({ x: px(place), whose })).filter(({ x }) => x >= box.left - 1 && x <= box.right + 1);
+    return inside.sort((a, b) => a.x - b.x).map(({ x, whose }, i) => {
       const names = whose.length < seen.length ? `: ${whose[0]}${whose.length > 1 ? ` and ${whose.length - 1} more` : ""}` : "";
-      const label = `online${names.length > 32 ? `${names.slice(0, 31)}…` : names}`;
-      const roomy = x < box.right - 7 * label.length - 8;
-      svg.append(make("text", { x: x + (roomy ? 5 : -5), y: box.top + 2, class: `switch-label ${roomy ? "start" : "end"}` }, label));
-    }
+      const [before, after] = [inside[i - 1]?.x ?? box.left, inside[i + 1]?.x ?? box.right]; // a name had better cross no other line
+      const anchor = after - x >= Math.min(x - before, 7 * (6 + names.length) + 8) ? "start" : "end";
+      const room = (anchor === "start" ? box.right - x : x - box.left) - 8;
+      const label = shortened(`online${names}`, Math.min(38, Math.floor(room / 7)));
+      const width = 7 * label.length + 8;
+      const [from, to] = anchor === "start" ? [x, x + width] : [x - width, x];
+      const free = rows.findIndex((taken) => taken.every(([a, b]) => to < a || from > b));
+      const row = free < 0 ? rows.length : free;
+      if (row >= SWITCH_ROWS) return { x, label: "", row: 0, anchor };
+      rows[row] = [...(rows[row] || []), [from, to]];
+      return { x, label, row, anchor };
+    });
   };
 
   let queued = false;

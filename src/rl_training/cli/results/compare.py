@@ -86,7 +86,9 @@ def _print_table(found: "Comparison") -> None:
     if len(found.tasks) > 1 or found.normalization:
         note = f" ({SCALES[found.normalization]})" if found.normalization else ""
         title = f"all {len(found.tasks)} tasks" if len(found.tasks) > 1 else "normalised"
-        sections[f"{title}{note}"] = found.overall
+        unequal = any(cell.runs < cell.most_runs for cell in found.overall.values())
+        alike = ", each with the same weight whatever its number of runs" if unequal else ""
+        sections[f"{title}{alike}{note}"] = found.overall
     rows: list[tuple[str, ...]] = [("", "runs", "IQM", "", "mean", "median")]
     for title, cells in sections.items():
         rows += [(title,), *_rows(cells)]
@@ -105,7 +107,7 @@ def _rows(cells: "Mapping[str, Cell]") -> list[tuple[str, ...]]:
     return [
         (
             f"  {name}",
-            str(cell.runs),
+            str(cell.runs) if cell.runs == cell.most_runs else f"{cell.runs} to {cell.most_runs}",
             number(cell.iqm.estimate, places),
             bounds(cell.iqm, places),
             *(number(value, places) for value in (cell.mean, cell.median)),

@@ -12,9 +12,8 @@ from rl_training.analysis.logged_run import LoggedRun
 from rl_training.config.blocks import OnlineKwargs
 from rl_training.config.run import RunConfig
 from rl_training.report.facts import GONE, duration, status_of
-from rl_training.report.timing import processes
+from rl_training.report.timing import phase_rows, recent, speed
 
-_RECENT = 10  # rows of timings that tell the speed
 _PATIENCE = 5.0  # times the longest usual wait for a row after which a run does not move
 _SHORTEST_PATIENCE = 60.0  # seconds
 _FIRST_PATIENCE = 300.0  # seconds that a run may take to read its data and compile before its first row
@@ -34,9 +33,14 @@ class Progress:
     usual_wait: float | None  # the longest of late between two rows, in seconds
     then: int  # environment steps of an online phase that follows
 
+    @property
+    def unit(self) -> str:
+        """What a step is: one of learning from data, or one in the environment."""
+        return "gradient step" if self.phase == "offline" else "environment step"
+
     def text(self) -> str:
         """Return it for people, such as `offline: step 2,500 of 6,000 (42 %)`."""
-        unit = "step" if self.phase == "offline" else "environment step"
+        unit = "step" if self.phase == "offline" else self.unit
         of = f" of {self.total:,} ({min(100.0, 100 * self.done / self.total):.0f} %)" if self.total else ""
         later = f", then {self.then:,} environment steps" if self.then else ""
         return f"{self.phase}: {unit} {self.done:,}{of}{later}"
@@ -68,12 +72,13 @@ def progress_of(run: LoggedRun) -> Progress:
     online = "env_step" in run.history or any("env_step" in row for row in run.timings[-1:])
     online |= not offline_total or _began_online(run, offline_total)
     counter = "env_step" if online else "step"
-    rows = [row for row in run.timings if ("env_step" in row) == online]
+    rows = phase_rows(run.timings, counter)
     done = max([furthest(run, counter) or 0, *(int(row[counter]) for row in rows)])
-    speed, wait = _speed(rows, counter)
+    latest = recent(rows)
+    pace = speed(latest, counter), _longest_wait([float(row.get("seconds", 0.0)) for row in latest])
     if online:
-        return Progress("online", done, online_total, speed, wait, 0)
-    return Progress("offline", done, offline_total, speed, wait, online_total or 0)
+        return Progress("online", done, online_total, *pace, 0)
+    return Progress("offline", done, offline_total, *pace, online_total or 0)
 
 
 def _began_online(run: LoggedRun, switch: int) -> bool:
@@ -96,17 +101,9 @@ def totals(config: RunConfig[Any], record: Mapping[str, Any]) -> tuple[int | Non
     return config.finetune.from_step or budget, config.finetune.env_steps
 
 
-def _speed(rows: list[dict[str, Any]], counter: str) -> tuple[float | None, float | None]:
-    """Steps per second over the last rows of one process, and the longest time between two of them."""
-    if not rows:
-        return None, None
-    last = processes(rows[-_RECENT:])[-1]
-    seconds = [float(row.get("seconds", 0.0)) for row in last]
-    if len(last) == 1:
-        return last[0].get("steps_per_second"), seconds[0] or None
-    spent = seconds[-1] - seconds[0]
-    speed = (last[-1][counter] - last[0][counter]) / spent if spent > 0 else None
-    return speed, float(np.diff(seconds).max())
+def _longest_wait(seconds: list[float]) -> float | None:
+    """The longest time between two rows of a process, or until its only one; None if that is not known."""
+    return float(np.diff(seconds).max()) if len(seconds) > 1 else sum(seconds) or None
 
 
 def state_of(run: LoggedRun | None, alive: bool | None, waited: float, usual: float | None) -> State:

@@ -50,7 +50,7 @@ def _head(name: str, view: RunView | None, state: State, waited: float, size: Si
 def speed_texts(view: RunView, state: State, waited: float) -> list[str]:
     """Return speed and time left of a run that goes on, for people; the speed alone of one that has ended."""
     speed = view.progress.speed
-    texts = [] if speed is None else [f"{number(speed)} steps/s"]
+    texts = [] if speed is None else [f"{number(speed)} {view.progress.unit}s/s"]
     left = view.progress.seconds_left(waited) if state.kind == "running" else None
     if left is not None:
         texts.append(f"{'at most ' * view.may_stop_early}{duration(left)} left" + " offline" * bool(view.progress.then))
@@ -120,7 +120,7 @@ def _figures(members: Sequence[MemberFacts]) -> tuple[str, ...]:
 
 
 def _cells(one: MemberFacts, figures: Sequence[str]) -> list[str]:
-    at = "" if one.best_at is None else f"{one.best_at:,}"
+    at = one.best_text.partition(",")[0].replace("gradient step ", "").replace("environment step", "env")  # lines are short
     known = {"last": number(one.final), "best": number(one.best), "at step": at, "distance": number(one.distance)}
     return [str(one.seed), *(known[name] for name in figures), *([knobs_of(one)] if one.knobs else []), one.status]
 

@@ -57,6 +57,11 @@ class Phase(ABC):
         """Return the learning-rate factor of each group."""
         return {group: schedule_factor(schedule, done, self._span) for group, schedule in self._schedules.items()}
 
+    @property
+    def moved_rates(self) -> set[str]:
+        """The groups whose learning-rate factor is not always 1; it moves in one direction, so the ends of the phase tell."""
+        return {group for end in (0, self.length) for group, rate in self.rates(end).items() if rate != 1.0}
+
     def prepare(self, done: int, count: int) -> None:
         """Do what can fail outside the learner, before `run` is called with the same arguments."""
         del done, count

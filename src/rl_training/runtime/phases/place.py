@@ -33,6 +33,11 @@ class Place:
         return self.phase.counters(self.inside)
 
     @property
+    def moved_rates(self) -> set[str]:
+        """The groups whose learning-rate factor has not always been 1, in this phase or one before."""
+        return {group for phase in self._phases if phase.first <= self.phase.first for group in phase.moved_rates}
+
+    @property
     def count(self) -> int:
         """The position as its phase counts: gradient steps offline, environment steps online."""
         return next(iter(self.counters.values()))
