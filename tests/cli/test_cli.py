@@ -156,6 +156,23 @@ def check_one_line(done, *parts):
     assert done.stdout == ""
 
 
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["train"], ["Missing argument", "`rl-training train --help`"]),
+        (["train", "iql", "--bogus"], ["--bogus", "`rl-training train --help`"]),
+        (["train", "iql", "--seed", "x"], ["--seed", "`rl-training train --help`"]),
+        (["train", "iql", "--seed"], ["requires an argument", "`rl-training train --help`"]),
+        (["data"], ["Missing command", "`rl-training data --help`"]),
+        (["data", "inspect", "x", "--format"], ["requires an argument", "`rl-training data inspect --help`"]),
+        (["tune", "iql"], ["Missing option", "`rl-training tune run --help`"]),
+        (["trane"], ["trane", "`rl-training --help`"]),
+    ],
+)
+def test_a_usage_error_names_the_help_of_its_command(capsys, arguments, words):
+    check_one_line(call_cli(capsys, *arguments, code=2), *words)
+
+
 def test_wrong_usage_exits_2(trained, tmp_path, capsys):
     folder, _ = trained
     tiny = folder / "tiny.yaml"
@@ -180,8 +197,6 @@ def test_wrong_usage_exits_2(trained, tmp_path, capsys):
     check_one_line(call_cli(capsys, "train", tiny, "--run-dir", folder / "run", code=2), "already holds a run", "--overwrite")
     check_one_line(call_cli(capsys, "train", tiny, "--device", "cuda:9", "--run-dir", tmp_path / "z", code=2), "cuda:9")
     check_one_line(call_cli(capsys, "train", tiny, "--seeds", "3..1", code=2), "0..9")
-    check_one_line(call_cli(capsys, "train", code=2), "Missing argument")
-    check_one_line(call_cli(capsys, "trane", code=2), "trane")
     check_one_line(call_cli(capsys, "predict", folder / "run", "--obs", "[1, 2]", code=2), "(3,)")
     check_one_line(call_cli(capsys, "predict", folder / "run", "--obs", "cos", code=2), "JSON list")
 

@@ -19,9 +19,7 @@ if TYPE_CHECKING:
     from rl_training.runtime.population import Combination
 
 DATA = "data"
-data_app = typer.Typer(
-    name=DATA, help="Inspect, check, convert and combine logged data.", no_args_is_help=True, rich_markup_mode=None
-)
+data_app = typer.Typer(name=DATA, help="Inspect, check, convert and combine logged data.", rich_markup_mode=None)
 """Filled by `cli/data.py`, which is loaded only when needed: its options are derived from the config schema."""
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output, nothing else.")]
