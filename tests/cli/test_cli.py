@@ -318,15 +318,29 @@ def test_resume_of_a_lone_checkpoint_and_of_one_member(trained, tmp_path, capsys
     check_one_line(call_cli(capsys, "resume", tmp_path / "on", code=4), "there is no checkpoint")
 
 
-def test_a_busy_run_directory_exits_7(trained, tmp_path, capsys):
+@pytest.mark.parametrize(
+    ("lock", "holder"),
+    [
+        (
+            '{"host": "lab3", "pid": 12, "since": "2026-08-01T10:00:00+02:00"}',
+            "process 12 on lab3 since 2026-08-01 08:00:00 UTC;",
+        ),
+        (
+            '{"host": "\\u001b[31m", "pid": 12, "since": "2026-08-01T10:00:00+00:00"}',
+            r"process 12 on '\x1b[31m' since 2026-08-01 10:00:00 UTC;",
+        ),
+        ('{"pid": "', "another process;"),
+    ],
+)
+def test_a_busy_run_directory_exits_7_and_says_who_holds_it(trained, tmp_path, capsys, lock, holder):
     folder, _ = trained
     (tmp_path / "run").mkdir()
     with (tmp_path / "run" / "run.lock").open("w") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
-        handle.write('{"host": "h", "pid": 1}')
+        handle.write(lock)
         handle.flush()
         done = call_cli(capsys, "train", folder / "tiny.yaml", "--run-dir", tmp_path / "run", code=7)
-    check_one_line(done, "is in use by", '"pid": 1')
+    check_one_line(done, f"is in use by {holder} wait for it or choose another --run-dir")
 
 
 def test_a_closed_pipe_and_a_bare_terminal_are_no_fault():
