@@ -103,6 +103,11 @@ def _holder_text(data: bytes) -> str:
     return f"process {process} on {shown} since {since:%Y-%m-%d %H:%M:%S} UTC"
 
 
+def was_locked(directory: Path) -> bool:
+    """Whether a process has held the lock of a directory here; a copy of a run comes without."""
+    return (directory / "run.lock").is_file()
+
+
 def is_in_use(directory: Path) -> bool | None:
     """Whether a process holds the lock of a directory, which is not touched; None where that cannot be known from here."""
     path = directory / "run.lock"
