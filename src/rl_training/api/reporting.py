@@ -220,7 +220,7 @@ def _picture(run: LoggedRun, name: str, limit: int) -> Picture:
     seen = f"the first {length:,} steps of an episode" if drawn.cut else f"an episode of {length:,} steps"
     usual = next((one.final for one in member_facts(run) if one.member == member), None)
     beside = "" if usual is None else f"; its evaluations: {number(usual)} on average"  # one episode may be an easy one
-    caption = f"seed {policy.members[member].label}, {seen}, return {value:,.1f}{beside}"
+    caption = f"seed {policy.members[member].label}, {seen}, return {number(value)}{beside}"
     return Picture(name, caption, moving, still.getvalue())
 
 

@@ -18,9 +18,11 @@ from rl_training.cli.options import (
     ReadChoice,
     RunArgument,
     combination_table,
+    mean_text,
     named_env,
 )
 from rl_training.errors import ConfigError, suggested
+from rl_training.output import return_text
 
 if TYPE_CHECKING:
     from rl_training.api.policy import Policy
@@ -315,17 +317,16 @@ def _print_evaluation(policy: "Policy", report: dict[str, Any], task: tuple[str,
     if report["env_step"] is not None:
         taken = f"{report['env_step']:,} environment steps and {taken}"
     print(f"{report['algo']} on {report['env_id']} after {taken}, {episodes} episodes per member")
-    print(f"return {report['return_mean']:.1f} +- {report['return_std']:.1f}  (95 % of the mean: {low:.1f} to {high:.1f})")
+    print(f"return {mean_text(report)}  (95 % of the mean: {return_text(low)} to {return_text(high)})")
     if task is not None:
         name, lowest, highest = task
-        print(
-            f"score  {report['normalized_score']:.1f}  ({reference_source(name)} {name}: {lowest:g} is 0, {highest:g} is 100)"
-        )
+        scale = f"{reference_source(name)} {name}: {lowest:g} is 0, {highest:g} is 100"
+        print(f"score  {report['normalized_score']:z.1f}  ({scale})")
     if len(report["members"]) > 1:
         for row in report["members"]:
             label = policy.members[row["member"]].label
             lost = f" (diverged at step {row['diverged_at']}, not counted)" if "diverged_at" in row else ""
-            print(f"  member {row['member']} seed {label}: {row['return_mean']:.1f} +- {row['return_std']:.1f}{lost}")
+            print(f"  member {row['member']} seed {label}: {mean_text(row)}{lost}")
         means = [row["return_mean"] for row in report["members"]]
         for line in combination_table(combinations(policy.members, means)):
             print(line)

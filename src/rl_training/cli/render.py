@@ -18,6 +18,7 @@ from rl_training.cli.options import (
 )
 from rl_training.cli.policies import BestOption, CheckpointOption, which_checkpoint
 from rl_training.errors import ConfigError
+from rl_training.output import return_text
 
 if TYPE_CHECKING:
     from rl_training.api.policy import Policy
@@ -113,7 +114,7 @@ def _print_report(policy: "Policy", report: dict[str, Any]) -> None:
         who = f"member {row['member']} seed {policy.members[row['member']].label}: " if len(policy.members) > 1 else ""
         for number, (value, length) in enumerate(zip(row["returns"], row["lengths"], strict=True), start=1):
             which = f"episode {number}: " if len(row["returns"]) > 1 else ""
-            print(f"{who}{which}return {value:.1f} in {length:,} steps")
+            print(f"{who}{which}return {return_text(value)} in {length:,} steps")
     if report["cut"]:
         print("an episode was left before its end (--max-steps), so its return is that of its first steps")
     if report["steps_per_frame"] > 1:

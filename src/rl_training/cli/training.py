@@ -25,6 +25,7 @@ from rl_training.cli.options import (
     parse_sweep,
 )
 from rl_training.errors import ConfigError, suggested
+from rl_training.output import return_text
 
 if TYPE_CHECKING:
     from rl_training.config.run import RunConfig
@@ -250,10 +251,10 @@ def _print_result(manager: "ExperimentManager", result: "TrainingResult", as_jso
         print(json.dumps({**summary, "members": members, **swept}))
         return
     for row, record in zip(members, result.members, strict=True):
-        parts = [] if row["last_return"] is None else [f"return {row['last_return']:.1f}"]
+        parts = [] if row["last_return"] is None else [f"return {return_text(row['last_return'])}"]
         if row["best_return"] is not None:
             unit = _UNITS.get(row["best_unit"] or "", "step")
-            parts.append(f"best {row['best_return']:.1f} at {unit} {row['best_step']:,}")
+            parts.append(f"best {return_text(row['best_return'])} at {unit} {row['best_step']:,}")
         if result.held_out:
             parts.append(f"held out: {figures_line([result.held_out[row['member']]])}")
         who = f"member {row['member']} seed" if len(members) > 1 else "seed"
