@@ -24,7 +24,7 @@ def test_the_page_of_a_real_run_in_a_process_of_its_own(finished, tmp_path):
     before = contents(run)
     done = run_cli("report", run, cwd=tmp_path)
     page = (tmp_path / "report.html").read_bytes()
-    assert done.stdout == f"report.html: 1 run, {len(page) / 1e3:,.0f} kB\n"
+    assert done.stdout == f"{tmp_path / 'report.html'}: 1 run, {len(page) / 1e3:,.0f} kB\n"
     assert done.stderr == ""
     assert MARK.encode() in page[:100]
     assert b"data:image/gif" in page

@@ -15,6 +15,7 @@ from rl_training.cli.options import (
     ImportOption,
     JsonOption,
     MemberOption,
+    full_path,
     mean_text,
     numbers,
     parse_env_kwargs,
@@ -83,7 +84,7 @@ def collect(
 
 def _print_report(report: dict[str, Any], seconds: float) -> None:
     what = f"{report['rows']:,} transitions of {report['env_id']} in {report['episodes']:,} episodes"
-    print(f"{report['path']}: {what}, {report['rows'] / seconds:,.0f} rows/s")
+    print(f"{full_path(report['path'])}: {what}, {report['rows'] / seconds:,.0f} rows/s")
     print(f"return {mean_text(report)}")
     if len(report["sources"]) > 1:
         for one in report["sources"]:

@@ -76,6 +76,11 @@ ImportOption = Annotated[
 ]
 
 
+def full_path(path: str | Path) -> str:
+    """Return where a file was written, from the root: missing folders are made, so a mistyped one must be seen."""
+    return str(Path(path).absolute())
+
+
 def block_marks() -> str:
     """Return nine characters from empty to full; in ASCII if the terminal cannot show block characters."""
     return " ▁▂▃▄▅▆▇█" if (sys.stdout.encoding or "").lower().startswith("utf") else " .:-=+*#@"

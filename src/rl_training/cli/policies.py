@@ -18,6 +18,7 @@ from rl_training.cli.options import (
     ReadChoice,
     RunArgument,
     combination_table,
+    full_path,
     mean_text,
     named_env,
 )
@@ -186,7 +187,7 @@ def export_member(
     if as_json:
         print(json.dumps({"run_dir": str(path), "algo": config.algo, "seed": config.seed}))
         return
-    print(f"run: {path}")
+    print(f"run: {full_path(path)}")
     print(f"next: {suggested('resume', path)}, or evaluate, predict")
 
 
@@ -256,7 +257,7 @@ def export(
         print(f"warning: {origin}, so the card has no ranges; name data with --data PATH (or an online run)", file=sys.stderr)
     elif origin != "the data of the training":
         print(f"warning: ranges and figures are those of {origin}", file=sys.stderr)
-    print(f"files: {made.path}: {', '.join([*card['files'], 'card.md', 'card.json'])}")
+    print(f"files: {full_path(made.path)}: {', '.join([*card['files'], 'card.md', 'card.json'])}")
 
 
 def which_checkpoint(run: str, checkpoint: str | None, best: bool) -> str:

@@ -14,6 +14,7 @@ from rl_training.cli.options import (
     JsonOption,
     MemberOption,
     RunArgument,
+    full_path,
     named_env,
 )
 from rl_training.cli.policies import BestOption, CheckpointOption, which_checkpoint
@@ -121,4 +122,4 @@ def _print_report(policy: "Policy", report: dict[str, Any]) -> None:
         fps = report["frames_per_second"] * report["steps_per_frame"]
         print(f"a frame is {report['steps_per_frame']} steps: {fps:g} steps per second are more than a file needs")
     size = f"{report['width']}x{report['height']}, {report['bytes'] / 1e3:,.0f} kB"
-    print(f"{report['out']}: {report['frames']:,} frames, {report['frames_per_second']:.3g} per second, {size}")
+    print(f"{full_path(report['out'])}: {report['frames']:,} frames, {report['frames_per_second']:.3g} per second, {size}")

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from rl_training.cli.options import DebugOption, ImportOption, local_runs
+from rl_training.cli.options import DebugOption, ImportOption, full_path, local_runs
 
 
 def report(
@@ -48,7 +48,7 @@ def report(
     if not live and out is None and chosen in ("md", "csv"):
         sys.stdout.write(make_report(load_runs(runs), chosen, title=title).decode())
         return
-    target = out or f"report.{chosen}"
+    target = full_path(out or f"report.{chosen}")
     if live:
         with interrupted_by_stop_signals(f"{target} was left as it was"):
             code = keep_report_fresh(
