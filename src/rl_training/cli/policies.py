@@ -159,9 +159,9 @@ def predict(
         print(json.dumps({"action": action, "action_by_name": named, "member": chosen}))
         return
     if member is None and policy.learner.model.members > 1:
-        why = ", the best by last evaluation"
-        if not policy.evaluated:
-            why = ": no member was evaluated, so the first is used; choose with --member"
+        why = f", the best by {policy.best_by}"
+        if policy.best_by is None:
+            why = ": no member was evaluated, so the first is used; choose with --member (`rl-training select` compares them)"
         print(f"member {chosen}, seed {policy.members[chosen].label}{why}", file=sys.stderr)
     asked_by_name = isinstance(observation, dict) or isinstance(observation[0], dict)
     print(json.dumps(named if asked_by_name and named is not None else action))

@@ -22,7 +22,7 @@ from rl_training.runtime.checkpoints.checkpoint import Checkpoint
 from rl_training.runtime.evaluating.beside import open_evaluator
 from rl_training.runtime.evaluating.evaluator import Evaluated, Snapshot
 from rl_training.runtime.loop_parts import LoopParts
-from rl_training.runtime.metrics import Stopwatch, finite
+from rl_training.runtime.metrics import Stopwatch, finite, under
 from rl_training.runtime.phases.base import Phase, position_of
 from rl_training.runtime.phases.place import Place
 from rl_training.runtime.population import Population, new_records, restored_records, with_returns
@@ -305,10 +305,8 @@ class TrainingLoop:
         active = self.population.active
         labels = {member: self.population.records[member].label for member in active}
         found = report.evaluate(self.learner, labels, last=self._finished())
-        rows = [
-            finite({**self._row(member), **{f"validation/{name}": value for name, value in found[member].items()}})
-            for member in active
-        ]
+        self.population.record_scores(found)
+        rows = [finite({**self._row(member), **under("validation", found[member])}) for member in active]
         self.files.write(rows)
         self.parts.reporter.note(f"{self.place.label}: held out: {report.line(active)}")
         self._call("on_log", self.place.count, rows)
