@@ -37,10 +37,7 @@ _KINDS = "a CSV, Parquet, npz or HDF5 file, a folder of episode files, a glob in
 _CONTINUED_IN = "Continue in a new run directory; one member or a checkpoint outside a run always does, by default in runs/."
 _FORGOTTEN = "Go on from the weights alone where the replay of an online run is damaged; no longer exact, and recorded so."
 _FINETUNED_IN = "Finetune in a new run directory and leave RUN as it is; required for a checkpoint outside a run."
-_FINETUNE_SETTINGS = (
-    "key=value of the finetune block, or eval_interval, eval_episodes, log_interval or checkpoint_interval from here on; "
-    "may be repeated."
-)
+_FINETUNE_SETTINGS = "key=value of the finetune block, such as replay=append or eval_interval=500; may be repeated."
 
 _UNITS = {"step": "gradient step", "env step": "environment step"}  # of phases, as a summary names them
 
