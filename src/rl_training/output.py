@@ -1,10 +1,17 @@
-"""Output that nobody may be able to read: a full disk, a closed pipe or a missing stream never ends a run."""
+"""Output for people, who may be unable to read it: a full disk, a closed pipe or a missing stream never ends a run."""
 
 import contextlib
 import os
 import sys
 from collections.abc import Iterator
 from typing import Any, TextIO, cast
+
+
+def return_text(value: float | None) -> str:
+    """Return a return (or its spread) for people: one decimal, or two digits where it is small; a dash for none."""
+    if value is None:
+        return "-"
+    return f"{value:.2g}" if 0.0 < abs(value) < 1.0 else f"{value:z.1f}"
 
 
 class NobodyReadsError(Exception):

@@ -156,6 +156,23 @@ def check_one_line(done, *parts):
     assert done.stdout == ""
 
 
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["train"], ["Missing argument", "`rl-training train --help`"]),
+        (["train", "iql", "--bogus"], ["--bogus", "`rl-training train --help`"]),
+        (["train", "iql", "--seed", "x"], ["--seed", "`rl-training train --help`"]),
+        (["train", "iql", "--seed"], ["requires an argument", "`rl-training train --help`"]),
+        (["data"], ["Missing command", "`rl-training data --help`"]),
+        (["data", "inspect", "x", "--format"], ["requires an argument", "`rl-training data inspect --help`"]),
+        (["tune", "iql"], ["Missing option", "`rl-training tune run --help`"]),
+        (["trane"], ["trane", "`rl-training --help`"]),
+    ],
+)
+def test_a_usage_error_names_the_help_of_its_command(capsys, arguments, words):
+    check_one_line(call_cli(capsys, *arguments, code=2), *words)
+
+
 def test_wrong_usage_exits_2(trained, tmp_path, capsys):
     folder, _ = trained
     tiny = folder / "tiny.yaml"
@@ -180,8 +197,6 @@ def test_wrong_usage_exits_2(trained, tmp_path, capsys):
     check_one_line(call_cli(capsys, "train", tiny, "--run-dir", folder / "run", code=2), "already holds a run", "--overwrite")
     check_one_line(call_cli(capsys, "train", tiny, "--device", "cuda:9", "--run-dir", tmp_path / "z", code=2), "cuda:9")
     check_one_line(call_cli(capsys, "train", tiny, "--seeds", "3..1", code=2), "0..9")
-    check_one_line(call_cli(capsys, "train", code=2), "Missing argument")
-    check_one_line(call_cli(capsys, "trane", code=2), "trane")
     check_one_line(call_cli(capsys, "predict", folder / "run", "--obs", "[1, 2]", code=2), "(3,)")
     check_one_line(call_cli(capsys, "predict", folder / "run", "--obs", "cos", code=2), "JSON list")
 
@@ -303,15 +318,29 @@ def test_resume_of_a_lone_checkpoint_and_of_one_member(trained, tmp_path, capsys
     check_one_line(call_cli(capsys, "resume", tmp_path / "on", code=4), "there is no checkpoint")
 
 
-def test_a_busy_run_directory_exits_7(trained, tmp_path, capsys):
+@pytest.mark.parametrize(
+    ("lock", "holder"),
+    [
+        (
+            '{"host": "lab3", "pid": 12, "since": "2026-08-01T10:00:00+02:00"}',
+            "process 12 on lab3 since 2026-08-01 08:00:00 UTC;",
+        ),
+        (
+            '{"host": "\\u001b[31m", "pid": 12, "since": "2026-08-01T10:00:00+00:00"}',
+            r"process 12 on '\x1b[31m' since 2026-08-01 10:00:00 UTC;",
+        ),
+        ('{"pid": "', "another process;"),
+    ],
+)
+def test_a_busy_run_directory_exits_7_and_says_who_holds_it(trained, tmp_path, capsys, lock, holder):
     folder, _ = trained
     (tmp_path / "run").mkdir()
     with (tmp_path / "run" / "run.lock").open("w") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
-        handle.write('{"host": "h", "pid": 1}')
+        handle.write(lock)
         handle.flush()
         done = call_cli(capsys, "train", folder / "tiny.yaml", "--run-dir", tmp_path / "run", code=7)
-    check_one_line(done, "is in use by", '"pid": 1')
+    check_one_line(done, f"is in use by {holder} wait for it or choose another --run-dir")
 
 
 def test_a_closed_pipe_and_a_bare_terminal_are_no_fault():

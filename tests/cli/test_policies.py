@@ -80,5 +80,6 @@ def test_faults_are_one_line(runs, obs, words, capsys):
 
 def test_a_population_that_was_never_evaluated_has_no_best(runs, capsys):
     done = call_cli(capsys, "predict", runs / "population", "--obs", NAMED)
-    assert done.stderr == "member 0, seed 4: no member was evaluated, so the first is used; choose with --member\n"
+    choose = "choose with --member (`rl-training select` compares them)"
+    assert done.stderr == f"member 0, seed 4: no member was evaluated, so the first is used; {choose}\n"
     assert call_cli(capsys, "predict", runs / "population", "--obs", NAMED, "--member", "1").stderr == ""

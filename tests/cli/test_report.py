@@ -3,6 +3,7 @@
 import csv
 import io
 import os
+import shutil
 
 import pytest
 
@@ -23,7 +24,7 @@ def test_the_page_of_a_real_run_in_a_process_of_its_own(finished, tmp_path):
     before = contents(run)
     done = run_cli("report", run, cwd=tmp_path)
     page = (tmp_path / "report.html").read_bytes()
-    assert done.stdout == f"report.html: 1 run, {len(page) / 1e3:,.0f} kB\n"
+    assert done.stdout == f"{tmp_path / 'report.html'}: 1 run, {len(page) / 1e3:,.0f} kB\n"
     assert done.stderr == ""
     assert MARK.encode() in page[:100]
     assert b"data:image/gif" in page
@@ -86,6 +87,25 @@ def test_a_folder_means_its_runs(run_dir, tmp_path, capsys):
     assert ": 2 runs, " in call_cli(capsys, "report", tmp_path, "--out", out).stdout
     assert out.read_text().splitlines()[1] == "# other, run"
     assert "is named twice" in call_cli(capsys, "report", tmp_path, run_dir, "--out", out, code=2).stderr
+
+
+def test_a_damaged_run_in_a_folder_is_left_out(tmp_path, capsys):
+    whole, rows, record = (population(tmp_path / "runs" / name) for name in ("whole", "rows", "record"))
+    (rows / "metrics.jsonl").write_text("not a row\n")
+    (record / "run.json").write_text("{")
+    done = call_cli(capsys, "report", tmp_path / "runs", "--out", tmp_path / "page.md")
+    assert ": 1 run, " in done.stdout
+    live = call_cli(capsys, "report", tmp_path / "runs", "--live", "--no-picture", "--out", tmp_path / "page.html")
+    assert len(live.stderr.splitlines()) == 2
+    told = done.stderr.splitlines()
+    assert [line.split(": ")[:2] for line in told] == [["warning", "left out"]] * 2
+    assert str(record) in told[0]
+    assert "its run.json is damaged" in told[0]
+    assert str(rows / "metrics.jsonl") in told[1]
+    shutil.rmtree(whole)
+    error = call_cli(capsys, "report", tmp_path / "runs", "--format", "md", code=4).stderr.splitlines()[-1]
+    assert error == f"error: {tmp_path / 'runs'}: none of its 2 runs can be read; use another copy of them"
+    assert "metrics.jsonl" in call_cli(capsys, "report", rows, "--format", "md", code=4).stderr
 
 
 def test_only_a_full_disk_is_told_with_its_size(run_dir, capsys):

@@ -105,6 +105,13 @@ def one_line(capsys, code, *arguments):
     ("arguments", "code", "part"),
     [
         (["iql"], 2, "iql needs data to learn from: rl-training train iql --dataset logs/"),
+        (["iql"], 2, "in place of --dataset --env ENV --set algo_kwargs.dataset.kind=random for random data made in ENV"),
+        (["iql", "--env", "Pendulum-v1"], 2, "rl-training train iql --env Pendulum-v1 --dataset logs/ (a CSV, Parquet,"),
+        (
+            ["iql", "--set", "env_id=Pendulum-v1"],
+            2,
+            "--set algo_kwargs.dataset.kind=random for random data made in Pendulum-v1",
+        ),
         (["sac"], 2, "sac needs an environment to learn from: rl-training train sac --env"),
         (["rlpd", "--dataset", "x"], 2, "rl-training train rlpd --env Pendulum-v1 --dataset logs/"),
         (["sac", "--env", "Pendulum-v1", "--dataset", "x"], 2, "sac learns online and takes no dataset"),

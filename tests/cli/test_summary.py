@@ -3,7 +3,11 @@
 import re
 
 import numpy as np
+import pytest
 
+from rl_training.cli.options import mean_text
+from rl_training.output import return_text
+from rl_training.runtime.progress import mean_and_range
 from tests.helpers import call_cli, small_arrays, tiny_run
 
 
@@ -15,3 +19,19 @@ def test_the_summary_names_the_unit_of_every_step(finished, tmp_path, capsys):
     online = call_cli(capsys, "finetune", tmp_path / "run", "--env", "Pendulum-v1", "--env-steps", "80").stdout
     assert re.search(r"best -\d+\.\d at environment step (40|80)\b", online)
     assert "\nafter 200 gradient steps and 80 environment steps\n" in online
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        *[(-1234.56, "-1234.6"), (-1.04, "-1.0"), (0.0, "0.0"), (-0.0, "0.0"), (-0.004, "-0.004"), (0.256, "0.26")],
+        *[(-3.2e-7, "-3.2e-07"), (float("nan"), "nan"), (float("-inf"), "-inf")],
+    ],
+)
+def test_small_returns_are_readable_and_no_zero_has_a_sign(value, text):
+    assert return_text(value) == text
+
+
+def test_small_returns_of_training_and_evaluation():
+    assert mean_and_range([-0.004, -0.002], [0, 1]) == "mean return -0.003 (members -0.004 to -0.002)"
+    assert mean_text({"return_mean": -0.004, "return_std": 0.0}) == "-0.004 +- 0.0"

@@ -182,7 +182,7 @@ def test_inspect_page(tmp_path, capsys, monkeypatch):
     save_dataset(dataset(), tmp_path / "log<b>")
     done = call_cli(capsys, "data", "inspect", "log<b>", "--html", "page.html")
     assert "200 transitions in 10 episodes" in done.stdout
-    assert "page: page.html" in done.stdout
+    assert f"page: {tmp_path / 'page.html'}" in done.stdout
     page = (tmp_path / "page.html").read_text()
     assert page.startswith("<!doctype html>")
     assert "<b>log" not in page  # names are text, not markup

@@ -11,11 +11,11 @@ import pytest
 from rl_training.analysis.logged_run import RETURN, LoggedRun
 from rl_training.config.loading import make_config
 from rl_training.errors import CheckpointError, ConfigError
-from rl_training.report.facts import steps_text
+from rl_training.report.facts import GONE, steps_text
 from rl_training.report.live.plot import Glyphs, sparkline
 from rl_training.report.live.progress import progress_of, state_of
 from rl_training.report.live.screen import Size
-from rl_training.report.live.watching import Watched, watch_runs
+from rl_training.report.live.watching import Watched, present_run, watch_runs
 from rl_training.runtime.checkpoints.lock import RunLock
 from tests.helpers import contents
 from tests.report.run_files import finetune, population, rows_of, timing_rows, without_environment, write_run
@@ -176,9 +176,18 @@ def test_whether_a_run_goes_on(tmp_path):
     assert state(running, True, waited=61.0) == ("not moving", still, 0, False)
     assert state(running, True, waited=61.0, usual=30.0)[0] == "running"
     assert state(running, None, waited=400.0, usual=None)[1].endswith("for 7 min; its process is on another machine")
-    assert state(running, False, waited=5.0)[0] == "running"  # a row has just come, whatever the lock says
+    assert state(running, False, waited=5.0)[0] == "running"  # a copy of a run, to which a row has just come
     gone = f"failed: its process is gone; go on with `rl-training resume {running}`"
     assert state(running, False, waited=11.0) == ("failed", gone, 1, True)
+
+
+def test_a_killed_process_is_seen_at_once(tmp_path):
+    running = ended(tmp_path / "run", "running")
+    with RunLock(running):
+        assert present_run(running).record["status"] == "running"
+    written = (running / "metrics.jsonl").stat().st_mtime  # the lock stays, free, as the kernel leaves it after a kill
+    assert present_run(running, lambda: written).record["status"] == GONE
+    assert watch_runs([running], once=True, clock=lambda: written) == 1
 
 
 def test_how_a_run_ended(tmp_path):

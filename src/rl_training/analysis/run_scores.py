@@ -21,6 +21,7 @@ from rl_training.errors import ConfigError
 _FREE = (
     *("seed", "seeds", "sweep", "trials", "run_name", "device", "workers", "engine", "env_imports", "env_timeout", "env_id"),
     *("eval_mode", "select_by", "keep_checkpoints", "checkpoint_interval", "log_interval", "algo_kwargs.dataset"),
+    *("finetune.checkpoint_interval", "finetune.log_interval"),
 )
 _DATA = "data"  # the task of runs without an environment
 _OF_CRITICS = ("q_", "v_", "advantage_", "critic_", "value", "start_", "possible_", "reached_")  # what only critics have
@@ -245,7 +246,7 @@ def _unequal(runs: Sequence[ScoredRun], tasks: Sequence[str], choice: Choice) ->
     for task in dict.fromkeys(tasks):
         here = [part for part, own in zip(runs, tasks, strict=True) if own == task]
         yield from _trained_differently(task, here)
-        episodes = {part: str(part.run.config.eval_episodes) for part in here}
+        episodes = {part: str(part.run.config.final_rhythm.eval_episodes) for part in here}
         yield from _differing(task, "evaluated in unequal numbers of episodes", episodes)
         yield from _differing(task, "environments are made differently", {part: part.making for part in here})
         if choice.by == "best":

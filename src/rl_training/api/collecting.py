@@ -35,7 +35,7 @@ class CollectOptions:
     stochastic: bool = False  # policies act by samples, not by their mean action
     shares: Sequence[float] | None = None  # of the rows, one per source; by default equal
     seed: int = 0
-    member: int | None = None  # of populations; by default the best by last evaluation
+    member: int | None = None  # of populations; by default the best
     which: str = "latest"  # checkpoint of run directories
     device: str = "cpu"
     envs: int = 16  # episodes side by side; the rows do not depend on it

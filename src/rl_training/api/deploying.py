@@ -182,7 +182,7 @@ def _origin(
     facts = {"algo": policy.config.algo, "step": policy.learner.step, "member": member, "seed": record.seed}
     facts["members"] = len(policy.members)
     if len(policy.members) > 1:
-        why = "the best by its last evaluation" if policy.evaluated else "the first, since none was evaluated"
+        why = f"the best by its {policy.best_by}" if policy.best_by else "the first, since none was evaluated"
         facts["chosen"] = why if asked is None else "asked for"
     facts |= {f"knob {name}": value for name, value in record.knobs.items()}
     if checkpoint is not None and checkpoint.env_step is not None:

@@ -140,8 +140,8 @@ class ManagedAlgorithm:
 
         `env_id` names the environment where the run had none, or another one of the same sizes; the policy keeps the bounds
         it was trained with. `settings` are those of the config's `finetune` block: replay, prior_ratio, learning_starts,
-        `algo_kwargs={"alpha": {"to": 0.5}}` (knobs that change online), ...; and of the run `eval_interval`, `eval_episodes`,
-        `log_interval` and `checkpoint_interval`, if they change from here on.
+        `algo_kwargs={"alpha": {"to": 0.5}}` (knobs that change online), and `eval_interval`, `eval_episodes`, `log_interval`
+        and `checkpoint_interval`, if they change from here on.
         """
         if self._start is None:
             raise ConfigError("there is nothing to continue from: call learn() or load() first")

@@ -84,14 +84,22 @@ class Policy:
         return combinations(self.members)
 
     def best_member(self) -> int:
-        """Return the member with the highest last evaluation; 0 if none was evaluated."""
-        scores = [-np.inf if member.last_return is None else member.last_return for member in self.members]
-        return int(np.argmax(scores))
+        """Return the member with the highest last return, or score by `select_by` where there are no returns; otherwise 0."""
+        scores = [member.last_return if self.evaluated else member.last_score for member in self.members]
+        return int(np.argmax([-np.inf if score is None else score for score in scores]))
 
     @property
     def evaluated(self) -> bool:
-        """Whether any member was evaluated, so that there is a best one."""
+        """Whether any member was evaluated in an environment."""
         return any(member.last_return is not None for member in self.members)
+
+    @property
+    def best_by(self) -> str | None:
+        """Return what the best member is the best by; None if nothing tells, and it is only the first."""
+        if self.evaluated:
+            return "last evaluation"
+        scored = any(member.last_score is not None for member in self.members)
+        return f"last score (select_by: {self.config.select_by})" if scored else None
 
     def predict(
         self, observations: RowsLike, *, deterministic: bool = True, member: int | None = None, step: int = 0
@@ -162,7 +170,7 @@ class Policy:
         return flat.to(self.learner.model.device).expand(self.learner.model.members, -1, -1)
 
     def chosen_member(self, member: int | None) -> int:
-        """Return the number of a member, by default of the best by its last evaluation; one that is not there is refused."""
+        """Return the number of a member, by default of the best one (`best_by`); one that is not there is refused."""
         chosen = self.best_member() if member is None else member
         return whole_number("member", chosen, 0, self.learner.model.members - 1)
 

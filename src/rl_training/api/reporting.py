@@ -7,10 +7,10 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from rl_training.analysis.logged_run import LoggedRun
-from rl_training.errors import CheckpointError, ConfigError
+from rl_training.errors import CheckpointError, ConfigError, RLTrainingError
 from rl_training.experiment.run_record import run_status
 from rl_training.remote.runs import local_run
 from rl_training.report.bands import distinct_names
@@ -41,26 +41,49 @@ _ESCAPED = "backslashreplace"  # bytes of a path or message that are no UTF-8
 _SHORTEST_INTERVAL = 1.0  # seconds between two looks at runs whose page is kept fresh
 
 Warn = Callable[[str], None]
+_Run = TypeVar("_Run")
 
 
-def run_directories(paths: Sequence[str | Path]) -> list[Path]:
-    """Return the directories that paths mean: each its own, or those of all runs in a folder that is not a run."""
-    found = []
-    for path in map(local_run, paths):
-        begun = is_in_use(path) and not StudyFolder.is_one(path)
-        plain = run_status(path) is not None or (path / "manifest.json").exists() or begun
-        inside = [] if plain else sorted(record.parent for record in path.rglob("run.json"))
-        found += [run for run in inside if run_status(run) is not None] or [path]
-    return found
+def load_runs(paths: Sequence[str | Path], warn: Warn | None = None) -> list[LoggedRun]:
+    """Return the runs at some paths or in folders, finished or under way; one that is named twice is refused.
 
-
-def load_runs(paths: Sequence[str | Path]) -> list[LoggedRun]:
-    """Return the runs at some paths or in folders, finished or under way; one that is named twice is refused."""
-    runs = [present_run(path) for path in run_directories(paths)]
+    A run in a folder that cannot be read is left out, and `warn` is told; a run that is named itself must be whole.
+    """
+    runs = _read_runs(paths, present_run, warn or _to_stderr)
     if not runs:
         raise ConfigError("name at least one run directory")
     check_distinct([run.path for run in runs])
     return runs
+
+
+def _read_runs(paths: Sequence[str | Path], read: Callable[[Path], _Run], warn: Warn) -> list[_Run]:
+    """Read what each path means: a run, or all runs in a folder that is not one."""
+    found: list[_Run] = []
+    for path in map(local_run, paths):
+        inside = _runs_in(path)
+        found += _readable(path, inside, read, warn) if inside else [read(path)]
+    return found
+
+
+def _runs_in(path: Path) -> list[Path]:
+    """The runs in a folder; none if the path is a run itself, or about to be one."""
+    begun = is_in_use(path) and not StudyFolder.is_one(path)
+    if begun or run_status(path) is not None or (path / "manifest.json").exists():
+        return []
+    return sorted(record.parent for record in path.rglob("run.json") if record.parent != path)
+
+
+def _readable(folder: Path, runs: Sequence[Path], read: Callable[[Path], _Run], warn: Warn) -> list[_Run]:
+    """Read the runs of a folder, and leave out those that cannot be read."""
+    found = []
+    for run in runs:
+        try:
+            found.append(read(run))
+        except RLTrainingError as error:
+            warn(f"left out: {error}")
+    if not found:
+        raise CheckpointError(f"{folder}: none of its {len(runs)} runs can be read; use another copy of them")
+    return found
 
 
 def make_report(
@@ -123,10 +146,25 @@ def write_report(
 
     Its `kind` follows from the name: .html, .md, .csv or .png. A file that is not an earlier report is not replaced.
     """
-    found, path = load_runs(runs), Path(out)
+    return write_loaded(load_runs(runs, warn), out, runs, kind=kind, title=title, members=members, picture=picture, warn=warn)
+
+
+def write_loaded(
+    found: Sequence[LoggedRun],
+    out: str | Path,
+    paths: Sequence[str | Path],
+    *,
+    kind: Format | None = None,
+    title: str | None = None,
+    members: bool | None = None,
+    picture: bool = True,
+    warn: Warn | None = None,
+) -> Path:
+    """Write a report of the runs that were loaded from some paths."""
+    path = Path(out)
     kind = format_of(path, kind)
     check_target(path, kind, found)
-    studies = [run for run in runs if StudyFolder.is_one(run)]
+    studies = [one for one in paths if StudyFolder.is_one(one)]
     named = title or ", ".join(Path(study).resolve().name for study in studies) or None
     picture &= not studies  # of which of so many policies?
     page = make_report(found, kind, title=named, members=members, picture=picture, warn=warn, studies=studies)
@@ -158,7 +196,7 @@ def keep_report_fresh(
         raise ConfigError(f"{path}: only a page can be kept fresh; leave --format out and end the name in .html")
     if not interval >= _SHORTEST_INTERVAL:
         raise ConfigError(f"--interval {interval:g}: must be at least {_SHORTEST_INTERVAL:g} second")
-    followed = [Watched(run, clock) for run in run_directories(runs)]
+    followed = _read_runs(runs, lambda run: _watched(run, clock), warn or _to_stderr)
     check_distinct([one.follower.path for one in followed])
 
     def write(*, live: bool, picture: bool = False) -> bool:
@@ -169,16 +207,14 @@ def keep_report_fresh(
         replace_file(path, make_report(found, title=title, members=members, picture=picture, live=live, warn=warn))
         return True
 
-    started = False
+    news, started = [True], False
     try:
-        while True:
-            news = [one.poll() for one in followed]
-            if all(one.state.ended for one in followed):
-                break
+        while not all(one.state.ended for one in followed):
             if any(news) and write(live=True) and not started:
                 told(f"{path}: open it; it is kept fresh until the runs have ended (Ctrl-C leaves)")
                 started = True
             sleep(interval)
+            news = [one.poll() for one in followed]
     except KeyboardInterrupt:
         with stop_signals_blocked():  # a second Ctrl-C would leave a page that loads itself for ever
             write(live=False)
@@ -189,6 +225,12 @@ def keep_report_fresh(
     write(live=False, picture=picture)
     told(f"{path}: complete, {path.stat().st_size / 1e3:,.0f} kB")
     return next((one.state.code for one in followed if one.state.code), 0)
+
+
+def _watched(run: Path, clock: Callable[[], float]) -> Watched:
+    found = Watched(run, clock)
+    found.poll()
+    return found
 
 
 def policy_pictures(runs: Sequence[LoggedRun], warn: Warn) -> list[Picture]:
@@ -238,11 +280,11 @@ def _episode_text(run: LoggedRun, member: int, drawn: "Rendering") -> str:
     usual = next((one.final for one in member_facts(run) if one.member == member), None)
     if not drawn.cut:
         beside = "" if usual is None else f"; its evaluations: {number(usual)} on average"
-        return f"an episode of {length:,} steps, return {value:,.1f}{beside}"
+        return f"an episode of {length:,} steps, return {number(value)}{beside}"
     steps = run.curve(LENGTH).last()[list(run.seeds).index(member)] if LENGTH in run.history else float("nan")
     of = "" if math.isnan(steps) else f" of about {steps:,.0f}"
     beside = "" if usual is None else f"; whole episodes in its evaluations: {number(usual)} on average"
-    return f"the first {length:,}{of} steps of an episode, in which it earns {value:,.1f}{beside}"
+    return f"the first {length:,}{of} steps of an episode, in which it earns {number(value)}{beside}"
 
 
 def _to_stderr(text: str) -> None:

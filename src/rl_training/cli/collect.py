@@ -15,6 +15,8 @@ from rl_training.cli.options import (
     ImportOption,
     JsonOption,
     MemberOption,
+    full_path,
+    mean_text,
     numbers,
     parse_env_kwargs,
 )
@@ -82,11 +84,11 @@ def collect(
 
 def _print_report(report: dict[str, Any], seconds: float) -> None:
     what = f"{report['rows']:,} transitions of {report['env_id']} in {report['episodes']:,} episodes"
-    print(f"{report['path']}: {what}, {report['rows'] / seconds:,.0f} rows/s")
-    print(f"return {report['return_mean']:.1f} +- {report['return_std']:.1f}")
+    print(f"{full_path(report['path'])}: {what}, {report['rows'] / seconds:,.0f} rows/s")
+    print(f"return {mean_text(report)}")
     if len(report["sources"]) > 1:
         for one in report["sources"]:
-            mean = "" if one["return_mean"] is None else f", return {one['return_mean']:.1f} +- {one['return_std']:.1f}"
+            mean = "" if one["return_mean"] is None else f", return {mean_text(one)}"
             print(f"  {one['source']}: {one['rows']:,} rows in {one['episodes']:,} episodes{mean}")
 
 

@@ -14,6 +14,7 @@ from rl_training.cli.options import (
     ReadChoice,
     block_marks,
     data_app,
+    full_path,
     with_read_options,
 )
 from rl_training.errors import ConfigError, DatasetError
@@ -65,7 +66,7 @@ def inspect(
     target = None if html is None else Path(html)
     if target is not None:
         name = Path(path.removeprefix("minari:")).resolve().name
-        _refuse_foreign_file(target)
+        _prepare_page(target)
         page = report_page(name, read.origin, summary, findings, episode_traces(dataset))
         replace_file(target, page.encode())
     if as_json:
@@ -77,7 +78,7 @@ def inspect(
     _print_summary(summary)
     _print_findings(findings)
     if target:
-        print(f"page: {target}")
+        print(f"page: {full_path(target)}")
 
 
 @data_app.command()
@@ -289,7 +290,7 @@ def _print_written(written: list[tuple[str, int]], as_json: bool) -> None:
         print(json.dumps({"written": [{"path": path, "rows": rows} for path, rows in written]}))
         return
     for path, rows in written:
-        print(f"{path}: {rows:,} transitions")
+        print(f"{full_path(path)}: {rows:,} transitions")
 
 
 def _floats(text: str, option: str) -> list[float]:
@@ -308,12 +309,17 @@ def _share(text: str) -> float:
         raise ConfigError(f"--top {text!r}: {error}") from None
 
 
-def _refuse_foreign_file(target: Path) -> None:
-    """Refuse to replace anything but an earlier page."""
+def _prepare_page(target: Path) -> None:
+    """Refuse to replace anything but an earlier page, and make the folder of a new one."""
     from rl_training.doctor.page import MARK
+    from rl_training.storage import storage_error
 
     if target.exists() and (not target.is_file() or MARK.encode() not in target.read_bytes()[:400]):
         raise ConfigError(f"{target}: was not written by this command; choose another name with --html")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise storage_error(target, 0, error) from error
 
 
 def _print_summary(summary: dict[str, Any]) -> None:

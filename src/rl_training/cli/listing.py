@@ -10,6 +10,7 @@ import typer
 
 from rl_training.cli.options import DebugOption, JsonOption
 from rl_training.errors import ConfigError, did_you_mean
+from rl_training.output import return_text
 from rl_training.registry import REGISTRY, AlgorithmSpec
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ def _reached(one: "Expectation") -> str:
     if one.iqm is None or one.interval is None:
         return "not known, since seeds diverged"
     steps = f"{one.step:,} gradient steps" if one.env_step is None else f"{one.env_step:,} environment steps"
-    low, high = one.interval
+    reached, low, high = map(return_text, (one.iqm, *one.interval))
     fixed = "each seed's own" if one.episode_seed is None else "the same for all seeds: others give other returns"
     episodes = f"{one.episodes} episodes, {fixed}"
-    return f"return {one.iqm:.1f} [{low:.1f}, {high:.1f}] (IQM of {len(one.seeds)} seeds, 95 %) after {steps}, on {episodes}"
+    return f"return {reached} [{low}, {high}] (IQM of {len(one.seeds)} seeds, 95 %) after {steps}, on {episodes}"

@@ -7,6 +7,7 @@ import errno
 import sys
 import traceback
 from collections.abc import Sequence
+from typing import Any
 
 import typer
 
@@ -101,7 +102,7 @@ def _run(arguments: Sequence[str]) -> int:
     except typer.Exit as leave:
         return leave.exit_code
     except Exception as error:
-        usage = _usage_error(error)
+        usage = _usage_error(error, arguments)
         if usage is None:
             raise
         return usage
@@ -115,9 +116,23 @@ def _output_error(error: OSError) -> int | None:
     return 6
 
 
-def _usage_error(error: Exception) -> int | None:
+def _usage_error(error: Exception, arguments: Sequence[str]) -> int | None:
     """Print an error of the argument parser and return exit code 2; None for any other error."""
     if not hasattr(error, "format_message"):
         return None
-    print(f"error: {error.format_message()}; try `rl-training --help`", file=sys.stderr)
+    context = getattr(error, "ctx", None)  # none where an option lacks its value
+    command = _named_command(arguments) if context is None else context.command_path
+    print(f"error: {error.format_message().rstrip('.')}; try `{command} --help`", file=sys.stderr)
     return 2
+
+
+def _named_command(arguments: Sequence[str]) -> str:
+    """Return the command that the first arguments name, such as `rl-training data inspect`."""
+    command: Any = typer.main.get_command(app)
+    path = ["rl-training"]
+    for word in arguments:
+        command = getattr(command, "commands", {}).get(word)
+        if command is None:
+            break
+        path.append(word)
+    return " ".join(path)

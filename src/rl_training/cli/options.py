@@ -4,7 +4,7 @@ import functools
 import inspect
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 
 from rl_training.errors import ConfigError
+from rl_training.output import return_text
 from rl_training.remote.address import is_remote
 
 if TYPE_CHECKING:
@@ -19,9 +20,7 @@ if TYPE_CHECKING:
     from rl_training.runtime.population import Combination
 
 DATA = "data"
-data_app = typer.Typer(
-    name=DATA, help="Inspect, check, convert and combine logged data.", no_args_is_help=True, rich_markup_mode=None
-)
+data_app = typer.Typer(name=DATA, help="Inspect, check, convert and combine logged data.", rich_markup_mode=None)
 """Filled by `cli/data.py`, which is loaded only when needed: its options are derived from the config schema."""
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output, nothing else.")]
@@ -75,6 +74,11 @@ ImportOption = Annotated[
         callback=_import_all,
     ),
 ]
+
+
+def full_path(path: str | Path) -> str:
+    """Return where a file was written, from the root: missing folders are made, so a mistyped one must be seen."""
+    return str(Path(path).absolute())
 
 
 def block_marks() -> str:
@@ -233,6 +237,11 @@ def parse_sweep(texts: Sequence[str]) -> dict[str, list[Any]]:
     return sweep
 
 
+def mean_text(report: Mapping[str, Any]) -> str:
+    """Return the mean return of a report with its spread."""
+    return f"{return_text(report['return_mean'])} +- {return_text(report['return_std'])}"
+
+
 def combination_table(found: "Sequence[Combination]") -> list[str]:
     """Return a table with one line per combination of a sweep, and the best one; empty if no member was evaluated."""
     from rl_training.config.sweep import knob_text
@@ -244,8 +253,8 @@ def combination_table(found: "Sequence[Combination]") -> list[str]:
     rows = [[*found[0].knobs, "return", "std", "members"]]
     for one in found:
         lost = f" ({one.diverged} diverged)" if one.diverged else ""
-        figures = ["-", "-"] if one.return_mean is None else [f"{one.return_mean:.1f}", f"{one.return_std:.1f}"]
+        figures = [return_text(one.return_mean), return_text(one.return_std)]
         rows.append([*(f"{value:g}" for value in one.knobs.values()), *figures, f"{len(one.members)}{lost}"])
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    return [*lines, f"best: {knob_text(best.knobs)} with mean return {best.return_mean:.1f}"]
+    return [*lines, f"best: {knob_text(best.knobs)} with mean return {return_text(best.return_mean)}"]

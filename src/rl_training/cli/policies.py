@@ -18,9 +18,12 @@ from rl_training.cli.options import (
     ReadChoice,
     RunArgument,
     combination_table,
+    full_path,
+    mean_text,
     named_env,
 )
 from rl_training.errors import ConfigError, suggested
+from rl_training.output import return_text
 
 if TYPE_CHECKING:
     from rl_training.api.policy import Policy
@@ -156,9 +159,9 @@ def predict(
         print(json.dumps({"action": action, "action_by_name": named, "member": chosen}))
         return
     if member is None and policy.learner.model.members > 1:
-        why = ", the best by last evaluation"
-        if not policy.evaluated:
-            why = ": no member was evaluated, so the first is used; choose with --member"
+        why = f", the best by {policy.best_by}"
+        if policy.best_by is None:
+            why = ": no member was evaluated, so the first is used; choose with --member (`rl-training select` compares them)"
         print(f"member {chosen}, seed {policy.members[chosen].label}{why}", file=sys.stderr)
     asked_by_name = isinstance(observation, dict) or isinstance(observation[0], dict)
     print(json.dumps(named if asked_by_name and named is not None else action))
@@ -184,7 +187,7 @@ def export_member(
     if as_json:
         print(json.dumps({"run_dir": str(path), "algo": config.algo, "seed": config.seed}))
         return
-    print(f"run: {path}")
+    print(f"run: {full_path(path)}")
     print(f"next: {suggested('resume', path)}, or evaluate, predict")
 
 
@@ -254,7 +257,7 @@ def export(
         print(f"warning: {origin}, so the card has no ranges; name data with --data PATH (or an online run)", file=sys.stderr)
     elif origin != "the data of the training":
         print(f"warning: ranges and figures are those of {origin}", file=sys.stderr)
-    print(f"files: {made.path}: {', '.join([*card['files'], 'card.md', 'card.json'])}")
+    print(f"files: {full_path(made.path)}: {', '.join([*card['files'], 'card.md', 'card.json'])}")
 
 
 def which_checkpoint(run: str, checkpoint: str | None, best: bool) -> str:
@@ -315,17 +318,16 @@ def _print_evaluation(policy: "Policy", report: dict[str, Any], task: tuple[str,
     if report["env_step"] is not None:
         taken = f"{report['env_step']:,} environment steps and {taken}"
     print(f"{report['algo']} on {report['env_id']} after {taken}, {episodes} episodes per member")
-    print(f"return {report['return_mean']:.1f} +- {report['return_std']:.1f}  (95 % of the mean: {low:.1f} to {high:.1f})")
+    print(f"return {mean_text(report)}  (95 % of the mean: {return_text(low)} to {return_text(high)})")
     if task is not None:
         name, lowest, highest = task
-        print(
-            f"score  {report['normalized_score']:.1f}  ({reference_source(name)} {name}: {lowest:g} is 0, {highest:g} is 100)"
-        )
+        scale = f"{reference_source(name)} {name}: {lowest:g} is 0, {highest:g} is 100"
+        print(f"score  {report['normalized_score']:z.1f}  ({scale})")
     if len(report["members"]) > 1:
         for row in report["members"]:
             label = policy.members[row["member"]].label
             lost = f" (diverged at step {row['diverged_at']}, not counted)" if "diverged_at" in row else ""
-            print(f"  member {row['member']} seed {label}: {row['return_mean']:.1f} +- {row['return_std']:.1f}{lost}")
+            print(f"  member {row['member']} seed {label}: {mean_text(row)}{lost}")
         means = [row["return_mean"] for row in report["members"]]
         for line in combination_table(combinations(policy.members, means)):
             print(line)

@@ -14,10 +14,12 @@ from rl_training.cli.options import (
     JsonOption,
     MemberOption,
     RunArgument,
+    full_path,
     named_env,
 )
 from rl_training.cli.policies import BestOption, CheckpointOption, which_checkpoint
 from rl_training.errors import ConfigError
+from rl_training.output import return_text
 
 if TYPE_CHECKING:
     from rl_training.api.policy import Policy
@@ -113,11 +115,11 @@ def _print_report(policy: "Policy", report: dict[str, Any]) -> None:
         who = f"member {row['member']} seed {policy.members[row['member']].label}: " if len(policy.members) > 1 else ""
         for number, (value, length) in enumerate(zip(row["returns"], row["lengths"], strict=True), start=1):
             which = f"episode {number}: " if len(row["returns"]) > 1 else ""
-            print(f"{who}{which}return {value:.1f} in {length:,} steps")
+            print(f"{who}{which}return {return_text(value)} in {length:,} steps")
     if report["cut"]:
         print("an episode was left before its end (--max-steps), so its return is that of its first steps")
     if report["steps_per_frame"] > 1:
         fps = report["frames_per_second"] * report["steps_per_frame"]
         print(f"a frame is {report['steps_per_frame']} steps: {fps:g} steps per second are more than a file needs")
     size = f"{report['width']}x{report['height']}, {report['bytes'] / 1e3:,.0f} kB"
-    print(f"{report['out']}: {report['frames']:,} frames, {report['frames_per_second']:.3g} per second, {size}")
+    print(f"{full_path(report['out'])}: {report['frames']:,} frames, {report['frames_per_second']:.3g} per second, {size}")

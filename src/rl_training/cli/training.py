@@ -25,6 +25,7 @@ from rl_training.cli.options import (
     parse_sweep,
 )
 from rl_training.errors import ConfigError, suggested
+from rl_training.output import return_text
 
 if TYPE_CHECKING:
     from rl_training.config.run import RunConfig
@@ -32,14 +33,11 @@ if TYPE_CHECKING:
     from rl_training.runtime.checkpoints.checkpoint import Checkpoint
     from rl_training.runtime.result import TrainingResult
 
-_KINDS = " (a file, a folder of episode files, or a glob)"
+_KINDS = "a CSV, Parquet, npz or HDF5 file, a folder of episode files, a glob in quotes, or minari:ID"
 _CONTINUED_IN = "Continue in a new run directory; one member or a checkpoint outside a run always does, by default in runs/."
 _FORGOTTEN = "Go on from the weights alone where the replay of an online run is damaged; no longer exact, and recorded so."
 _FINETUNED_IN = "Finetune in a new run directory and leave RUN as it is; required for a checkpoint outside a run."
-_FINETUNE_SETTINGS = (
-    "key=value of the finetune block, or eval_interval, eval_episodes, log_interval or checkpoint_interval from here on; "
-    "may be repeated."
-)
+_FINETUNE_SETTINGS = "key=value of the finetune block, such as replay=append or eval_interval=500; may be repeated."
 
 _UNITS = {"step": "gradient step", "env step": "environment step"}  # of phases, as a summary names them
 
@@ -115,12 +113,13 @@ def _require_source(config: str, dataset: Sequence[str] | None, env: str | None,
     if config not in REGISTRY or Path(config).is_file():
         return
     spec = REGISTRY[config]
-    lacks_env = spec.online and env is None and not any(setting.startswith("env_id=") for setting in settings)
+    named = [setting.partition("=")[2] for setting in settings if setting.startswith("env_id=")]
+    env = named[-1] if env is None and named else env
     lacks_data = spec.takes_data and not dataset and not any(s.startswith("algo_kwargs.dataset") for s in settings)
-    if lacks_env or lacks_data:
-        command = f"rl-training train {config}{' --env Pendulum-v1' * spec.online}{' --dataset logs/' * spec.takes_data}"
+    if lacks_data or (spec.online and env is None):
         wants = "an environment and data" if spec.online and spec.takes_data else "an environment" if spec.online else "data"
-        raise ConfigError(f"{config} needs {wants} to learn from: {command}{_KINDS * spec.takes_data}")
+        example = env or ("Pendulum-v1" if spec.online else None)
+        raise ConfigError(f"{config} needs {wants} to learn from: {_ways(config, example, data=spec.takes_data)}")
 
 
 def _require_data(config: str, chosen: "RunConfig[Any]") -> None:
@@ -128,7 +127,16 @@ def _require_data(config: str, chosen: "RunConfig[Any]") -> None:
     from rl_training.registry import get_spec
 
     if get_spec(chosen.algo).takes_data and not chosen.algo_kwargs.dataset:
-        raise ConfigError(f"{config} needs data to learn from: rl-training train {config} --dataset logs/{_KINDS}")
+        raise ConfigError(f"{config} needs data to learn from: {_ways(config, chosen.env_id, data=True)}")
+
+
+def _ways(config: str, env: str | None, *, data: bool) -> str:
+    """The command that names what to learn from: files, or a recipe that makes data in the environment."""
+    command = suggested("train", config, *(["--env", env] if env else []), *(["--dataset", "logs/"] if data else []))
+    if not data:
+        return command
+    recipe = f"{'' if env else '--env ENV '}--set algo_kwargs.dataset.kind=random"
+    return f"{command} ({_KINDS}), or in place of --dataset {recipe} for random data made in {env or 'ENV'}"
 
 
 def resume(
@@ -240,10 +248,10 @@ def _print_result(manager: "ExperimentManager", result: "TrainingResult", as_jso
         print(json.dumps({**summary, "members": members, **swept}))
         return
     for row, record in zip(members, result.members, strict=True):
-        parts = [] if row["last_return"] is None else [f"return {row['last_return']:.1f}"]
+        parts = [] if row["last_return"] is None else [f"return {return_text(row['last_return'])}"]
         if row["best_return"] is not None:
             unit = _UNITS.get(row["best_unit"] or "", "step")
-            parts.append(f"best {row['best_return']:.1f} at {unit} {row['best_step']:,}")
+            parts.append(f"best {return_text(row['best_return'])} at {unit} {row['best_step']:,}")
         if result.held_out:
             parts.append(f"held out: {figures_line([result.held_out[row['member']]])}")
         who = f"member {row['member']} seed" if len(members) > 1 else "seed"

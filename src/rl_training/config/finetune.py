@@ -15,6 +15,24 @@ from rl_training.errors import ConfigError, did_you_mean
 Knobs = TypeVar("Knobs", LearnerKnobs, NetworkKnobs)
 
 
+RHYTHM = ("eval_interval", "eval_episodes", "log_interval", "checkpoint_interval")  # of a run; a finetune may have its own
+
+
+@dataclass(frozen=True)
+class Rhythm:
+    """How often a phase is evaluated, in how many episodes, logged and saved; intervals count in its own unit."""
+
+    eval_interval: int
+    eval_episodes: int
+    log_interval: int
+    checkpoint_interval: int
+
+    @property
+    def intervals(self) -> tuple[int, int, int]:
+        """After how many steps something may be due."""
+        return self.log_interval, self.eval_interval, self.checkpoint_interval
+
+
 @dataclass(frozen=True)
 class Change:
     """What becomes of a knob online: `end` at once or, if it `moves`, linearly from `start` (None: its offline value).
@@ -62,6 +80,14 @@ class FinetuneConfig(CollectionConfig):
     """Wrappers around this environment."""
     from_step: int | None = Field(None, ge=1)
     """Gradient step at which the online phase begins; null is the end of the offline budget."""
+    eval_interval: int | None = Field(None, ge=1)
+    """Environment steps between evaluations; null is the run's number."""
+    eval_episodes: int | None = Field(None, ge=1, le=10_000)
+    """Episodes per evaluation and member; null is the run's number."""
+    log_interval: int | None = Field(None, ge=1)
+    """Environment steps between metric rows; null is the run's number."""
+    checkpoint_interval: int | None = Field(None, ge=1)
+    """Environment steps between checkpoints; null is the run's number."""
     learning_starts: int = Field(0, ge=0)
     """Environment steps before the first update; the policy acts from the start."""
     replay: Literal["mixed", "append", "fresh"] = "mixed"

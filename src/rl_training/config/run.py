@@ -1,5 +1,6 @@
 """The strict schema of a run: everything except `algo_kwargs`; free of torch."""
 
+from dataclasses import replace
 from functools import cached_property
 from typing import Annotated, Any, Generic, Literal, Self, TypeVar, get_args
 
@@ -8,7 +9,7 @@ from pydantic import BeforeValidator, Field, SerializeAsAny, ValidationInfo, fie
 from rl_training.config.base import Seed, StrictModel
 from rl_training.config.blocks import AlgorithmKwargs, OfflineKwargs, OnlineKwargs
 from rl_training.config.environment import EnvId, EnvKwargs, EnvSource, TimeLimit, Workers, Wrappers
-from rl_training.config.finetune import FinetuneConfig, check_changes
+from rl_training.config.finetune import RHYTHM, FinetuneConfig, Rhythm, check_changes
 from rl_training.config.schedules import GroupSchedules, ScheduleConfig, for_all_groups
 from rl_training.config.shared_knobs import CriticKnobs
 from rl_training.config.sweep import (
@@ -282,6 +283,17 @@ class RunConfig(StrictModel, Generic[KwargsT]):
         if block is None or block.env_id is None:
             return self.environment
         return EnvSource(block.env_id, block.env_kwargs, block.max_episode_steps, block.env_wrappers, self.env_imports)
+
+    @property
+    def rhythm(self) -> Rhythm:
+        """How often the run is evaluated, logged and saved."""
+        return Rhythm(self.eval_interval, self.eval_episodes, self.log_interval, self.checkpoint_interval)
+
+    @property
+    def final_rhythm(self) -> Rhythm:
+        """The rhythm in which the run ends: that of its finetune, otherwise that of the run."""
+        own = {name: getattr(self.finetune, name, None) for name in RHYTHM}
+        return replace(self.rhythm, **{name: value for name, value in own.items() if value is not None})
 
     @cached_property
     def schedules(self) -> dict[str, ScheduleConfig]:

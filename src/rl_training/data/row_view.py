@@ -98,4 +98,5 @@ class RowView:
         fields["timeouts"] = fields["timeouts"] | (self.ends & ~fields["terminals"])
         bounds = {"action_low": data.action_low, "action_high": data.action_high}
         names = {"observation_names": data.observation_names, "action_names": data.action_names}
-        return TransitionDataset(**fields, **bounds, **names, origin=data.origin)  # type: ignore[arg-type]
+        parts = None if data.cut_from is None else data.cut_from[self.episodes]
+        return TransitionDataset(**fields, **bounds, **names, origin=data.origin, cut_from=parts)  # type: ignore[arg-type]

@@ -16,14 +16,30 @@ from rl_training.errors import ConfigError, DatasetError
 
 
 def held_out_episodes(dataset: TransitionDataset, fraction: float, seed: int = 0) -> NDArray[np.intp]:
-    """Return the indices of a share of the episodes, at least one and never all, chosen by `seed`."""
+    """Return the indices of a share of the episodes, at least one and never all, chosen by `seed`.
+
+    Parts of one episode, which gaps or bad rows cut, stay together: rows shortly after those that were learned from are no
+    test. Where the share is less than one whole episode, as in a log that is a single one, parts are held out by themselves.
+    """
     if not 0.0 < fraction < 1.0:
         raise ConfigError(f"fraction = {fraction!r} is not legal: must be a number > 0 and < 1")
     count = len(dataset.episode_spans[0])
     if count < 2:
         raise DatasetError("there is only one episode, so none can be held out; mark the ends of episodes, or add data")
-    order = np.argsort(rng.bits([seed], "split", 0, (count,))[0].numpy(), kind="stable")
-    return np.sort(order[: min(max(1, round(fraction * count)), count - 1)])
+    owners = _owners(dataset, fraction)
+    whole = int(owners.max()) + 1
+    order = np.argsort(rng.bits([seed], "split", 0, (whole,))[0].numpy(), kind="stable")
+    return np.flatnonzero(np.isin(owners, order[: min(max(1, round(fraction * whole)), whole - 1)]))
+
+
+def _owners(dataset: TransitionDataset, fraction: float) -> NDArray[np.intp]:
+    """A number for each episode, the same for the parts of one, unless the share is less than one whole episode."""
+    alone = np.arange(len(dataset.episode_spans[0]))
+    if dataset.cut_from is None:
+        return alone
+    owners = np.unique(dataset.cut_from, return_inverse=True)[1]
+    whole = int(owners.max()) + 1
+    return owners if whole > 1 and round(fraction * whole) >= 1 else alone
 
 
 def split_views(dataset: TransitionDataset, fraction: float, seed: int = 0) -> tuple[RowView, RowView]:

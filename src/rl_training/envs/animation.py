@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rl_training.errors import ConfigError, StorageError
+from rl_training.output import return_text
 from rl_training.storage import replace_file, storage_error
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class Grid:
             row, column = divmod(index, self._columns)
             left, top = column * (width + _GAP), row * (height + bar)
             if self._labels:
-                _write(picture, f"{self._labels[index]}: {values[index]:.1f}", (left, top, width, bar))
+                _write(picture, f"{self._labels[index]}: {return_text(values[index])}", (left, top, width, bar))
             shown = Image.fromarray(np.ascontiguousarray(frame))
             same = shown.size == (width, height)
             picture.paste(shown if same else shown.resize((width, height), Image.Resampling.BILINEAR), (left, top + bar))

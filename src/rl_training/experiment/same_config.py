@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
+from rl_training.config.finetune import RHYTHM
 from rl_training.config.loading import make_config
 from rl_training.config.run import RunConfig
 from rl_training.config.schedules import CONSTANT
@@ -13,7 +14,6 @@ if TYPE_CHECKING:
     from rl_training.runtime.checkpoints.checkpoint import Checkpoint
 
 BUDGETS = {"total_timesteps", "max_epochs", "max_updates"}
-RHYTHM = ("eval_interval", "eval_episodes", "log_interval", "checkpoint_interval")  # of a run; a finetune may have its own
 
 
 def check_same_config(config: RunConfig[Any], checkpoint: "Checkpoint") -> None:
@@ -25,7 +25,7 @@ def check_same_config(config: RunConfig[Any], checkpoint: "Checkpoint") -> None:
     if set(config.schedules.values()) == {CONSTANT} and (block is None or checkpoint.env_step is None):
         free |= BUDGETS  # other schedules span the whole run, and an online phase depends on the offline budget
     if block is not None and checkpoint.env_step is None:  # nothing of the online phase has happened yet
-        free |= {"early_stopping", *(RHYTHM if block.from_step == checkpoint.step else ())}
+        free |= {"early_stopping", *(RHYTHM if block.from_step == checkpoint.step else ())}  # which older runs changed there
         changes = [change for change in changes if change[0].split(".")[0] != "finetune"]
     elif block is not None and not block.spans_the_phase:
         free.add("finetune.env_steps")
@@ -63,13 +63,12 @@ def changed_settings(old: dict[str, Any], new: dict[str, Any], prefix: str = "")
 
 
 def finetune_config(checkpoint: "Checkpoint", block: Mapping[str, Any], where: str) -> RunConfig[Any]:
-    """Return the config of a finetune that begins at the checkpoint, or a longer one; `block` may hold a `RHYTHM` too."""
+    """Return the config of a finetune that begins at the checkpoint, or a longer one."""
     config = checkpoint.state["config"]
     if get_spec(str(config.get("algo"))).online:
         raise ConfigError(f"{where}: {config['algo']} already learns online; set a larger budget instead")
     begun = {"from_step": checkpoint.step} if checkpoint.env_step is None else config["finetune"]
-    own = {key: block[key] for key in RHYTHM if key in block}
-    online = {**begun, **{key: value for key, value in block.items() if key not in own}}
+    online = {**begun, **block}
     if online.get("env_id") == config.get("env_id"):
         online["env_id"] = None  # the run's own, whether named or not
-    return make_config({**config, **own, "early_stopping": None, "finetune": online}, where)
+    return make_config({**config, "early_stopping": None, "finetune": online}, where)

@@ -1,5 +1,6 @@
 """A short version of a config, which does everything the config does, only less often."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from rl_training.config.loading import make_config
@@ -20,8 +21,8 @@ def shortened(config: RunConfig[Any], steps: int, mode: str | None = None) -> tu
     values = config.record()
     steps = min(steps, config.total_timesteps)
     lengths = {"eval_interval": steps // 4, "log_interval": steps // SAVES, "checkpoint_interval": steps // SAVES}
-    for name, most in {**lengths, "total_timesteps": steps, "eval_episodes": _EPISODES}.items():
-        values[name] = min(values[name], max(most, 1))
+    lengths["eval_episodes"] = _EPISODES
+    _shorten(values, {**lengths, "total_timesteps": steps})
     values |= {"max_epochs": None, "max_updates": None, "run_name": None, "log": []}
     values["engine"] = mode if mode and values["engine"] == "auto" else values["engine"]
     kwargs = values["algo_kwargs"]
@@ -31,12 +32,20 @@ def shortened(config: RunConfig[Any], steps: int, mode: str | None = None) -> tu
     if "offline_pretrain_updates" in kwargs:
         kwargs["offline_pretrain_updates"] = min(kwargs["offline_pretrain_updates"], steps // 4)
     if (block := values["finetune"]) is not None:
-        block |= {"env_steps": min(block["env_steps"], steps), "from_step": None}
+        _shorten(block, {**lengths, "env_steps": steps})
+        block["from_step"] = None
         if block["replay"] != "fresh":  # which may have to wait for the end of an episode
             _start_early(block, kwargs, steps)
     short = make_config(values, "the short version of the config")
     changes = changed_settings(config.record(), short.record())
     return short, [f"{key} {_shown(then)} -> {_shown(now)}" for key, then, now in changes]
+
+
+def _shorten(block: dict[str, Any], longest: Mapping[str, int]) -> None:
+    """Lower what is set and larger."""
+    for name, most in longest.items():
+        if block[name] is not None:
+            block[name] = min(block[name], max(most, 1))
 
 
 def _start_early(block: dict[str, Any], kwargs: dict[str, Any], steps: int) -> None:

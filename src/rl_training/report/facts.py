@@ -305,7 +305,7 @@ def returns_note(runs: Sequence[LoggedRun], names: Sequence[str]) -> str:
     by_count: dict[int, list[str]] = {}
     for run, name in zip(runs, names, strict=True):
         if RETURN in run.history:
-            by_count.setdefault(run.config.eval_episodes, []).append(name)
+            by_count.setdefault(run.config.final_rhythm.eval_episodes, []).append(name)
     if not by_count:
         return ""
     shown = [f"{count} ({', '.join(own)})" if len(by_count) > 1 else str(count) for count, own in by_count.items()]

@@ -54,7 +54,7 @@ def _cards(run: LoggedRun, timing: Timing) -> str:
         card("steps", *_two_lines(facts.steps_text(run))),
         card("time", facts.time_text(timing), facts.speed_text(timing)),
     ]
-    best_of, episodes = facts.combinations(groups_of([run])), run.config.eval_episodes
+    best_of, episodes = facts.combinations(groups_of([run])), run.config.final_rhythm.eval_episodes
     last = f"last evaluation, {episodes} episode{'s' if episodes > 1 else ''}"
     which_best = "each member's best evaluation" if len(best) > 1 else f"best evaluation, {found[0].best_text}"
     if best_of and len(final):

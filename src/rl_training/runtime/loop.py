@@ -22,7 +22,7 @@ from rl_training.runtime.checkpoints.checkpoint import Checkpoint
 from rl_training.runtime.evaluating.beside import open_evaluator
 from rl_training.runtime.evaluating.evaluator import Evaluated, Snapshot
 from rl_training.runtime.loop_parts import LoopParts
-from rl_training.runtime.metrics import Stopwatch, finite
+from rl_training.runtime.metrics import Stopwatch, finite, under
 from rl_training.runtime.phases.base import Phase, position_of
 from rl_training.runtime.phases.place import Place
 from rl_training.runtime.population import Population, new_records, restored_records, with_returns
@@ -78,13 +78,12 @@ class TrainingLoop:
             if self._finished():
                 self.parts.reporter.warn(nothing_left(self.place.label, self.config, budget=self.place.spent))
             shown: Phase | None = None
-            intervals = self.config.log_interval, self.config.eval_interval, self.config.checkpoint_interval
             while not self._finished():
                 phase = self.place.phase_to(self.place.position + 1)
                 if phase is not shown:
                     self.parts.reporter.start(self.place.position - phase.first, phase.length, phase.unit)
                     shown = phase
-                boundary = self.place.next_boundary(phase, (phase.chunk, *intervals))
+                boundary = self.place.next_boundary(phase, (phase.chunk, *phase.rhythm.intervals))
                 phase.freeze(self.population.frozen)
                 self.watch.switch("gradient_steps")
                 self._prepare(phase, boundary - self.place.position)
@@ -148,7 +147,7 @@ class TrainingLoop:
         self._guard_against_divergence(metrics)
         self.watch.switch("rest")
         values = self.recent = self.ranks.columns({name: value.tolist() for name, value in metrics.items()}) or self.recent
-        logged = self._due(self.config.log_interval)
+        logged = self._due(self.place.phase.rhythm.log_interval)
         if logged:
             self._log(values)
             self.recent = {}
@@ -221,11 +220,11 @@ class TrainingLoop:
         return {**self.population.summary(values), **distance}
 
     def _evaluate_and_save(self) -> None:
-        measured = bool(self.population.active) and self._due(self.config.eval_interval)
+        measured = bool(self.population.active) and self._due(self.place.phase.rhythm.eval_interval)
         improved = measured and self._measure()
         self._stop_members()
         self.hooks_pending = False
-        if improved or self._due(self.config.checkpoint_interval):
+        if improved or self._due(self.place.phase.rhythm.checkpoint_interval):
             self._save(best=improved)
         elif measured and (under_way := self.evaluator.under_way) is not None:
             under_way.unsaved = self._snapshot()
@@ -247,7 +246,8 @@ class TrainingLoop:
     def _evaluate(self, env: EnvSource) -> bool:
         """Have every member evaluated, and take the results that are there; return whether this boundary is the best."""
         now = Evaluated(self.place.counters, self.place.label, self.population.active)
-        return self._take_all(self.evaluator.results(env, now, self._stop_if_requested, self._ends_here))
+        episodes, check = self.place.phase.rhythm.eval_episodes, self._stop_if_requested
+        return self._take_all(self.evaluator.results(env, episodes, now, check, self._ends_here))
 
     def _take_all(self, results: Iterator[tuple[Evaluated, Evaluation]]) -> bool:
         """Take results, and make the checkpoint of an earlier boundary the best if it is; return whether this one is."""
@@ -298,17 +298,16 @@ class TrainingLoop:
         if self.config.sweep is None or env is None:
             return None
         with self._saved_if_the_environment_fails(f"in the {FINAL_EPISODES} at {self.place.label}: "):
-            return self.evaluator.episodes(env, FINAL_EPISODES, self._stop_if_requested)
+            episodes = self.place.phase.rhythm.eval_episodes
+            return self.evaluator.measured(env, episodes, FINAL_EPISODES, self._stop_if_requested)
 
     def _validate(self, report: HeldOutReport) -> None:
         """Log losses on held-out rows and what the policy does there."""
         active = self.population.active
         labels = {member: self.population.records[member].label for member in active}
         found = report.evaluate(self.learner, labels, last=self._finished())
-        rows = [
-            finite({**self._row(member), **{f"validation/{name}": value for name, value in found[member].items()}})
-            for member in active
-        ]
+        self.population.record_scores(found)
+        rows = [finite({**self._row(member), **under("validation", found[member])}) for member in active]
         self.files.write(rows)
         self.parts.reporter.note(f"{self.place.label}: held out: {report.line(active)}")
         self._call("on_log", self.place.count, rows)
@@ -395,6 +394,7 @@ class TrainingLoop:
         self.files.start_at(checkpoint if self.parts.continue_metrics else None)
         if (env := self.place.phase.environment) is not None and not goes_online:
             try:
-                self.evaluator.repeat(env, checkpoint, same_run=self.parts.continue_metrics)
+                episodes = self.place.phase.rhythm.eval_episodes
+                self.evaluator.repeat(env, episodes, checkpoint, same_run=self.parts.continue_metrics)
             except CheckpointError as error:
                 self.parts.reporter.warn(f"not bit-exact: an evaluation that was under way is left out ({error})")

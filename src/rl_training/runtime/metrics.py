@@ -100,6 +100,11 @@ def checked_beginning(path: Path, length: int, expected: str | None) -> "hashlib
     return digest
 
 
+def under(group: str, values: Mapping[str, float]) -> dict[str, float]:
+    """Return metrics under the name of their group, such as `validation/action_distance`."""
+    return {f"{group}/{name}": value for name, value in values.items()}
+
+
 def finite(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return a row without NaN and inf, which JSON cannot hold: a loss may overflow on held-out rows alone."""
     return {name: value for name, value in row.items() if not isinstance(value, float) or math.isfinite(value)}

@@ -136,7 +136,7 @@ def _default_split(dataset: TransitionDataset) -> tuple[RowView, RowView | None]
         return split_views(dataset, DEFAULT_FRACTION) if len(starts) > 1 else (RowView(dataset), None)
     timeouts = np.array(dataset.timeouts)
     timeouts[(starts + np.ceil(lengths * (1.0 - DEFAULT_FRACTION)).astype(np.int64) - 1)[long]] = True
-    cut = replace(dataset, timeouts=timeouts)
+    cut = replace(dataset, timeouts=timeouts, cut_from=None)
     numbers = np.arange(len(starts)) + np.cumsum(long) - long  # of the first part of each episode, once the long ones are two
     return RowView(cut, numbers), RowView(cut, numbers[long] + 1)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from math import isfinite
 from statistics import fmean, pstdev
 from typing import Any
 
@@ -24,6 +25,7 @@ class MemberRecord:
     best_return: float | None = None
     best_step: int | None = None
     best_unit: str | None = None  # in which `best_step` counts: `step` or `env step`; None in older checkpoints
+    last_score: float | None = None  # by `select_by`; None without it and in older checkpoints
     knobs: dict[str, float] = field(default_factory=dict)  # the member's own knobs in a sweep
 
     @property
@@ -170,6 +172,12 @@ class Population:
         """Record the returns of members at a step, and each member's best."""
         for member in members:
             self.records[member].take_return(means[member], step, unit)
+
+    def record_scores(self, rows: Sequence[Mapping[str, float]]) -> None:
+        """Record the scores among the held-out metrics of active members; one that is not finite is none."""
+        for member in self.active:
+            score = rows[member].get("score")
+            self.records[member].last_score = score if score is not None and isfinite(score) else None
 
     def mean_return(self) -> float:
         """Return the mean of the last returns of all members that did not diverge, stopped ones included."""

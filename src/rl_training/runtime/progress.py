@@ -5,7 +5,7 @@ from typing import IO, Any, Protocol, cast
 
 from rl_training.config.run import RunConfig
 from rl_training.config.schedules import CONSTANT
-from rl_training.output import ForgivingStream, say
+from rl_training.output import ForgivingStream, return_text, say
 
 NOTHING_LEFT = "nothing is left to do: "
 FIXED_BUDGET = "a schedule spans the whole run, so its budget is fixed; start a new run"
@@ -132,8 +132,8 @@ def default_reporter() -> Reporter:
 def mean_and_range(means: Sequence[float], members: Sequence[int]) -> str:
     """Return the mean return of some members, and their range in brackets unless there is one alone."""
     shown = sorted(means[member] for member in members)
-    together = f" (members {shown[0]:.1f} to {shown[-1]:.1f})" if len(shown) > 1 else ""
-    return f"mean return {sum(shown) / len(shown):.1f}{together}"
+    together = f" (members {return_text(shown[0])} to {return_text(shown[-1])})" if len(shown) > 1 else ""
+    return f"mean return {return_text(sum(shown) / len(shown))}{together}"
 
 
 def larger_budget(config: RunConfig[Any]) -> str:

@@ -44,7 +44,7 @@ class Task:
         if self.config.sweep or self.config.trials or self.config.pruning:
             raise ConfigError(f"{self.name}: has several settings already; leave out sweep, trials and pruning")
         if get_spec(self.config.algo).takes_data and not self.config.algo_kwargs.dataset:
-            raise ConfigError(f"{self.name}: needs data to learn from: pass --dataset")
+            raise ConfigError(f"{self.name}: needs data to learn from: pass --dataset, or a recipe in a config file")
         check_rule(self.rule, self.config)
         if self.rule.also is not None and self.pruning is not None:
             raise ConfigError("--prune stops trials by one number; leave out --also")

@@ -61,6 +61,22 @@ def test_the_best_checkpoint_has_the_lowest_mean(by, log, tmp_path):
     assert [record.last_return for record in result.members] == [None, None]  # scores are no returns
 
 
+def test_the_best_member_is_chosen_by_its_last_score(log, tmp_path, monkeypatch, capsys):
+    given = iter([[9.0, 1.0, 2.0], [0.0, 3.0, 2.0], [1.0, 2.0, math.nan]])
+    monkeypatch.setattr("rl_training.runtime.evaluating.selecting._held_out", lambda *_: lambda _learner, _rows: next(given))
+    result = tiny_run(tmp_path / "run", select_by="action_distance", seeds=[4, 5, 6], **settings(log))
+    assert [record.last_score for record in result.members] == [1.0, 2.0, None]
+    assert Policy.load(tmp_path / "run").best_member() == 1
+    assert Policy.load(tmp_path / "run", which="40").best_member() == 0
+    words = "the best by last score (select_by: action_distance)"
+    done = call_cli(capsys, "predict", tmp_path / "run", "--obs", "[0.1, 0.2, 0.3]")
+    assert f"member 1, seed 5, {words}" in done.stderr
+    named = call_cli(capsys, "predict", tmp_path / "run", "--obs", "[0.1, 0.2, 0.3]", "--member", "2").stderr
+    assert "member" not in named
+    made = call_cli(capsys, "export", tmp_path / "run", "--out", tmp_path / "made").stdout
+    assert "member 1 of 3, seed 5 (the best by its last score (select_by: action_distance))" in made
+
+
 def test_the_pointer_moves_only_when_the_score_improves(log, tmp_path, monkeypatch):
     given = iter([[1.0], [3.0], [2.0]])
     monkeypatch.setattr("rl_training.runtime.evaluating.selecting._held_out", lambda *_: lambda _learner, _rows: next(given))

@@ -24,7 +24,10 @@ def test_a_finetune_may_be_evaluated_and_logged_at_other_intervals(tmp_path, cap
     call_cli(capsys, "finetune", whole, "--env-steps", 60, *settings, "--json")
     assert evaluated(whole) == [20, 40, 60]
     stored = ExperimentManager.open(whole).config
-    assert {key: getattr(stored, key) for key in rhythm} == rhythm
+    assert {key: getattr(stored.finetune, key) for key in rhythm} == rhythm
+    assert stored.rhythm == ExperimentManager.open(tmp_path / "offline").config.rhythm  # what the offline phase ran with
+    ExperimentManager(stored, tmp_path / "again").train()
+    assert_same_run(whole, tmp_path / "again")  # the stored config gives both phases
     manager, start = ExperimentManager.finetuning(cut, {"env_steps": 60, **rhythm})
     with pytest.raises(Cut):  # before the first checkpoint of the phase
         manager.train(resume=True, checkpoint=start, callbacks=[CutAt("log", 10)])
@@ -35,9 +38,9 @@ def test_a_finetune_may_be_evaluated_and_logged_at_other_intervals(tmp_path, cap
     call_cli(capsys, "finetune", whole, "--env-steps", 80, "--json")  # longer, with the intervals that it has
     assert evaluated(whole) == [20, 40, 60, 80]
     other = call_cli(capsys, "finetune", whole, "--env-steps", 90, "--set", "eval_interval=30", code=2).stderr
-    assert "eval_interval was 20, is 30; begin another online phase with `rl-training finetune " in other
+    assert "finetune.eval_interval was 20, is 30; begin another online phase with `rl-training finetune " in other
     wrong = call_cli(capsys, "finetune", tmp_path / "offline", "--env-steps", 60, "--set", "eval_interval=0", code=2).stderr
-    assert "`eval_interval` = 0 is not legal" in wrong
+    assert "`finetune.eval_interval` = 0 is not legal" in wrong
 
 
 def test_intervals_of_the_offline_phase_stay(tmp_path):

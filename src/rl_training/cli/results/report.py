@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from rl_training.cli.options import DebugOption, ImportOption, local_runs
+from rl_training.cli.options import DebugOption, ImportOption, full_path, local_runs
 
 
 def report(
@@ -40,7 +40,7 @@ def report(
 ) -> None:
     """Show runs on one page: learning curves, members, losses, settings, time; the page opens from disk, without network."""
     del imports, debug
-    from rl_training.api.reporting import keep_report_fresh, load_runs, make_report, run_directories, write_report
+    from rl_training.api.reporting import keep_report_fresh, load_runs, make_report, write_loaded
     from rl_training.report.target import format_of
     from rl_training.runtime.signals import interrupted_by_stop_signals
 
@@ -48,7 +48,7 @@ def report(
     if not live and out is None and chosen in ("md", "csv"):
         sys.stdout.write(make_report(load_runs(runs), chosen, title=title).decode())
         return
-    target = out or f"report.{chosen}"
+    target = full_path(out or f"report.{chosen}")
     if live:
         with interrupted_by_stop_signals(f"{target} was left as it was"):
             code = keep_report_fresh(
@@ -62,6 +62,6 @@ def report(
                 told=lambda text: print(text, flush=True),
             )
         raise typer.Exit(code)
-    path = write_report(runs, target, kind=chosen, title=title, members=members, picture=not no_picture)
-    count = len(run_directories(runs))
-    print(f"{path}: {count} run{'s' if count > 1 else ''}, {path.stat().st_size / 1e3:,.0f} kB")
+    found = load_runs(runs)
+    path = write_loaded(found, target, runs, kind=chosen, title=title, members=members, picture=not no_picture)
+    print(f"{path}: {len(found)} run{'s' if len(found) > 1 else ''}, {path.stat().st_size / 1e3:,.0f} kB")

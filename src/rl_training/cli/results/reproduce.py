@@ -10,6 +10,7 @@ import typer
 
 from rl_training.cli.options import DebugOption, DeviceOption, ImportOption, JsonOption
 from rl_training.errors import NotReproducedError
+from rl_training.output import return_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -98,7 +99,7 @@ def _print_verdict(replication: "Replication", verdict: "Verdict", remarks: "Seq
     from rl_training.analysis.reproduction import LEVEL, TOLERANCE
 
     known = verdict.expectation
-    bounds = f" [{known.interval[0]:.1f}, {known.interval[1]:.1f}]" if known.interval else ""
+    bounds = f" [{return_text(known.interval[0])}, {return_text(known.interval[1])}]" if known.interval else ""
     print(f"{replication.name} on {replication.case}: return of the last checkpoint, {known.episodes} episodes per seed")
     print(f"recorded: IQM {_shown(known.iqm)}{bounds} of {len(known.seeds)} seeds, {_span(known.seeds)}")
     each = ", ".join(_shown(score) for score in verdict.scores)
@@ -120,11 +121,11 @@ def _excluded(loss: float) -> str:
     """What the test says of a loss, with the confidence of its level."""
     if not isfinite(loss):
         return "so few seeds exclude no loss"
-    return f"a loss of {loss:.1f} or more is excluded with 99 % confidence, a smaller one is not"
+    return f"a loss of {return_text(loss)} or more is excluded with 99 % confidence, a smaller one is not"
 
 
 def _shown(score: float | None) -> str:
-    return f"{score:.1f}" if score is not None and isfinite(score) else "diverged"
+    return return_text(score) if score is not None and isfinite(score) else "diverged"
 
 
 def _span(seeds: "Sequence[int]") -> str:

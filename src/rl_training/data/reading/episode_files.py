@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from rl_training.data.reading.base import Candidate
 from rl_training.data.reading.guards import check_size
-from rl_training.data.reading.reading import Reading
+from rl_training.data.reading.reading import Reading, whole_episodes
 from rl_training.data.reading.refused_files import file_fault
 from rl_training.data.reading.source_rows import SourceRows
 from rl_training.data.spaces import Names, common_names
@@ -128,11 +128,24 @@ def joined(paths: Sequence[Path], read: Callable[[Path], Reading], title: str, l
         action_names=common_names([r.action_names for r in readings], "actions", names),
         source_rows=_joined_rows(readings, names),
         time_skips=np.concatenate([_flags(reading.time_skips, reading) for reading in readings]),
+        whole=_joined_episodes(readings),
     )
 
 
 def _flags(found: NDArray[np.bool_] | None, reading: Reading) -> NDArray[np.bool_]:
     return np.zeros(len(reading.arrays["rewards"]), dtype=bool) if found is None else found
+
+
+def _joined_episodes(readings: Sequence[Reading]) -> NDArray[np.int64]:
+    """The episode of each row, numbered on from file to file."""
+    found, first = [], 0
+    for reading in readings:
+        own = reading.whole
+        if own is None:  # it was mapped as it is
+            own = whole_episodes(reading.arrays["terminals"] | reading.arrays["timeouts"])
+        found.append(first + own)
+        first = int(found[-1][-1]) + 1
+    return np.concatenate(found)
 
 
 def _joined_rows(readings: Sequence[Reading], names: Sequence[str]) -> SourceRows:

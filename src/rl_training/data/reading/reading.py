@@ -68,6 +68,8 @@ class Reading:
     divided: bool = False  # the source says where episodes begin, by a column or by its format, even if there is only one
     source_rows: SourceRows | None = None  # where each row comes from; None: row k is row k of the source
     time_skips: NDArray[np.bool_] | None = None  # rows inside episodes after which the time skips samples
+    gaps: NDArray[np.bool_] | None = None  # unmarked ends of a part of an episode that goes on after a gap
+    whole: NDArray[np.int64] | None = None  # once settled: the episode of each row, before gaps and bad rows cut it
 
     @property
     def origin(self) -> str:
@@ -85,7 +87,14 @@ class Reading:
         values = {**bounds, **names, "source": self.source, "origin": self.origin, "find_cuts": not self.ends_known}
         labels = None if self.source_rows is None else self.source_rows.labels
         found = TransitionDataset.from_dict(self.arrays, **values, row_labels=labels)
-        return replace(found, time_skips=self._skips_in_words())
+        return replace(found, time_skips=self._skips_in_words(), cut_from=self._cut_from(found))
+
+    def _cut_from(self, found: TransitionDataset) -> NDArray[np.int64] | None:
+        """The episode that each one of a dataset is a part of; None if all are whole."""
+        if self.whole is None or len(self.whole) != len(found):
+            return None
+        owners = self.whole[found.episode_spans[0]]
+        return owners if len(np.unique(owners)) < len(owners) else None
 
     def _skips_in_words(self) -> str:
         """How many rows the time skips samples after, and which are the first of them; empty if there are none."""
@@ -183,6 +192,7 @@ class _Settling:
         self._notes = list(reading.notes)
         self._stored = "next_observations" in self._arrays and options.next_observations == "auto"
         self._settle_ends()
+        self._whole = whole_episodes(self._terminals | self._timeouts, reading.gaps)
         self._known = np.ones(len(self._terminals), dtype=bool)
         if options.cut_gaps:
             self._cut_gaps()
@@ -288,6 +298,7 @@ class _Settling:
             for name in tuple(arrays):
                 arrays[name] = arrays[name][known]
             self._inferred = self._inferred[known]
+            self._whole = self._whole[known]
             places = (places or SourceRows.counted(len(known))).take(known)
             skips = None if skips is None else skips[known]
         low = source.action_low if options.action_low is None else options.action_low
@@ -300,7 +311,14 @@ class _Settling:
             divided=source.divided,
             source_rows=places,
             time_skips=skips,
+            whole=self._whole,
         )
+
+
+def whole_episodes(ends: NDArray[np.bool_], gaps: NDArray[np.bool_] | None = None) -> NDArray[np.int64]:
+    """Return the number of each row's episode, given the last rows of episodes and those that only a gap cut there."""
+    own = ends if gaps is None else ends & ~gaps
+    return np.cumsum(np.append(False, own[:-1]), dtype=np.int64)
 
 
 def _stored_at(ends: NDArray[np.bool_], lag: int, *, across: bool) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:

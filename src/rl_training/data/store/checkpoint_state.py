@@ -61,6 +61,7 @@ class MemberState(StrictModel):
     best_return: Number | None
     best_step: Count | None
     best_unit: Literal["step", "env step"] | None = None
+    last_score: Number | None = None
     knobs: Numbers = Field(default_factory=dict)
 
 

@@ -13,11 +13,12 @@ from rl_training.config.blocks import OnlineKwargs
 from rl_training.config.run import RunConfig
 from rl_training.report.facts import GONE, duration, status_of
 from rl_training.report.timing import phase_rows, recent, speed
+from rl_training.runtime.checkpoints.lock import was_locked
 
 _PATIENCE = 5.0  # times the longest usual wait for a row after which a run does not move
 _SHORTEST_PATIENCE = 60.0  # seconds
 _FIRST_PATIENCE = 300.0  # seconds that a run may take to read its data and compile before its first row
-_GRACE = 10.0  # seconds in which new rows prove that a run goes on, whatever its lock says
+_GRACE = 10.0  # seconds in which new rows prove that a run without a lock goes on, such as a copy that is kept up to date
 
 Kind = Literal["starting", "running", "not moving", "finished", "stopped", "failed"]
 
@@ -134,7 +135,7 @@ def _go_on(run: LoggedRun) -> str:
 
 
 def _going_on(run: LoggedRun, alive: bool | None, waited: float, usual: float | None) -> State:
-    if alive is False and waited > _GRACE:
+    if alive is False and (waited > _GRACE or was_locked(run.path)):
         return State("failed", f"failed: its process is gone; {_go_on(run)}", 1)
     if alive and run.record["status"] != "running":
         return State("starting", "a process has begun to work on it again")

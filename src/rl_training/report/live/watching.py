@@ -76,11 +76,12 @@ class Watched:
 def present_run(run: str | Path, clock: Clock = time.time) -> LoggedRun:
     """Return a run as it is now, with how it ended, also if its process was killed; a CheckpointError before it has begun."""
     path = locate(run)[0]
-    if path is not None and run_status(path) is None and is_in_use(path):
+    alive = path is not None and is_in_use(path)  # asked first: a run that has ended by then has written how
+    if path is not None and run_status(path) is None and alive:
         raise CheckpointError(f"{run}: is only starting; try again once it trains (`{suggested('watch', run)}` waits for it)")
     found = LoggedRun.load(run)
     waited = max(0.0, clock() - last_written(found.path))
-    return as_ended(found, state_of(found, is_in_use(found.path), waited, None))
+    return as_ended(found, state_of(found, alive, waited, None))
 
 
 def watch_runs(

@@ -14,6 +14,8 @@ from types import TracebackType
 from rl_training.errors import CheckpointError, RunBusyError
 from rl_training.storage import open_plain, parse_json, read_regular_file, storage_error
 
+_LONGEST = 4096  # bytes of a lock file
+
 _HELD: "weakref.WeakSet[RunLock]" = weakref.WeakSet()
 
 
@@ -35,11 +37,8 @@ class RunLock:
             handle = self._lock()
         self._handle = handle
         _HELD.add(self)
-        record = {
-            "host": socket.gethostname(),
-            "pid": os.getpid(),
-            "since": datetime.now(UTC).isoformat(timespec="seconds"),
-        }
+        since = datetime.now(UTC).isoformat(timespec="seconds")
+        record = {"host": socket.gethostname(), "pid": os.getpid(), "since": since}
         os.ftruncate(handle, 0)
         os.pwrite(handle, json.dumps(record).encode(), 0)
         return self
@@ -56,7 +55,7 @@ class RunLock:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            holder = os.pread(handle, 4096, 0).decode(errors="replace").strip() or "an unknown process"
+            holder = _holder_text(os.pread(handle, _LONGEST, 0))
             os.close(handle)
             raise RunBusyError(f"{directory}: is in use by {holder}; wait for it or choose another --run-dir") from None
         return handle
@@ -92,12 +91,29 @@ def _let_go_in_child() -> None:
 os.register_at_fork(after_in_child=_let_go_in_child)
 
 
+def _holder_text(data: bytes) -> str:
+    """Who holds a lock, for people, by what its file says; the file may be another user's, so nothing is taken on trust."""
+    try:
+        record = parse_json(data, "run.lock")
+        process, host = int(record["pid"]), str(record["host"])
+        since = datetime.fromisoformat(record["since"]).astimezone(UTC)
+    except (CheckpointError, ValueError, KeyError, TypeError, OverflowError):
+        return "another process"
+    shown = host if host.isprintable() else ascii(host)
+    return f"process {process} on {shown} since {since:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def was_locked(directory: Path) -> bool:
+    """Whether a process has held the lock of a directory here; a copy of a run comes without."""
+    return (directory / "run.lock").is_file()
+
+
 def is_in_use(directory: Path) -> bool | None:
     """Whether a process holds the lock of a directory, which is not touched; None where that cannot be known from here."""
     path = directory / "run.lock"
     try:
         inode = path.lstat().st_ino
-        record = parse_json(read_regular_file(path, 4096), str(path))
+        record = parse_json(read_regular_file(path, _LONGEST), str(path))
         host, process = record["host"], int(record["pid"])
     except FileNotFoundError:
         return False

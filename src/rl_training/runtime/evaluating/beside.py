@@ -46,13 +46,13 @@ class BesideEvaluator(Evaluator):
         self._lanes: LaneEvaluation | None = None
 
     def results(
-        self, env: EnvSource, now: Evaluated, check: Check, ending: Callable[[], bool]
+        self, env: EnvSource, episodes: int, now: Evaluated, check: Check, ending: Callable[[], bool]
     ) -> Iterator[tuple[Evaluated, Evaluation]]:
         """Yield the evaluation under way, and begin one of the learner as it is now; if that is `ending`, yield it too."""
         if self.under_way is not None and self.under_way.counters != now.counters:
             yield self._result(self.under_way, check)
         if self.under_way is None:  # otherwise it was begun here before, by a run that was stopped while it waited
-            self._start(env, now)
+            self._start(env, episodes, now)
         if ending():  # which the first result may have decided
             yield self._result(now, check)
 
@@ -68,7 +68,7 @@ class BesideEvaluator(Evaluator):
         self.under_way = None
         return of, found
 
-    def _start(self, env: EnvSource, of: Evaluated, saved: Mapping[str, Tensor] | None = None) -> None:
+    def _start(self, env: EnvSource, episodes: int, of: Evaluated, saved: Mapping[str, Tensor] | None = None) -> None:
         """Begin to evaluate the learner as it is now, or as it was `saved`."""
         trained = self._learner.model.trained
         parameters = trained.flat
@@ -77,25 +77,25 @@ class BesideEvaluator(Evaluator):
             trained.load(parameters, saved)
         if self._lanes is None or self._lanes.env is not env:
             self._close_lanes()
-            self._lanes = self._open(env)
+            self._lanes = self._open(env, episodes)
         self._lanes.start(parameters)
         self.under_way = of
 
-    def _open(self, env: EnvSource) -> LaneEvaluation:
+    def _open(self, env: EnvSource, episodes: int) -> LaneEvaluation:
         config, seeds = self._config, self._learner.model.seeds
         check_workers(config.workers)
         return LaneEvaluation(
             build_learner(config.algo, self._spaces, seeds[:1], torch.device("cpu"), config.algo_kwargs),
             env,
             seeds=seeds,
-            episodes=config.eval_episodes,
+            episodes=episodes,
             spaces=self._spaces,
             transforms=self._transforms,
             workers=evaluating_workers(config.workers, self._busy),
             timeout=config.env_timeout,
         )
 
-    def repeat(self, env: EnvSource, checkpoint: Checkpoint, *, same_run: bool) -> None:
+    def repeat(self, env: EnvSource, episodes: int, checkpoint: Checkpoint, *, same_run: bool) -> None:
         """Begin the evaluation again that was under way when a checkpoint was written, by this run or by another."""
         record = checkpoint.state.get("evaluating")
         if record is None:
@@ -105,7 +105,7 @@ class BesideEvaluator(Evaluator):
             evaluated = load_checkpoint(checkpoint.path.parent / checkpoint_name(of.counters))
             if not same_run and "replay" not in evaluated.state:  # checkpoints of this run are to refer to one of its own
                 of.unsaved = Snapshot(of.counters, evaluated.tensors, evaluated.state)
-        self._start(env, of, self._ranks.own_rows(evaluated.learner_tensors))
+        self._start(env, episodes, of, self._ranks.own_rows(evaluated.learner_tensors))
 
     def _close_lanes(self) -> None:
         if self._lanes is not None:

@@ -83,24 +83,24 @@ class Evaluator:
         self._copies: EnvBatch | None = None
 
     def results(
-        self, env: EnvSource, now: Evaluated, check: Check, ending: Callable[[], bool]
+        self, env: EnvSource, episodes: int, now: Evaluated, check: Check, ending: Callable[[], bool]
     ) -> Iterator[tuple[Evaluated, Evaluation]]:
         """Evaluate the learner as it is now; yield the evaluations whose results are known: that one alone."""
         del ending
-        yield now, self.episodes(env, TRAINING_EPISODES, check)
+        yield now, self.measured(env, episodes, TRAINING_EPISODES, check)
 
     def rest(self, check: Check) -> Iterator[tuple[Evaluated, Evaluation]]:
         """Yield the evaluation that is still under way, if there is one: none, where evaluations are waited for."""
         del check
         yield from ()
 
-    def episodes(self, env: EnvSource, stream: str, check: Check) -> Evaluation:
+    def measured(self, env: EnvSource, episodes: int, stream: str, check: Check) -> Evaluation:
         """Return the evaluation of every member."""
         fault_point("evaluation:begin")
         config = self._config
         if self._copies is None or self._copies.env is not env:
             self.close_copies()
-            count = self._learner.model.members * config.eval_episodes
+            count = self._learner.model.members * episodes
             self._copies = open_batch(env, count, config.workers, config.env_timeout)
         copies = self._copies
 
@@ -108,7 +108,7 @@ class Evaluator:
             return evaluate_policy(
                 self._learner,
                 env,
-                episodes=config.eval_episodes,
+                episodes=episodes,
                 seeds=self._learner.model.seeds,
                 transforms=self._transforms,
                 spaces=self._spaces,
@@ -133,7 +133,7 @@ class Evaluator:
         returns, lengths = zip(*rows, strict=True)
         return Evaluation(np.array(returns), np.array(lengths))
 
-    def repeat(self, env: EnvSource, checkpoint: Checkpoint, *, same_run: bool) -> None:
+    def repeat(self, env: EnvSource, episodes: int, checkpoint: Checkpoint, *, same_run: bool) -> None:
         """Begin again what was under way when a checkpoint was written: nothing, where evaluations are waited for."""
 
     def close_copies(self) -> None:

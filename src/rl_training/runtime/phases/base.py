@@ -9,6 +9,7 @@ from torch import Tensor
 
 from rl_training.algorithms.learner import Metrics
 from rl_training.config.environment import EnvSource
+from rl_training.config.finetune import Rhythm
 from rl_training.config.schedules import CONSTANT, ScheduleConfig
 from rl_training.errors import ConfigError
 from rl_training.runtime.checkpoints.checkpoint import Checkpoint
@@ -26,6 +27,7 @@ class Phase(ABC):
 
     unit = "step"  # name of the unit in messages
     environment: EnvSource | None = None  # in which the phase is evaluated
+    rhythm: Rhythm  # in which that and more is done
 
     def __init__(self, steps: GradientSteps, schedules: Mapping[str, ScheduleConfig], length: int) -> None:
         self.steps, self.length, self.first = steps, length, 0

@@ -59,7 +59,7 @@ class PhaseBuilder:
         steps_per_epoch = -(-len(self.data) // batch_size)
         steps = GradientSteps(self.learner, batches, members=len(self.config.member_seeds), share=self.share)
         phase = OfflinePhase(steps, schedules, length(steps_per_epoch))
-        phase.environment = self.config.environment
+        phase.environment, phase.rhythm = self.config.environment, self.config.rhythm
         return self.stack.enter_context(closing(phase))
 
     def online(self, plan: OnlinePlan, schedules: Schedules, capacity: int, prior: ProcessedDataset | None) -> OnlinePhase:
@@ -86,7 +86,7 @@ class PhaseBuilder:
         envs = open_batch(env, model.members, config.workers, config.env_timeout)
         collector = Collector(env, model.seeds, self.spaces, self.transforms, envs)
         phase = OnlinePhase(self.learner, plan, schedules, buffer, collector, self.replay_dir, self.reporter.warn)
-        phase.environment = env
+        phase.environment, phase.rhythm = env, config.final_rhythm
         if not phase.gradient_steps:
             self.reporter.warn(
                 f"nothing will be learned online: the first update comes after learning_starts = {plan.rhythm.starts:,} "

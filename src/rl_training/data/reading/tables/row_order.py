@@ -19,8 +19,8 @@ Named = tuple[str, NDArray[Any]]
 
 def row_order(
     places: SourceRows, episode: Named | None, time: Named | None, source: str, notes: list[str], *, cut_gaps: bool = False
-) -> tuple[NDArray[np.intp], NDArray[np.bool_], NDArray[np.bool_]]:
-    """Return row numbers in order, a flag on the last of them before each break, and one where the time skips samples.
+) -> tuple[NDArray[np.intp], NDArray[np.int64], NDArray[np.bool_], NDArray[np.bool_]]:
+    """Return row numbers in order with their episodes, a flag before each break, and one where the time skips samples.
 
     Without a time the rows are in order, and a new value of the episode column is a new episode. With both, rows with the
     same value belong together, ordered by time. With a time alone, a step back in time is a new episode; very many of them
@@ -56,7 +56,7 @@ def row_order(
     if cut_gaps and skips.any():
         notes.append(f"{int(skips.sum())} gaps of less cut it too (cut_gaps)")
         cuts, skips = cuts | skips, np.zeros_like(skips)
-    return order, cuts, skips
+    return order, ids, cuts, skips
 
 
 def _identifiers(name: str, values: NDArray[Any], source: str, places: SourceRows) -> NDArray[np.int64]:

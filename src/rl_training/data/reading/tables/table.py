@@ -45,6 +45,7 @@ def table_reading(header: Sequence[str], load: Load, options: ReadOptions, sourc
         raise DatasetError(f"{source}: has no rows")
     table = _Table(selection, loaded, SourceRows.counted(rows, loaded.lines), source, cut_gaps=options.cut_gaps)
     reading = reading_of(table.fields(), list(header), source, title)
+    reading.gaps = table.gaps & ~(reading.arrays["terminals"] | reading.arrays.get("timeouts", False))
     reading.arrays["timeouts"] = reading.arrays.get("timeouts", False) | (table.cuts & ~reading.arrays["terminals"])
     marked = [note for note in reading.notes if "no time limits" not in note or not table.cuts[:-1].any()]
     reading.notes = [*table.notes, *marked]
@@ -62,7 +63,7 @@ class _Table:
         self.notes = [selection.note, *loaded.notes]
         chosen = selection.as_written
         episode, time = ((chosen[r], loaded.as_written[chosen[r]]) if r in chosen else None for r in ("episode", "time"))
-        self._order, cuts, skips = row_order(places, episode, time, source, self.notes, cut_gaps=cut_gaps)
+        self._order, episodes, cuts, skips = row_order(places, episode, time, source, self.notes, cut_gaps=cut_gaps)
         self._age = _age(cuts)
         flags = [self._flag(role) for role in FLAGS if role in selection.single]
         self._age = _age(np.logical_or.reduce([cuts, *flags]))
@@ -71,7 +72,8 @@ class _Table:
             raise DatasetError(f"{source}: no row is left: every episode is shorter than `diff` and `lag` look back")
         if left_out := int((~self._kept).sum()):
             self.notes.append(f"{left_out} first rows of episodes are left out, where `diff` or `lag` has no value")
-        self.cuts, self.skips = cuts[self._kept], skips[self._kept]
+        self.cuts, self.skips, episodes = cuts[self._kept], skips[self._kept], episodes[self._kept]
+        self.gaps = self.cuts & np.append(episodes[1:] == episodes[:-1], False)
         self.places = places.take(self._order[self._kept])
 
     def fields(self) -> Arrays:
