@@ -91,15 +91,24 @@ def test_a_graph_of_many_members_is_its_function_bit_for_bit():
 
 @pytest.mark.parametrize("algo", ["iql", "td3_bc"])
 def test_gradients_applied_at_once_train_as_eager_steps_do(algo, monkeypatch):
-    """Each parameter and each target moves as it does eagerly, but for rounded products."""
     from rl_training.models.mlp.triton import launch_adam
 
     update, launched = launch_adam.parameter_updates, []
     monkeypatch.setattr(launch_adam, "parameter_updates", lambda *given: (launched.append(given), update(*given)))
+    assert_moved_as_eagerly(algo)
+    assert launched
+
+
+@pytest.mark.parametrize("algo", ["sac_n", "edac", "cql", "fql"])
+def test_tf32_populations_train_as_eager_steps_do(algo):
+    assert_moved_as_eagerly(algo)
+
+
+def assert_moved_as_eagerly(algo):
+    """Each parameter and each target of many members moves as it does eagerly, but for rounded products."""
     data, changes = synthetic(20_000, 11, 3, registry.get_spec(algo).needs), {"precision": "tf32", "seeds": MANY}
     first = prepared(algo, "eager", data, **changes)[0].learner.model
     eager, ours = (trained(algo, mode, 10, data, **changes) for mode in ("eager", "graph"))
-    assert launched
     for bank in ("trained", "targets"):
         begin, expected, got = (getattr(model, bank) for model in (first, eager, ours))
         begin, expected, got = (own.export(own.flat) for own in (begin, expected, got))
