@@ -141,30 +141,18 @@ def write_report(
     members: bool | None = None,
     picture: bool = True,
     warn: Warn | None = None,
+    loaded: Sequence[LoggedRun] | None = None,
 ) -> Path:
     """Write a report of some run directories, completely or not at all; return its path. The runs are never changed.
 
-    Its `kind` follows from the name: .html, .md, .csv or .png. A file that is not an earlier report is not replaced.
+    Its `kind` follows from the name: .html, .md, .csv or .png. A file that is not an earlier report is not replaced. `loaded`
+    is what `load_runs` gave for the same runs, where that is known.
     """
-    return write_loaded(load_runs(runs, warn), out, runs, kind=kind, title=title, members=members, picture=picture, warn=warn)
-
-
-def write_loaded(
-    found: Sequence[LoggedRun],
-    out: str | Path,
-    paths: Sequence[str | Path],
-    *,
-    kind: Format | None = None,
-    title: str | None = None,
-    members: bool | None = None,
-    picture: bool = True,
-    warn: Warn | None = None,
-) -> Path:
-    """Write a report of the runs that were loaded from some paths."""
+    found = load_runs(runs, warn) if loaded is None else loaded
     path = Path(out)
     kind = format_of(path, kind)
     check_target(path, kind, found)
-    studies = [one for one in paths if StudyFolder.is_one(one)]
+    studies = [one for one in runs if StudyFolder.is_one(one)]
     named = title or ", ".join(Path(study).resolve().name for study in studies) or None
     picture &= not studies  # of which of so many policies?
     page = make_report(found, kind, title=named, members=members, picture=picture, warn=warn, studies=studies)

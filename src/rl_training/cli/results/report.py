@@ -40,7 +40,7 @@ def report(
 ) -> None:
     """Show runs on one page: learning curves, members, losses, settings, time; the page opens from disk, without network."""
     del imports, debug
-    from rl_training.api.reporting import keep_report_fresh, load_runs, make_report, write_loaded
+    from rl_training.api.reporting import keep_report_fresh, load_runs, make_report, write_report
     from rl_training.report.target import format_of
     from rl_training.runtime.signals import interrupted_by_stop_signals
 
@@ -63,5 +63,5 @@ def report(
             )
         raise typer.Exit(code)
     found = load_runs(runs)
-    path = write_loaded(found, target, runs, kind=chosen, title=title, members=members, picture=not no_picture)
+    path = write_report(runs, target, kind=chosen, title=title, members=members, picture=not no_picture, loaded=found)
     print(f"{path}: {len(found)} run{'s' if len(found) > 1 else ''}, {path.stat().st_size / 1e3:,.0f} kB")
