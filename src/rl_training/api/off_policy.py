@@ -176,7 +176,10 @@ def _warnings(
     if len(fingerprints) > 1:
         found.append("the policies were trained on different data")
     if (whole := len(dataset.episode_spans[0])) < FEWEST:
-        found.append(f"the data has {whole} episodes, so parts of them count as episodes: intervals may be too narrow")
+        found.append(
+            f"the data has {whole} episodes, so parts of them count as episodes: values are from where parts begin, not "
+            "only from where episodes do, and intervals may be too narrow"
+        )
     if gamma is None and len(set(gammas)) > 1:
         found.append(f"the runs have different gammas; the values here are discounted by {max(gammas):g}")
     return found

@@ -57,7 +57,8 @@ def test_the_best_checkpoint_has_the_lowest_mean(by, log, tmp_path):
     found = scores(tmp_path / "run", f"validation/{COLUMN[by]}")
     assert len(found) == 3
     assert best_step(tmp_path / "run") == min(found, key=found.get)
-    assert any(note.endswith(", the best so far") for note in notes.notes)
+    best = [note for note in notes.notes if note.endswith(" (the best so far)")][-1]
+    assert f", score {-min(found.values()):.4g}, " in best
     assert [record.last_return for record in result.members] == [None, None]  # scores are no returns
 
 

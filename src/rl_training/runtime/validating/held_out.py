@@ -26,6 +26,7 @@ class HeldOutReport:
         self._suspected: set[str] = set()  # concerns at the evaluation before
         self._reported: set[str] = set()
         self.figures: list[Figures] = []  # of each member, at the last evaluation
+        self._scores: list[float] = []  # of each member, by the selector
         self.improved = False  # whether the last evaluation was the best so far, by the selector
 
     def evaluate(self, learner: Learner[Any, Any], labels: Mapping[int, str], *, last: bool) -> list[dict[str, float]]:
@@ -44,9 +45,9 @@ class HeldOutReport:
         rows = [{**{name: column[member] for name, column in losses.items()}, **self.figures[member]} for member in members]
         if self._selector is None:
             return rows
-        scores = self._selector.scores(learner, rows)
-        self.improved = self._selector.take(scores, list(labels))
-        return [{**row, "score": score} for row, score in zip(rows, scores, strict=True)]
+        self._scores = self._selector.scores(learner, rows)
+        self.improved = self._selector.take(self._scores, list(labels))
+        return [{**row, "score": score} for row, score in zip(rows, self._scores, strict=True)]
 
     def _report(
         self, shared: Sequence[Concern], own: Mapping[int, Sequence[Concern]], labels: Mapping[int, str], *, last: bool
@@ -68,7 +69,12 @@ class HeldOutReport:
 
     def line(self, members: Sequence[int]) -> str:
         """Return the figures of some members in a line of text."""
-        return figures_line([self.figures[member] for member in members]) + ", the best so far" * self.improved
+        text = figures_line([self.figures[member] for member in members])
+        if not self._scores:
+            return text
+        own = [self._scores[member] for member in members]
+        span = f", {min(own):.4g} to {max(own):.4g}" if len(own) > 1 else ""
+        return f"{text}, score {sum(own) / len(own):.4g}{span}{' (the best so far)' * self.improved}"
 
     def state(self) -> dict[str, Any]:
         """Return plain values for a checkpoint."""
