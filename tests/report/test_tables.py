@@ -95,6 +95,13 @@ def test_values_are_not_held_against_returns_that_stop_at_a_cut(tmp_path, ends, 
     assert list(chart.references.values()) == ([-900.0, -100.0] if ends == 0 else [-70.0, -30.0])
 
 
+def test_the_score_that_chooses_checkpoints_is_a_chart(tmp_path):
+    rows = [{"step": step, "member": 0, "seed": 0, "validation/score": step / 10.0} for step in (10, 20)]
+    (chart,) = held_out_charts(groups_of([LoggedRun.load(write_run(tmp_path / "run", rows, env_id=None))]))
+    assert chart.metric == "validation/score"
+    assert chart.lines[0].band.middle.tolist() == [1.0, 2.0]
+
+
 def test_a_run_without_values_does_not_change_what_the_values_of_others_are_beside(tmp_path):
     own = {"q_policy": -500.0, "possible_lowest": -900.0, "possible_highest": -100.0}
     own |= {"reached_lowest": -70.0, "reached_highest": -30.0}

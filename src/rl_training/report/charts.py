@@ -100,6 +100,9 @@ def held_out_charts(groups: Sequence[Group]) -> list[Chart]:
         Chart(title, _lines(groups, HELD_OUT + name), HELD_OUT + name, notes[name], _references(groups, refs), share)
         for title, name, refs, share in asked
     ]
+    score = f"{HELD_OUT}score"
+    chosen = "By `select_by`, higher is better: of a run without an environment, the best checkpoint has the highest mean."
+    charts.append(Chart("Score that checkpoints are chosen by", _lines(groups, score), score, chosen))
     for metric in _metrics(groups, f"{HELD_OUT}action_distance/"):
         column = metric.removeprefix(f"{HELD_OUT}action_distance/")
         refs = {"best constant action": f"constant_distance/{column}", "plain cloning": f"cloning_distance/{column}"}
