@@ -8,7 +8,7 @@ import pytest
 from rl_training.analysis.groups import Choice
 from rl_training.analysis.logged_run import RETURN, LoggedRun
 from rl_training.analysis.run_scores import read_runs
-from rl_training.report import facts
+from rl_training.report import data_facts, facts
 from rl_training.report.bands import groups_of
 from rl_training.report.timing import timing_of
 from tests.report.run_files import finetune, population, rows_of, timing_rows, without_environment, write_run
@@ -197,7 +197,7 @@ def test_a_time_that_nobody_wrote_is_not_zero(tmp_path):
     ("ends", "text"), [((0.0, 97.9), "0 to 97.9"), ((-2.0, 2.0), "-2 to 2"), ((125.0, 4000.0), "125 to 4,000")]
 )
 def test_bounds_have_no_idle_zeros(ends, text):
-    assert facts.bounds_text(ends) == text
+    assert data_facts.bounds_text(ends) == text
 
 
 def test_a_combination_that_was_never_evaluated_and_has_ended_does_not_promise_returns(tmp_path):
@@ -219,4 +219,4 @@ def test_a_record_without_dataset_or_hardware_is_read(tmp_path):
     folder = write_run(tmp_path / "run", rows_of(RETURN, [[1.0, 2.0]]), timings=timing_rows())
     (folder / "run.json").write_text(json.dumps({"status": "running", "versions": {"rl_training": "0.1.0"}}))
     (run,) = loaded(folder)
-    assert (facts.dataset_facts(run), facts.setup_of(run)) == ({}, {"rl_training": "0.1.0"})
+    assert (data_facts.dataset_facts(run), facts.setup_of(run)) == ({}, {"rl_training": "0.1.0"})

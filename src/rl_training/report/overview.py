@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rl_training.analysis.endings import missing_rows, seeds_text
 from rl_training.analysis.logged_run import LoggedRun
-from rl_training.report import facts
+from rl_training.report import data_facts, facts
 from rl_training.report.bands import MANY, Numbers, groups_of, summarize
 from rl_training.report.facts import MemberFacts, number
 from rl_training.report.html import Cell, Markup, Row, card, in_brackets, table, whole
@@ -34,7 +34,7 @@ def overview(runs: Sequence[LoggedRun], names: Sequence[str], timings: Mapping[P
     kept = facts.filled_columns(texts)
     shown = [[row[i] for i in kept] for row in rows]
     listed = table([facts.OVERVIEW[i] for i in kept], shown, "Runs", sortable=True)
-    notes = filter(None, (facts.returns_note(runs, names), facts.data_note(runs, names)))
+    notes = filter(None, (facts.returns_note(runs, names), data_facts.data_note(runs, names)))
     note = "".join(f'<p class="note">{escape(text)}</p>' for text in notes)
     return f"<section><h2>Runs</h2>{note}{listed}{''.join(map(_message, runs))}</section>"
 
