@@ -10,6 +10,7 @@ from rl_training.analysis.logged_run import RETURN, LoggedRun
 from rl_training.analysis.run_scores import read_runs
 from rl_training.report import data_facts, facts
 from rl_training.report.bands import groups_of
+from rl_training.report.page import render_page
 from rl_training.report.timing import timing_of
 from tests.report.run_files import finetune, population, rows_of, timing_rows, without_environment, write_run
 
@@ -94,6 +95,28 @@ def test_a_run_without_an_environment_has_no_returns_but_a_distance(tmp_path):
     assert [(one.final, one.distance) for one in facts.member_facts(run)] == [(None, 0.1), (None, pytest.approx(0.11))]
     assert facts.spread_text(facts.returns_of(facts.member_facts(run), "final")) == "none yet"
     assert facts.source_of(run) == "plant.csv"
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"algo_kwargs": {"dataset": "logs/"}}, "logs"),
+        ({"algo_kwargs": {"dataset": [{"path": ["a/1.csv", "2.csv"]}, {"run": "runs/sac"}]}}, "1.csv, 2.csv, replay of sac"),
+        ({"algo_kwargs": {"dataset": {"path": [f"{day}.csv" for day in range(40)]}}}, "0.csv and 39 more"),
+        ({"algo_kwargs": {"dataset": {"kind": "scripted"}}}, "scripted data of Pendulum-v1"),
+        ({"algo": "rlpd", "algo_kwargs": {"dataset": "a.npz"}}, "a.npz and online in Pendulum-v1"),
+    ],
+)
+def test_where_a_run_with_an_environment_learned(tmp_path, changes, told):
+    run = LoggedRun.load(write_run(tmp_path / "run", rows_of(RETURN, [[1.0]], seeds=(0,)), **changes))
+    assert facts.source_of(run) == told
+
+
+def test_a_finetune_says_what_it_learned_on_and_a_page_where_it_was_evaluated(tmp_path):
+    tuned, offline = (LoggedRun.load(make(tmp_path / make.__name__)) for make in (finetune, population))
+    assert facts.source_of(tuned) == "random, then online in Pendulum-v1"
+    assert "evaluated in Pendulum-v1" in render_page([offline])
+    assert "evaluated in" not in render_page([tuned])
 
 
 def test_a_combination_that_lost_members_ranks_behind_those_that_lost_fewer(tmp_path):

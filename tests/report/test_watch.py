@@ -38,7 +38,7 @@ def shown(folder, width, height, *, unicode=False, waited=0.0):
 
 def test_a_finetune_in_ascii_on_a_small_screen(tmp_path):
     assert shown(finetune(tmp_path / "fine"), 40, 14) == [
-        "fine: iql on Pendulum-v1, 2 members",
+        "fine: iql on random, then online in Pen~",
         "finished, online: environment step 60 of",
         "60 (100 %)",
         "return -10.00 (-11.00 to -9.000), best",
@@ -57,7 +57,7 @@ def test_a_finetune_in_ascii_on_a_small_screen(tmp_path):
 
 def test_on_the_smallest_screen_what_matters_most_stays(tmp_path):
     assert shown(finetune(tmp_path / "fine"), 20, 6) == [
-        "fine: iql on Pendul~",
+        "fine: iql on random~",
         "finished, online:",
         "environment step 60",
         "of 60 (100 %)",
@@ -71,7 +71,7 @@ def test_a_run_under_way_on_a_usual_screen(tmp_path):
     (folder / "run.lock").write_text(json.dumps({"host": "elsewhere", "pid": 1}))
     lines = shown(folder, 80, 23, unicode=True, waited=3.0)
     assert lines[:5] == [
-        "run: iql on Pendulum-v1, 3 members",
+        "run: iql on random, 3 members",
         "running, offline: step 40 of 100 (40 %)",
         "2.000 gradient steps/s, 27.0 s left, return -82.00 (-85.00 to -79.00), best",
         "-79.00",
@@ -131,7 +131,7 @@ def test_a_run_with_no_rows_has_only_a_head(tmp_path):
     folder = write_run(tmp_path / "run", [], status="running")
     (folder / "run.lock").write_text(json.dumps({"host": "elsewhere", "pid": 1}))
     assert shown(folder, 80, 23) == [
-        "run: iql on Pendulum-v1, seed 0",
+        "run: iql on random, seed 0",
         "running; no row has been written yet, offline: step 0 of 100 (0 %)",
     ]
 
@@ -319,7 +319,7 @@ def test_once_prints_the_present_state(tmp_path, capsys, monkeypatch):
     folder = population(tmp_path / "run", points=4)
     assert watch_runs([folder], once=True, ascii_only=True, sleep=Ticks()) == 0
     out = capsys.readouterr().out
-    assert out.splitlines()[0] == "run: iql on Pendulum-v1, 3 members"
+    assert out.splitlines()[0] == "run: iql on random, 3 members"
     assert "+---" in out
     assert out.isascii()
 

@@ -2,15 +2,19 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
 from rl_training.analysis.endings import ended_early, furthest, kept_bests, position_text, taken_elsewhere
 from rl_training.analysis.logged_run import DISTANCE, RETURN, Curve, LoggedRun
+from rl_training.config.blocks import DatasetConfig
 from rl_training.config.differences import differing, setting_text
+from rl_training.registry import get_spec
 from rl_training.report.bands import MANY, Group, Numbers, band, member_knobs, summarize
 from rl_training.report.timing import Timing
 
+_MOST_FILES = 3  # of a source of data that are named
 _STEPS = {"step": "gradient steps", "env_step": "environment steps"}
 NOTHING = "\N{EN DASH}"  # for a number that is not known
 GONE = "ProcessGone"  # the status of a run that was killed, and so could not write how it ended
@@ -306,10 +310,11 @@ def returns_note(runs: Sequence[LoggedRun], names: Sequence[str]) -> str:
     if not by_count:
         return ""
     shown = [f"{count} ({', '.join(own)})" if len(by_count) > 1 else str(count) for count, own in by_count.items()]
+    places = " or ".join(dict.fromkeys(str(run.config.final_env_id) for run in runs if RETURN in run.history))
     which = " Which run is better, and how sure that is, tells `rl-training compare`." if len(runs) > 1 else ""
     return (
-        f"A return is the mean over the {' or '.join(shown)} episodes of an evaluation. Of several members it is their mean, "
-        f"of {MANY} or more the interquartile mean; in brackets the lowest and the highest member.{which}"
+        f"A return is the mean over the {' or '.join(shown)} episodes of an evaluation in {places}. Of several members it is "
+        f"their mean, of {MANY} or more the interquartile mean; in brackets the lowest and the highest member.{which}"
     )
 
 
@@ -326,9 +331,20 @@ def setup_of(run: LoggedRun) -> dict[str, str]:
 
 
 def source_of(run: LoggedRun) -> str:
-    """Return where a run learned: its environment, or the files of its data."""
-    if run.config.final_env_id is not None:
-        return run.config.final_env_id
-    parts = getattr(run.config.algo_kwargs, "dataset", None) or ()
-    files = [str(part.path) for part in parts if part.path is not None]
-    return ", ".join(file.rstrip("/").split("/")[-1] for file in files) or "data"
+    """Return what a run learned from: its data, its environment, or the one and then the other."""
+    kind, env = get_spec(run.config.algo).kind, run.config.final_env_id
+    if kind == "online":
+        return str(env)
+    data = ", ".join(_part_text(part, run.config.env_id) for part in getattr(run.config.algo_kwargs, "dataset", None) or ())
+    went = " and online in {}" if kind == "online, from data" else ", then online in {}" if run.switch is not None else ""
+    return (data or "data") + went.format(env)
+
+
+def _part_text(part: DatasetConfig, env: str | None) -> str:
+    """A source of data: the names of its files, the run whose replay it is, or the recipe with its environment."""
+    if part.kind is not None:
+        return f"{part.kind} data of {env}"
+    if part.run is not None:
+        return f"replay of {Path(part.run).name}"
+    names = [Path(path).name for path in ([part.path] if isinstance(part.path, str) else part.path or ())]
+    return f"{names[0]} and {len(names) - 1} more" if len(names) > _MOST_FILES else ", ".join(names)
