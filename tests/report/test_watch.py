@@ -16,6 +16,7 @@ from rl_training.report.live.plot import Glyphs, sparkline
 from rl_training.report.live.progress import progress_of, state_of
 from rl_training.report.live.screen import Size
 from rl_training.report.live.watching import Watched, present_run, watch_runs
+from rl_training.report.tables import markdown
 from rl_training.runtime.checkpoints.lock import RunLock
 from tests.helpers import contents
 from tests.report.run_files import finetune, population, rows_of, timing_rows, without_environment, write_run
@@ -42,7 +43,7 @@ def test_a_finetune_in_ascii_on_a_small_screen(tmp_path):
         "finished, online: environment step 60 of",
         "60 (100 %)",
         "return -10.00 (-11.00 to -9.000), best",
-        "-9.000",
+        "-10.00 (-11.00 to -9.000)",
         "return, online from 60, mean of 2 membe~",
         "-9.000|           :***        **********",
         "      |   :*********!**********",
@@ -74,7 +75,7 @@ def test_a_run_under_way_on_a_usual_screen(tmp_path):
         "run: iql on random, 3 members",
         "running, offline: step 40 of 100 (40 %)",
         "2.000 gradient steps/s, 27.0 s left, return -82.00 (-85.00 to -79.00), best",
-        "-79.00",
+        "-82.00 (-85.00 to -79.00)",
         "return, mean of 3 members, band from the lowest to the highest",
     ]
     assert lines[5].startswith("-79.00│")
@@ -124,7 +125,13 @@ def test_a_diverged_member_comes_last(tmp_path):
     rows = [*rows_of(RETURN, [[5.0, 1.0, 2.0]], (0, 1, 2)), {"step": 10, "member": 0, "seed": 0, "event": "diverged"}]
     lines = shown(write_run(tmp_path / "run", rows), 60, 13)
     assert lines[-2:] == ["   2  2.000  2.000       10  finished", "and 2 more: 1.000, 1 diverged"]
-    assert lines[2] == "return 2.667 (1.000 to 5.000), best 5.000, 1 of 3 diverged"
+    assert lines[2:4] == ["return 2.667 (1.000 to 5.000), best 2.667 (1.000 to 5.000),", "1 of 3 diverged"]
+
+
+def test_the_best_is_that_of_the_report(tmp_path):
+    folder = write_run(tmp_path / "run", rows_of(RETURN, [[1.0, 8.0], [3.0, 2.0]]))
+    assert "return 2.500 (2.000 to 3.000), best 5.500 (3.000 to 8.000)" in shown(folder, 80, 13)
+    assert "| 2.500 (2.000 to 3.000) | 5.500 (3.000 to 8.000) |" in markdown([LoggedRun.load(folder)], "")
 
 
 def test_a_run_with_no_rows_has_only_a_head(tmp_path):
