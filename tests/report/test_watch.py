@@ -346,3 +346,14 @@ def test_a_name_cannot_change_the_terminal(tmp_path, capsys, name, shown, once):
 def test_an_interval_must_be_positive(tmp_path, interval):
     with pytest.raises(ConfigError, match="--interval .*: must be at least 0.1 seconds"):
         watch_runs([tmp_path], interval=interval)
+
+
+@pytest.mark.parametrize(("unicode", "point"), [(False, "*"), (True, "⣤")])
+def test_a_single_evaluation_is_a_point_above_its_step(tmp_path, unicode, point):
+    folder = write_run(tmp_path / "run", rows_of(RETURN, [[-3.0, -2.0, 2.0]], (0, 1, 2)))
+    lines = shown(folder, 60, 17, unicode=unicode)
+    first = lines.index("return, mean of 3 members") + 1
+    drawn = [line.partition("│" if unicode else "|")[2].strip() for line in lines[first : first + 6]]
+    assert drawn == ["", "", "", point, "", ""]
+    assert abs(lines[first + 3].index(point) - lines[first + 7].index("10")) <= 1
+    assert lines[first + 7].strip() == "10"
