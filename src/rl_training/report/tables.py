@@ -23,8 +23,17 @@ from rl_training.report.timing import timing_of
 CSV_START = ("run", "member", "seed", "position")
 
 
-def markdown(runs: Sequence[LoggedRun], mark: str, title: str | None = None, first: Sequence[str] = ()) -> str:
-    """Return the results of some runs as Markdown, without curves; `first` are lines of plain text that come before them."""
+def markdown(
+    runs: Sequence[LoggedRun],
+    mark: str,
+    title: str | None = None,
+    first: Sequence[str] = (),
+    left_out: Sequence[str] = (),
+) -> str:
+    """Return the results of some runs as Markdown, without curves.
+
+    `first` are lines of plain text that come before them; `left_out` says which runs are missing, and why.
+    """
     names, groups = distinct_names(runs), groups_of(runs)
     timings = [timing_of(run) for run in runs]
     rows = [facts.overview_cells(run, name, timing) for run, name, timing in zip(runs, names, timings, strict=True)]
@@ -34,7 +43,7 @@ def markdown(runs: Sequence[LoggedRun], mark: str, title: str | None = None, fir
     parts += [_table([facts.OVERVIEW[i] for i in kept], [[row[i] for i in kept] for row in rows])]
     parts += [_text(note) for note in (facts.returns_note(runs, names), data_facts.data_note(runs, names)) if note]
     judged, damaged = evaluations(runs, names)
-    if warned := [*damaged, *(one.text for one in cautions(runs, names))]:
+    if warned := [*left_out, *damaged, *(one.text for one in cautions(runs, names))]:
         parts += ["## Warnings", "\n".join(f"* {_text(text)}" for text in warned)]
     missing = [f"{name}: {text}" for run, name in zip(runs, names, strict=True) for text in missing_rows(run)]
     parts += ["\n".join(f"* {_text(line)}" for line in missing)] if missing else []

@@ -45,7 +45,8 @@ def report(
 
     chosen = format_of(out, kind)
     if not live and out is None and chosen in ("md", "csv"):
-        sys.stdout.write(make_report(load_runs(runs), chosen, title=title).decode())
+        loaded = load_runs(runs)
+        sys.stdout.write(make_report(loaded, chosen, title=title, left_out=loaded.left_out).decode())
         return
     target = full_path(out or f"report.{chosen}")
     if live:
