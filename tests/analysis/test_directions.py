@@ -32,12 +32,28 @@ def runs(tmp_path):
     return tmp_path
 
 
-@pytest.mark.parametrize("metric", ["validation/action_distance", "validation/critic_loss"])
-def test_of_a_distance_and_a_loss_low_values_are_good(runs, metric):
+@pytest.mark.parametrize(
+    ("metric", "said", "caution"),
+    [
+        (
+            "validation/action_distance",
+            "iql is closer to the logged actions than td3_bc",
+            "Closer to the logged actions is not",
+        ),
+        (
+            "validation/critic_loss",
+            "validation/critic_loss of iql is smaller than that of td3_bc",
+            "not how good a policy is.",
+        ),
+    ],
+)
+def test_low_distances_and_losses_are_smaller_and_never_better(runs, metric, said, caution):
     found = compare([runs], metric=metric)
-    assert (found.direction, found.lower_is_better, found.pairs[0].verdict) == ("lower", True, "better")
-    assert found.conclusion.startswith("iql is better than td3_bc on logs: probability of improvement 1.00 [")
+    assert (found.direction, found.lower_is_better, found.pairs[0].verdict) == ("lower", True, "smaller")
+    assert found.conclusion.startswith(f"{said} on logs: probability of a smaller value 1.00 [")
+    assert caution in found.conclusion
     assert compare([runs], metric=metric, lower_is_better=True).as_dict() == found.as_dict()
+    assert compare([runs], metric=metric, against="iql").pairs[0].verdict == "larger"
 
 
 def test_what_critics_expect_is_larger_or_smaller_and_never_better(runs):

@@ -44,7 +44,8 @@ def test_what_is_printed(runs):
 
 
 @pytest.mark.parametrize(
-    ("metric", "said"), [("loss", ", lower is better"), ("q_mean", ", which is no score"), ("x", ", higher is better")]
+    ("metric", "said"),
+    [("loss", ", which does not tell how good a policy is"), ("q_mean", ", which is no score"), ("x", ", higher is better")],
 )
 def test_the_first_line_says_which_values_are_good(tmp_path, capsys, metric, said):
     for algo in ("iql", "td3_bc"):

@@ -8,7 +8,7 @@ import pytest
 
 from rl_training import IQL, evaluate_off_policy
 from rl_training.api.off_policy import ask
-from rl_training.cli.choosing import _print_estimates
+from rl_training.cli.choosing import _print_estimates, _value_cells
 from rl_training.errors import ConfigError, DatasetError
 from rl_training.ope.fqe import FQEOptions
 from rl_training.storage import OPE_FILE as FILE
@@ -170,3 +170,8 @@ def test_data_that_is_gone_is_asked_for(trained, tmp_path):
     log.unlink()
     with pytest.raises(ConfigError, match=r"the data of the run is not there; name data with --data PATH"):
         evaluate_off_policy([tmp_path / "run"], **BUDGET)
+
+
+def test_a_zero_has_no_sign():
+    """Where no reward is above 0, the highest possible value is minus zero."""
+    assert _value_cells({"value": -0.0, "interval": [-6.025, -0.0]}) == ("0", "[-6.025, 0]")

@@ -99,6 +99,10 @@ def test_a_damaged_run_in_a_folder_is_left_out(tmp_path, capsys):
     assert len(live.stderr.splitlines()) == 2
     told = done.stderr.splitlines()
     assert [line.split(": ")[:2] for line in told] == [["warning", "left out"]] * 2
+    printed = call_cli(capsys, "report", tmp_path / "runs", "--format", "md").stdout
+    for page in (printed, (tmp_path / "page.md").read_text(), (tmp_path / "page.html").read_text()):
+        assert f"left out: {rows / 'metrics.jsonl'}: line 1 is damaged" in page
+        assert f"left out: {record}: its run.json is damaged" in page
     assert str(record) in told[0]
     assert "its run.json is damaged" in told[0]
     assert str(rows / "metrics.jsonl") in told[1]

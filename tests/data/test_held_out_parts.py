@@ -5,6 +5,7 @@ import pytest
 
 from rl_training import rng
 from rl_training.data.dataset_loaders import load_dataset
+from rl_training.data.offline_mixers import mix_datasets
 from rl_training.data.subsets import filter_dataset, held_out_episodes, split_views
 from tests.helpers import generator
 from tests.logs import write_csv
@@ -63,6 +64,17 @@ def test_parts_of_a_single_log_are_held_out_by_themselves(tmp_path):
     data = load_dataset(write_csv(tmp_path / "log.csv", table), columns=COLUMNS)
     assert len(data.episode_spans[0]) == 12
     assert len(held_out_episodes(data, 0.2)) == 2
+
+
+def test_statistics_and_mixtures_know_of_parts(tmp_path):
+    columns = {**COLUMNS, "episode": "episode"}
+    cut = load_dataset(write_csv(tmp_path / "cut.csv", log(3)), columns=columns)
+    whole = load_dataset(write_csv(tmp_path / "whole.csv", log(4, gaps=False)), columns=columns)
+    assert (cut.statistics()["episodes"], cut.statistics()["parts_of"]) == (9, 3)
+    assert "parts_of" not in whole.statistics()
+    mixed = mix_datasets([whole, cut])
+    assert mixed.cut_from.tolist() == [0, 1, 2, 3, 4, 4, 4, 5, 5, 5, 6, 6, 6]
+    assert mix_datasets([whole, whole]).cut_from is None
 
 
 def test_whole_episodes_are_chosen_as_ever(tmp_path):

@@ -137,6 +137,21 @@ def test_where_the_figures_do_not_tell_that_is_said(tmp_path, text, missing):
     assert one == Caution(f"{text} (at step 20; whether it still holds at step 30 is not logged)")
 
 
+def test_a_check_online_is_told_in_environment_steps(tmp_path):
+    offline = {"step": 100, "member": 0, "seed": 0, "validation/action_distance": 0.2}
+    rows = [offline, {**offline, "step": 160, "env_step": 30}, {**offline, "step": 220, "env_step": 60}]
+    text = "rising-losses: held-out losses rise: `value_loss` is 3"
+
+    def told(at):
+        warned = [{"at": at, "text": text}]
+        folder = write_run(tmp_path / at.replace(" ", ""), rows, warned=warned, finetune={"env_steps": 60})
+        return cautions_of(LoggedRun.load(folder))[0].text
+
+    assert told("env step 60") == f"{text} (at env step 60)"
+    assert told("env step 30") == f"{text} (at env step 30; whether it still holds at env step 60 is not logged)"
+    assert told("step 100") == f"{text} (at step 100; whether it still holds at env step 60 is not logged)"
+
+
 def test_a_doubt_of_the_last_check_is_as_it_was_given(tmp_path):
     run = checked_run(tmp_path / "a", [[0.6], [0.6], [0.5]], [{"at": "step 30", "text": FAR}])
     assert cautions_of(run) == [Caution(f"{FAR} (at step 30)")]

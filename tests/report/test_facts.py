@@ -8,8 +8,9 @@ import pytest
 from rl_training.analysis.groups import Choice
 from rl_training.analysis.logged_run import RETURN, LoggedRun
 from rl_training.analysis.run_scores import read_runs
-from rl_training.report import facts
+from rl_training.report import data_facts, facts
 from rl_training.report.bands import groups_of
+from rl_training.report.page import render_page
 from rl_training.report.timing import timing_of
 from tests.report.run_files import finetune, population, rows_of, timing_rows, without_environment, write_run
 
@@ -94,6 +95,28 @@ def test_a_run_without_an_environment_has_no_returns_but_a_distance(tmp_path):
     assert [(one.final, one.distance) for one in facts.member_facts(run)] == [(None, 0.1), (None, pytest.approx(0.11))]
     assert facts.spread_text(facts.returns_of(facts.member_facts(run), "final")) == "none yet"
     assert facts.source_of(run) == "plant.csv"
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"algo_kwargs": {"dataset": "logs/"}}, "logs"),
+        ({"algo_kwargs": {"dataset": [{"path": ["a/1.csv", "2.csv"]}, {"run": "runs/sac"}]}}, "1.csv, 2.csv, replay of sac"),
+        ({"algo_kwargs": {"dataset": {"path": [f"{day}.csv" for day in range(40)]}}}, "0.csv and 39 more"),
+        ({"algo_kwargs": {"dataset": {"kind": "scripted"}}}, "scripted data of Pendulum-v1"),
+        ({"algo": "rlpd", "algo_kwargs": {"dataset": "a.npz"}}, "a.npz and online in Pendulum-v1"),
+    ],
+)
+def test_where_a_run_with_an_environment_learned(tmp_path, changes, told):
+    run = LoggedRun.load(write_run(tmp_path / "run", rows_of(RETURN, [[1.0]], seeds=(0,)), **changes))
+    assert facts.source_of(run) == told
+
+
+def test_a_finetune_says_what_it_learned_on_and_a_page_where_it_was_evaluated(tmp_path):
+    tuned, offline = (LoggedRun.load(make(tmp_path / make.__name__)) for make in (finetune, population))
+    assert facts.source_of(tuned) == "random, then online in Pendulum-v1"
+    assert "evaluated in Pendulum-v1" in render_page([offline])
+    assert "evaluated in" not in render_page([tuned])
 
 
 def test_a_combination_that_lost_members_ranks_behind_those_that_lost_fewer(tmp_path):
@@ -197,7 +220,7 @@ def test_a_time_that_nobody_wrote_is_not_zero(tmp_path):
     ("ends", "text"), [((0.0, 97.9), "0 to 97.9"), ((-2.0, 2.0), "-2 to 2"), ((125.0, 4000.0), "125 to 4,000")]
 )
 def test_bounds_have_no_idle_zeros(ends, text):
-    assert facts.bounds_text(ends) == text
+    assert data_facts.bounds_text(ends) == text
 
 
 def test_a_combination_that_was_never_evaluated_and_has_ended_does_not_promise_returns(tmp_path):
@@ -219,4 +242,4 @@ def test_a_record_without_dataset_or_hardware_is_read(tmp_path):
     folder = write_run(tmp_path / "run", rows_of(RETURN, [[1.0, 2.0]]), timings=timing_rows())
     (folder / "run.json").write_text(json.dumps({"status": "running", "versions": {"rl_training": "0.1.0"}}))
     (run,) = loaded(folder)
-    assert (facts.dataset_facts(run), facts.setup_of(run)) == ({}, {"rl_training": "0.1.0"})
+    assert (data_facts.dataset_facts(run), facts.setup_of(run)) == ({}, {"rl_training": "0.1.0"})

@@ -12,7 +12,7 @@ from rl_training.report.off_policy.kept import Estimate
 from rl_training.report.page import MARK, render_page
 from rl_training.report.tables import markdown
 from rl_training.storage import RUN_FILES
-from tests.report.run_files import rows_of, write_run
+from tests.report.run_files import finetune, rows_of, write_run
 from tests.report.test_page import Outline
 
 BAD = "<script>alert(1)</script>"
@@ -82,6 +82,18 @@ def test_a_page_shows_values_verdict_reasons_and_support(tmp_path):
     assert "0.8 lower" in shown
     assert "90%" in shown
     assert 'aria-label="a: -138.5 (-198.5 to -78.50)"><title>a: -138.5' in shown
+
+
+def test_which_checkpoint_is_said_where_a_run_learned_on(tmp_path):
+    kept = report({**policy(), "step": 60})
+    folder = finetune(tmp_path / "fine")
+    (folder / "ope.json").write_text(json.dumps(kept))
+    told = "fine: evaluated is the checkpoint at step 60, the offline policy, before the run went online; its last policy"
+    for text in (section_of(render_page([LoggedRun.load(folder)])), markdown([LoggedRun.load(folder)], MARK)):
+        assert f"{told} is that of step 120" in text
+    run = run_with(tmp_path / "a", report({**policy(), "step": 10}))
+    assert "a: evaluated is the checkpoint at step 10, an earlier policy of the run;" in section_of(render_page([run]))
+    assert "evaluated is" not in render_page([run_with(tmp_path / "b", report({**policy(), "step": 20}))])
 
 
 def test_a_run_without_one_has_no_section(tmp_path):

@@ -15,7 +15,7 @@ from rl_training.analysis.logged_run import RETURN, LoggedRun
 from rl_training.config.loading import make_config
 from rl_training.report.page import MARK, Picture, render_page
 from tests.helpers import contents
-from tests.report.run_files import finetune, population, rows_of, without_environment, write_run
+from tests.report.run_files import DATASET, finetune, population, rows_of, without_environment, write_run
 
 
 class Outline(HTMLParser):
@@ -73,6 +73,15 @@ def test_a_chart_is_told_in_words(tmp_path):
     page = page_of(population(tmp_path / "run"))
     assert "run: from -100.0 at step 10 to -34.00 at step 120, lowest -100.0, highest -34.00." in page
     assert "mean in the data: -5.000." in page
+
+
+def test_returns_of_parts_of_episodes_are_not_drawn_beside_those_of_whole_ones(tmp_path):
+    rows = rows_of(RETURN, [[-100.0, -90.0], [-80.0, -70.0]])
+    page = page_of(write_run(tmp_path / "run", rows, dataset={**DATASET, "episodes": 139, "parts_of": 40}))
+    assert "in the data:" not in page
+    assert "not drawn: its 139 episodes are parts of 40, cut by gaps or bad rows, and evaluations are of whole" in page
+    assert "highest return of the parts" in page
+    assert "not drawn" not in page_of(write_run(tmp_path / "whole", rows))
 
 
 def test_nothing_is_loaded_and_only_the_script_of_the_page_may_run(tmp_path):

@@ -9,7 +9,8 @@ import pytest
 from rl_training.analysis.logged_run import RETURN, LoggedRun
 from rl_training.report.bands import groups_of
 from rl_training.report.charts import held_out_charts
-from rl_training.report.facts import NOTHING, data_note
+from rl_training.report.data_facts import data_note
+from rl_training.report.facts import NOTHING
 from rl_training.report.page import MARK, render_page
 from rl_training.report.tables import comma_separated, markdown
 from tests.report.run_files import DATASET, finetune, population, rows_of, timing_rows, without_environment, write_run
@@ -22,7 +23,7 @@ def test_markdown_has_the_results_of_every_run(tmp_path):
     assert lines[:2] == [MARK, "# first, second"]
     (row,) = [line for line in lines if line.startswith("| first | finished")]
     assert row == (
-        "| first | finished | -34.00 (-45.00 to -23.00) | -34.00 (-45.00 to -23.00) | iql | Pendulum-v1 | 3 | "
+        "| first | finished | -34.00 (-45.00 to -23.00) | -34.00 (-45.00 to -23.00) | iql | random | 3 | "
         "120 gradient steps | 20.0 s |"
     )
     assert "| second | 60 | -20.00 | -50.00 at 20 | 30.00 | 40 |" in lines
@@ -63,7 +64,9 @@ def test_markdown_of_data_alone_has_the_figures_on_held_out_rows_in_their_units(
 
 def test_what_returns_are_is_said_with_their_episodes(tmp_path):
     runs = [LoggedRun.load(population(tmp_path / "a")), LoggedRun.load(finetune(tmp_path / "b"))]
-    assert "A return is the mean over the 10 episodes of an evaluation. Of several members" in markdown(runs, MARK)
+    assert "A return is the mean over the 10 episodes of an evaluation in Pendulum-v1. Of several members" in markdown(
+        runs, MARK
+    )
     other = write_run(tmp_path / "c", rows_of(RETURN, [[1.0]], (0,)), eval_episodes=3)
     runs += [LoggedRun.load(other), LoggedRun.load(without_environment(tmp_path / "d"))]
     text = markdown(runs, MARK)

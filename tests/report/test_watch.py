@@ -16,6 +16,7 @@ from rl_training.report.live.plot import Glyphs, sparkline
 from rl_training.report.live.progress import progress_of, state_of
 from rl_training.report.live.screen import Size
 from rl_training.report.live.watching import Watched, present_run, watch_runs
+from rl_training.report.tables import markdown
 from rl_training.runtime.checkpoints.lock import RunLock
 from tests.helpers import contents
 from tests.report.run_files import finetune, population, rows_of, timing_rows, without_environment, write_run
@@ -38,11 +39,11 @@ def shown(folder, width, height, *, unicode=False, waited=0.0):
 
 def test_a_finetune_in_ascii_on_a_small_screen(tmp_path):
     assert shown(finetune(tmp_path / "fine"), 40, 14) == [
-        "fine: iql on Pendulum-v1, 2 members",
+        "fine: iql on random, then online in Pen~",
         "finished, online: environment step 60 of",
         "60 (100 %)",
         "return -10.00 (-11.00 to -9.000), best",
-        "-9.000",
+        "-10.00 (-11.00 to -9.000)",
         "return, online from 60, mean of 2 membe~",
         "-9.000|           :***        **********",
         "      |   :*********!**********",
@@ -57,7 +58,7 @@ def test_a_finetune_in_ascii_on_a_small_screen(tmp_path):
 
 def test_on_the_smallest_screen_what_matters_most_stays(tmp_path):
     assert shown(finetune(tmp_path / "fine"), 20, 6) == [
-        "fine: iql on Pendul~",
+        "fine: iql on random~",
         "finished, online:",
         "environment step 60",
         "of 60 (100 %)",
@@ -71,10 +72,10 @@ def test_a_run_under_way_on_a_usual_screen(tmp_path):
     (folder / "run.lock").write_text(json.dumps({"host": "elsewhere", "pid": 1}))
     lines = shown(folder, 80, 23, unicode=True, waited=3.0)
     assert lines[:5] == [
-        "run: iql on Pendulum-v1, 3 members",
+        "run: iql on random, 3 members",
         "running, offline: step 40 of 100 (40 %)",
         "2.000 gradient steps/s, 27.0 s left, return -82.00 (-85.00 to -79.00), best",
-        "-79.00",
+        "-82.00 (-85.00 to -79.00)",
         "return, mean of 3 members, band from the lowest to the highest",
     ]
     assert lines[5].startswith("-79.00│")
@@ -124,14 +125,20 @@ def test_a_diverged_member_comes_last(tmp_path):
     rows = [*rows_of(RETURN, [[5.0, 1.0, 2.0]], (0, 1, 2)), {"step": 10, "member": 0, "seed": 0, "event": "diverged"}]
     lines = shown(write_run(tmp_path / "run", rows), 60, 13)
     assert lines[-2:] == ["   2  2.000  2.000       10  finished", "and 2 more: 1.000, 1 diverged"]
-    assert lines[2] == "return 2.667 (1.000 to 5.000), best 5.000, 1 of 3 diverged"
+    assert lines[2:4] == ["return 2.667 (1.000 to 5.000), best 2.667 (1.000 to 5.000),", "1 of 3 diverged"]
+
+
+def test_the_best_is_that_of_the_report(tmp_path):
+    folder = write_run(tmp_path / "run", rows_of(RETURN, [[1.0, 8.0], [3.0, 2.0]]))
+    assert "return 2.500 (2.000 to 3.000), best 5.500 (3.000 to 8.000)" in shown(folder, 80, 13)
+    assert "| 2.500 (2.000 to 3.000) | 5.500 (3.000 to 8.000) |" in markdown([LoggedRun.load(folder)], "")
 
 
 def test_a_run_with_no_rows_has_only_a_head(tmp_path):
     folder = write_run(tmp_path / "run", [], status="running")
     (folder / "run.lock").write_text(json.dumps({"host": "elsewhere", "pid": 1}))
     assert shown(folder, 80, 23) == [
-        "run: iql on Pendulum-v1, seed 0",
+        "run: iql on random, seed 0",
         "running; no row has been written yet, offline: step 0 of 100 (0 %)",
     ]
 
@@ -319,7 +326,7 @@ def test_once_prints_the_present_state(tmp_path, capsys, monkeypatch):
     folder = population(tmp_path / "run", points=4)
     assert watch_runs([folder], once=True, ascii_only=True, sleep=Ticks()) == 0
     out = capsys.readouterr().out
-    assert out.splitlines()[0] == "run: iql on Pendulum-v1, 3 members"
+    assert out.splitlines()[0] == "run: iql on random, 3 members"
     assert "+---" in out
     assert out.isascii()
 
@@ -339,3 +346,14 @@ def test_a_name_cannot_change_the_terminal(tmp_path, capsys, name, shown, once):
 def test_an_interval_must_be_positive(tmp_path, interval):
     with pytest.raises(ConfigError, match="--interval .*: must be at least 0.1 seconds"):
         watch_runs([tmp_path], interval=interval)
+
+
+@pytest.mark.parametrize(("unicode", "point"), [(False, "*"), (True, "⣤")])
+def test_a_single_evaluation_is_a_point_above_its_step(tmp_path, unicode, point):
+    folder = write_run(tmp_path / "run", rows_of(RETURN, [[-3.0, -2.0, 2.0]], (0, 1, 2)))
+    lines = shown(folder, 60, 17, unicode=unicode)
+    first = lines.index("return, mean of 3 members") + 1
+    drawn = [line.partition("│" if unicode else "|")[2].strip() for line in lines[first : first + 6]]
+    assert drawn == ["", "", "", point, "", ""]
+    assert abs(lines[first + 3].index(point) - lines[first + 7].index("10")) <= 1
+    assert lines[first + 7].strip() == "10"

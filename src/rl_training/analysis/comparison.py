@@ -23,7 +23,7 @@ from rl_training.analysis.directions import Direction, direction_of
 from rl_training.analysis.groups import Choice, Groups, Scored, read_groups
 from rl_training.analysis.logged_run import RETURN
 from rl_training.analysis.scales import Normalization, normalized
-from rl_training.analysis.verdict import FEW, LARGER, Wording, conclusion, verdict
+from rl_training.analysis.verdict import FEW, Wording, conclusion, verdict
 from rl_training.errors import ConfigError, did_you_mean
 
 Source: TypeAlias = Scores | Mapping[str, Scores] | str | Path | Sequence[str | Path]
@@ -49,7 +49,7 @@ class Pair:
     second: str
     difference: Interval | None  # of the interquartile means; None where the scale of the tasks depends on what is compared
     improvement: Interval
-    verdict: str  # better, worse, unclear; of a metric that is no score larger, smaller, unclear
+    verdict: str  # better, worse, unclear; of a metric that does not tell how good a policy is larger, smaller, unclear
     seeds_needed: int | None  # per task and group to show a difference as large as the measured one; None if it is shown
 
 
@@ -105,7 +105,8 @@ def compare(
         metric: The metric of runs that is compared.
         by: The `last` value of each run, or its `best`, which is optimistic.
         lower_is_better: Whether low values are good, for scores and for metrics whose direction is not known; that of
-            returns, losses and distances is. What critics expect is no score: it is called larger or smaller, not better.
+            returns, losses and distances is. Losses and distances on rows do not tell how good a policy is, and what
+            critics expect is no score: they are called larger or smaller, not better.
         confidence: Of the intervals.
         normalize: How several tasks are put on one scale: by reference returns, by the lowest and highest score that is
             compared, or not at all. `auto` takes references where all tasks have them and the second otherwise; scores that
@@ -123,7 +124,8 @@ def compare(
     tasks = list(next(iter(scores.values())))
     scale = normalized(scores, normalize, metric=metric, of_runs=found.of_runs)
     joint = {name: [scale.values[name][task] for task in tasks] for name in scores}
-    judge = _Judge(direction, confidence, resamples, seed)
+    wording = Wording(metric, direction)
+    judge = _Judge(wording, confidence, resamples, seed)
     comparisons = (len(pairs), len(pairs) * len(tasks))  # over all tasks, and by task
     strict, strictest = (replace(judge, confidence=1.0 - (1.0 - confidence) / count) for count in comparisons)
     thresholds = _thresholds([task for group in joint.values() for task in group])
@@ -149,7 +151,7 @@ def compare(
         thresholds=thresholds.tolist(),
         profiles={name: judge.profile(group, thresholds) for name, group in joint.items()},
         warnings=[*found.warnings, *scale.warnings],
-        conclusion=conclusion(compared, by_task, scores, Wording(metric, direction != "none"), confidence=confidence),
+        conclusion=conclusion(compared, by_task, scores, wording, confidence=confidence),
         coverage=measured(),
     )
 
@@ -190,14 +192,14 @@ def _pairs(names: Sequence[str], against: str | None) -> list[tuple[str, str]]:
 class _Judge:
     """Turns scores into cells and pairs."""
 
-    direction: Direction
+    wording: Wording
     confidence: float
     resamples: int
     seed: int
 
     @property
     def lower_is_better(self) -> bool:
-        return self.direction == "lower"
+        return self.wording.direction == "lower"
 
     def cell(self, tasks: Sequence[Values]) -> Cell:
         found = interval(tasks, confidence=self.confidence, resamples=self.resamples, seed=self.seed)
@@ -221,9 +223,8 @@ class _Judge:
         return found
 
     def _verdict(self, difference: Interval | None, improvement: Interval) -> str:
-        """The verdict; of a metric that is no score, where better means larger, that word."""
-        found = verdict(difference, improvement, lower_is_better=self.lower_is_better)
-        return LARGER.get(found, found) if self.direction == "none" else found
+        """The verdict, in words that claim no more than the metric tells."""
+        return self.wording.word(verdict(difference, improvement, lower_is_better=self.lower_is_better))
 
     def _difference(self, first: Sequence[Values], second: Sequence[Values], method: Method) -> Interval:
         return difference_interval(

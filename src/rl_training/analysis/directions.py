@@ -1,4 +1,4 @@
-"""Which way a metric points as a score: whether runs with high values are good, those with low ones, or neither."""
+"""Which way a metric points: whether high values are good, low ones, or neither; and whether it measures policies at all."""
 
 from typing import Literal, TypeAlias
 
@@ -10,11 +10,11 @@ Direction: TypeAlias = Literal["higher", "lower", "none"]
 _HIGH = (RETURN, "data/episode_return", "validation/score")
 _OF_EPISODES = ("eval/return_std", "eval/length_mean")  # no score: a short episode is a fall here and a goal there
 _ON_ROWS = ("train", "validation")  # what is measured on rows of data
-_LOW = ("action_distance", "at_bound")  # and every loss and error
+_LOW = ("action_distance",)  # and every loss and error
 _NO_SCORE = (
     # what critics expect, right or wrong; the loss of a policy falls with it
     *("q_mean", "q_policy", "q_data", "q_lowest", "q_highest", "v_mean", "advantage_mean", "weight_mean", "start_value"),
-    *("actor_loss", "alpha_loss", "alpha", "entropy", "spread", "values_settled", "calibrated_fraction"),
+    *("actor_loss", "alpha_loss", "alpha", "entropy", "at_bound", "spread", "values_settled", "calibrated_fraction"),
     *("learning_rate_factor", "prior_samples", "online_samples"),
     # what needs no policy
     *("constant_distance", "cloning_distance", "at_bound_data", "spread_data", "possible_lowest", "possible_highest"),
@@ -35,6 +35,11 @@ def known_direction(metric: str) -> Direction | None:
     if name in _NO_SCORE:
         return "none"
     return "lower" if name in _LOW or "loss" in name or "error" in name else None
+
+
+def measures_quality(metric: str) -> bool:
+    """Return whether a run with a better value has a better policy: of distances, losses and errors on rows it need not."""
+    return known_direction(metric) not in ("lower", "none")
 
 
 def direction_of(metric: str, *, lower_is_better: bool, by: str) -> Direction:

@@ -16,13 +16,8 @@ _HELD_OUT = "validation/"
 class LastCheck:
     """Where a run was last checked, and what was doubtful there."""
 
-    position: int
+    place: str  # in the words and the unit in which warnings have it: `step 120`, or online `env step 120`
     warnings: dict[str, str] | None  # by their codes, in the words of training; None where not all figures are logged
-
-    @property
-    def place(self) -> str:
-        """The position in words, as warnings have it."""
-        return f"step {self.position:,}"
 
 
 def last_check(run: LoggedRun) -> LastCheck | None:
@@ -32,8 +27,13 @@ def last_check(run: LoggedRun) -> LastCheck | None:
     """
     if DISTANCE not in run.history:
         return None
-    checked = ~np.isnan(run.history[DISTANCE])
-    return LastCheck(int(run.positions[checked].max()), _warnings(run))
+    checked = np.flatnonzero(~np.isnan(run.history[DISTANCE]))
+    return LastCheck(_place(run, int(checked[np.argmax(run.positions[checked])])), _warnings(run))
+
+
+def _place(run: LoggedRun, row: int) -> str:
+    online = "env_step" in run.history and not np.isnan(run.history["env_step"][row])
+    return f"env step {run.history['env_step'][row]:,.0f}" if online else f"step {run.history['step'][row]:,}"
 
 
 def _warnings(run: LoggedRun) -> dict[str, str] | None:

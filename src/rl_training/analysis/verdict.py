@@ -6,34 +6,64 @@ from math import floor, log10
 from typing import TYPE_CHECKING
 
 from rl_training.analysis.bootstrap import Interval
+from rl_training.analysis.directions import Direction, measures_quality
 from rl_training.analysis.groups import TASK, Scored
+from rl_training.analysis.logged_run import DISTANCE
 
 if TYPE_CHECKING:
     from rl_training.analysis.comparison import Pair
 
 FEW = 5  # seeds: with fewer, one lucky run decides
 _MOST_DECIMALS = 5  # beyond this, tiny numbers are written as powers of ten
-LARGER = {"better": "larger", "worse": "smaller"}  # where a metric is no score
 MOST_SEEDS = 1000  # beyond this a number of seeds only says that there is no difference to be seen
 
 
 @dataclass(frozen=True)
 class Wording:
-    """What is compared: scores, or a metric that is none, of which nothing is better or worse."""
+    """What is compared: how good policies are, or a metric that does not tell, of which nothing is better or worse."""
 
     metric: str
-    is_score: bool
+    direction: Direction
+
+    @property
+    def is_quality(self) -> bool:
+        """Whether the metric tells how good a policy is."""
+        return measures_quality(self.metric)
+
+    @property
+    def leading(self) -> str:
+        """What a value on the side that counts as better is called."""
+        return "smaller" if self.direction == "lower" else "larger"
+
+    def word(self, found: str) -> str:
+        """Return a verdict in words that claim no more than the metric tells."""
+        other = "larger" if self.leading == "smaller" else "smaller"
+        return found if self.is_quality else {"better": self.leading, "worse": other}.get(found, found)
 
     def compared(self, pair: "Pair") -> str:
         """Return what is said of a pair that differs, such as `iql is better than bc`."""
-        if self.is_score:
+        if self.is_quality:
             return f"{pair.first} is {pair.verdict} than {pair.second}"
+        if self.metric == DISTANCE:
+            near = "closer to" if pair.verdict == "smaller" else "farther from"
+            return f"{pair.first} is {near} the logged actions than {pair.second}"
         return f"{self.metric} of {pair.first} is {pair.verdict} than that of {pair.second}"
 
     @property
     def chance(self) -> str:
         """What the probability is of, that a run of one group is above one of the other."""
-        return "probability of improvement" if self.is_score else "probability of a larger value"
+        return "probability of improvement" if self.is_quality else f"probability of a {self.leading} value"
+
+    @property
+    def caution(self) -> str:
+        """What the metric does not tell; empty where it tells how good policies are."""
+        if self.is_quality:
+            return ""
+        if self.direction == "none":
+            return f"{self.metric} is no score: neither a larger nor a smaller value makes a better policy."
+        if self.metric.partition("/")[2].startswith("action_distance"):
+            return "Closer to the logged actions is not better: a policy that improves on them has to leave them."
+        return f"{self.metric} tells how well networks fit rows, not how good a policy is."
 
 
 def verdict(difference: Interval | None, improvement: Interval, *, lower_is_better: bool = False) -> str:
@@ -63,8 +93,7 @@ def conclusion(
         sentences.append(_sentence(pair, scores, wording))
         if len(by_task) > 1 and pair.improvement.known:
             sentences[-1] += f" {_task_by_task({task: found[number].verdict for task, found in by_task.items()})}"
-    if not wording.is_score:
-        sentences.append(f"{wording.metric} is no score: neither a larger nor a smaller value makes a better policy.")
+    sentences += [wording.caution] if wording.caution else []
     if len(pairs) * len(by_task) > 1 and any(pair.improvement.known for pair in pairs):
         sentences.append(_correction(len(pairs), len(by_task), f"{100 * confidence:g}%"))
     if min(len(found) for group in scores.values() for found in group.values()) < FEW:

@@ -7,9 +7,9 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, get_args
 
-from rl_training.analysis.logged_run import LoggedRun
+from rl_training.analysis.logged_run import LoggedRun, printable
 from rl_training.errors import CheckpointError, ConfigError, RLTrainingError
 from rl_training.experiment.run_record import run_status
 from rl_training.remote.runs import local_run
@@ -18,18 +18,22 @@ from rl_training.report.facts import member_facts, number
 from rl_training.report.live.follow import check_distinct
 from rl_training.report.live.watching import Watched, present_run
 from rl_training.report.page import MARK, Picture, render_page
-from rl_training.report.pictures import png
-from rl_training.report.tables import comma_separated, markdown
-from rl_training.report.target import Format, check_target, format_of
+from rl_training.report.pictures import SOFTWARE, png
+from rl_training.report.tables import CSV_START, comma_separated, markdown
 from rl_training.report.values import LENGTH
 from rl_training.runtime.checkpoints.lock import is_in_use
 from rl_training.runtime.signals import stop_signals_blocked
-from rl_training.storage import replace_file
+from rl_training.storage import replace_file, storage_error
 from rl_training.tuning.folder import StudyFolder
 
 if TYPE_CHECKING:
     from rl_training.envs.rendering import Rendering
 
+Format = Literal["html", "md", "csv", "png"]
+FORMATS: Final = get_args(Format)
+_SUFFIXES: Final[dict[str, Format]] = {".html": "html", ".htm": "html", ".md": "md", ".csv": "csv", ".png": "png"}
+_SIGNS: Final[dict[Format, str]] = {"html": MARK, "md": MARK, "csv": ",".join(CSV_START), "png": SOFTWARE}
+_HEAD = 400  # bytes in which a report shows that it is one
 _MOST_PICTURES = 4  # runs whose policies are drawn
 _TOO_MANY = (
     f"a page holds those of the first {_MOST_PICTURES} runs; "
@@ -44,25 +48,39 @@ Warn = Callable[[str], None]
 _Run = TypeVar("_Run")
 
 
-def load_runs(paths: Sequence[str | Path], warn: Warn | None = None) -> list[LoggedRun]:
+class LoadedRuns(list[LoggedRun]):
+    """Runs that were read, and which others in their folders were left out and why, which a report has to say."""
+
+    left_out: Sequence[str] = ()
+
+
+def load_runs(paths: Sequence[str | Path], warn: Warn | None = None) -> LoadedRuns:
     """Return the runs at some paths or in folders, finished or under way; one that is named twice is refused.
 
     A run in a folder that cannot be read is left out, and `warn` is told; a run that is named itself must be whole.
     """
-    runs = _read_runs(paths, present_run, warn or _to_stderr)
+    found, left_out = _read_runs(paths, present_run, warn or _to_stderr)
+    runs = LoadedRuns(found)
+    runs.left_out = left_out
     if not runs:
         raise ConfigError("name at least one run directory")
     check_distinct([run.path for run in runs])
     return runs
 
 
-def _read_runs(paths: Sequence[str | Path], read: Callable[[Path], _Run], warn: Warn) -> list[_Run]:
-    """Read what each path means: a run, or all runs in a folder that is not one."""
+def _read_runs(paths: Sequence[str | Path], read: Callable[[Path], _Run], warn: Warn) -> tuple[list[_Run], list[str]]:
+    """Read what each path means: a run, or all runs in a folder that is not one; return them and what was left out."""
     found: list[_Run] = []
+    left_out: list[str] = []
+
+    def leave_out(text: str) -> None:
+        left_out.append(text)
+        warn(text)
+
     for path in map(local_run, paths):
         inside = _runs_in(path)
-        found += _readable(path, inside, read, warn) if inside else [read(path)]
-    return found
+        found += _readable(path, inside, read, leave_out) if inside else [read(path)]
+    return found, left_out
 
 
 def _runs_in(path: Path) -> list[Path]:
@@ -80,7 +98,7 @@ def _readable(folder: Path, runs: Sequence[Path], read: Callable[[Path], _Run], 
         try:
             found.append(read(run))
         except RLTrainingError as error:
-            warn(f"left out: {error}")
+            warn(f"left out: {printable(str(error))}")
     if not found:
         raise CheckpointError(f"{folder}: none of its {len(runs)} runs can be read; use another copy of them")
     return found
@@ -96,23 +114,24 @@ def make_report(
     live: bool = False,
     warn: Warn | None = None,
     studies: Sequence[str | Path] = (),
+    left_out: Sequence[str] = (),
 ) -> bytes:
     """Return a report as the bytes of a file: a page (`html`), tables (`md`), all logged numbers (`csv`) or curves (`png`).
 
     `members` draws the curves of single members too; `picture` has a page show the policies at work, where their
     environments draw. Why one cannot be shown is told through `warn` and on the page. A `live` page loads itself again.
-    The page and the tables of `studies` begin with what they have found.
+    The page and the tables of `studies` begin with what they have found, and both say which runs were `left_out`.
     """
     if kind == "md":
         told = [line for path in studies for line in _study_lines(path)]
-        return markdown(runs, MARK, title, told).encode(errors=_ESCAPED)
+        return markdown(runs, MARK, title, told, left_out).encode(errors=_ESCAPED)
     if kind == "csv":
         return comma_separated(runs).encode(errors=_ESCAPED)
     if kind == "png":
         return png(runs, title, members=bool(members))
     pictures = policy_pictures(runs, warn or _to_stderr) if picture else []
     first = "".join(_study_section(path) for path in studies)
-    page = render_page(runs, title=title, members=members, pictures=pictures, live=live, first=first)
+    page = render_page(runs, title=title, members=members, pictures=pictures, live=live, first=first, left_out=left_out)
     return page.encode(errors=_ESCAPED)
 
 
@@ -141,7 +160,7 @@ def write_report(
     members: bool | None = None,
     picture: bool = True,
     warn: Warn | None = None,
-    loaded: Sequence[LoggedRun] | None = None,
+    loaded: LoadedRuns | None = None,
 ) -> Path:
     """Write a report of some run directories, completely or not at all; return its path. The runs are never changed.
 
@@ -155,9 +174,46 @@ def write_report(
     studies = [one for one in runs if StudyFolder.is_one(one)]
     named = title or ", ".join(Path(study).resolve().name for study in studies) or None
     picture &= not studies  # of which of so many policies?
-    page = make_report(found, kind, title=named, members=members, picture=picture, warn=warn, studies=studies)
+    chosen: dict[str, Any] = {"title": named, "members": members, "picture": picture, "warn": warn}
+    page = make_report(found, kind, **chosen, studies=studies, left_out=found.left_out)
     replace_file(path, page)
     return path
+
+
+def format_of(out: str | Path | None, chosen: str | None = None) -> Format:
+    """Return the format that a name ends in, or that was chosen; a ConfigError where they differ or are not known."""
+    if chosen is not None and chosen not in FORMATS:
+        raise ConfigError(f"--format {chosen}: must be one of {', '.join(FORMATS)}")
+    named = None if out is None else _SUFFIXES.get(Path(out).suffix.lower())
+    if chosen is not None:
+        if named is not None and named != chosen:
+            raise ConfigError(
+                f"{out}: ends like {named}, but --format is {chosen}; choose another name, or leave --format out"
+            )
+        return chosen  # type: ignore[return-value]
+    if out is not None and named is None:
+        raise ConfigError(f"{out}: does not say what to write; end the name in {', '.join(_SUFFIXES)}, or pass --format")
+    return named or "html"
+
+
+def check_target(path: Path, kind: Format, runs: Sequence[LoggedRun]) -> None:
+    """Raise a ConfigError unless a report may be written here: a new file, or in place of an earlier report."""
+    for run in runs:
+        if path.resolve().is_relative_to(run.path.resolve()):
+            raise ConfigError(f"{path}: lies in the run {run.path}, which a report never changes; choose another --out")
+    try:
+        if path.is_dir():
+            raise ConfigError(f"{path}: is a directory; name a file with --out, such as {path / 'report.html'}")
+        if path.exists() and not path.is_file():  # a pipe would be waited for without end
+            raise ConfigError(f"{path}: is not a plain file; name another with --out")
+        if path.exists():
+            with path.open("rb") as stream:
+                known = _SIGNS[kind].encode() in stream.read(_HEAD)
+            if not known:
+                raise ConfigError(f"{path}: was not written by this command; choose another name with --out")
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise storage_error(path, 0, error) from error
 
 
 def keep_report_fresh(
@@ -184,7 +240,7 @@ def keep_report_fresh(
         raise ConfigError(f"{path}: only a page can be kept fresh; leave --format out and end the name in .html")
     if not interval >= _SHORTEST_INTERVAL:
         raise ConfigError(f"--interval {interval:g}: must be at least {_SHORTEST_INTERVAL:g} second")
-    followed = _read_runs(runs, lambda run: _watched(run, clock), warn or _to_stderr)
+    followed, left_out = _read_runs(runs, lambda run: _watched(run, clock), warn or _to_stderr)
     check_distinct([one.follower.path for one in followed])
 
     def write(*, live: bool, picture: bool = False) -> bool:
@@ -192,7 +248,8 @@ def keep_report_fresh(
         if len(found) < len(followed):  # one has yet to begin
             return False
         check_target(path, "html", found)
-        replace_file(path, make_report(found, title=title, members=members, picture=picture, live=live, warn=warn))
+        chosen: dict[str, Any] = {"title": title, "members": members, "picture": picture, "warn": warn}
+        replace_file(path, make_report(found, **chosen, live=live, left_out=left_out))
         return True
 
     news, started = [True], False

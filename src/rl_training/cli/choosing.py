@@ -96,13 +96,13 @@ def _value_cells(one: Mapping[str, Any]) -> tuple[str, str]:
     if one["value"] is None:
         return "-", ""
     low, high = one["interval"]
-    return f"{one['value']:.4g}", f"[{low:.4g}, {high:.4g}]"
+    return f"{one['value']:z.4g}", f"[{low:z.4g}, {high:z.4g}]"
 
 
 def _estimate_cell(one: Mapping[str, Any]) -> str:
     """An estimate with a mark of its verdict."""
     mark = {"trust": "", "doubt": " ~", "cannot tell": " ?"}[one["verdict"]]
-    return "?" if one["value"] is None else f"{one['value']:.4g}{mark}"
+    return "?" if one["value"] is None else f"{one['value']:z.4g}{mark}"
 
 
 def _where(support: Mapping[str, Any]) -> str:
@@ -176,10 +176,10 @@ def _print_selection(found: "Selection") -> None:
 
 
 def _candidate_row(rank: int, one: "Candidate") -> tuple[str, ...]:
-    estimate = "-" if one.value is None else f"{one.value:.4g} [{one.interval[0]:.4g}, {one.interval[1]:.4g}]"
+    estimate = "-" if one.value is None else f"{one.value:z.4g} [{one.interval[0]:z.4g}, {one.interval[1]:z.4g}]"
     verdict = one.verdict if one.counted or one.value is None else f"{one.verdict}, not used"
-    results = f"{len(one.results)}: {sum(one.results) / len(one.results):.4g}" if one.results else "-"
-    expected = f"{one.expected_return:.4g} +- {one.expected_std:.2g}"
+    results = f"{len(one.results)}: {sum(one.results) / len(one.results):z.4g}" if one.results else "-"
+    expected = f"{one.expected_return:z.4g} +- {one.expected_std:.2g}"
     return str(rank), one.name, estimate, verdict, results, expected, f"{one.chance:.0%}"
 
 

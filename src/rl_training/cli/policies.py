@@ -96,7 +96,7 @@ def evaluate(
 def _evaluate_on_data(policy: "Policy", data: str, reading: dict[str, Any], member: int | None, as_json: bool) -> None:
     from rl_training.api.data_report import data_report, load_like_training
     from rl_training.api.policy import whole_number
-    from rl_training.report.facts import action_text
+    from rl_training.report.data_facts import action_text
     from rl_training.runtime.validating.held_out import figures_line
 
     report = {"data": data, **data_report(policy, load_like_training(policy, data, **reading))}

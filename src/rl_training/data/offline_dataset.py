@@ -160,8 +160,9 @@ class TransitionDataset:
         return np.add.reduceat(self.rewards.astype(np.float64), self.episode_spans[0])
 
     def statistics(self) -> dict[str, float]:
-        """Return counts, returns and lengths as plain numbers."""
+        """Return counts, returns and lengths as plain numbers; of parts of episodes also of how many they are the parts."""
         returns, lengths = self.episode_returns(), self.episode_spans[1]
+        parts = {} if self.cut_from is None else {"parts_of": len(np.unique(self.cut_from))}
         return {
             "rows": len(self),
             "episodes": len(returns),
@@ -172,6 +173,7 @@ class TransitionDataset:
             "return_max": float(returns.max()),
             "length_mean": float(lengths.mean()),
             "reward_mean": float(self.rewards.mean(dtype=np.float64)),
+            **parts,
         }
 
     def fields(self) -> dict[str, NDArray[Any]]:

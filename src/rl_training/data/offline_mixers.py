@@ -26,7 +26,7 @@ def mix_datasets(
     copies = [view.copy() for view in mix_views(datasets, weights, seed=seed)]
     values = {name: np.concatenate([getattr(d, name) for d in copies]) for name in copies[0].fields()}
     first = copies[0]
-    return TransitionDataset.from_dict(
+    mixed = TransitionDataset.from_dict(
         values,
         action_low=first.action_low,
         action_high=first.action_high,
@@ -35,6 +35,19 @@ def mix_datasets(
         source="mixture",
         find_cuts=False,
     )
+    return replace(mixed, cut_from=_cut_from(copies))
+
+
+def _cut_from(datasets: Sequence[TransitionDataset]) -> NDArray[np.int64] | None:
+    """The episode that each one of a mixture is a part of; None if all are whole."""
+    if all(dataset.cut_from is None for dataset in datasets):
+        return None
+    owners, first = list[NDArray[np.int64]](), 0
+    for dataset in datasets:
+        whole = np.arange(len(dataset.episode_spans[0])) if dataset.cut_from is None else dataset.cut_from
+        owners.append(whole + first)
+        first += int(whole.max()) + 1
+    return np.concatenate(owners)
 
 
 def mix_views(

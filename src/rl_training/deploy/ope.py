@@ -91,13 +91,13 @@ def lines(report: Mapping[str, Any] | None) -> list[str]:
     if report is None:
         return [_NOT_GIVEN]
     value, interval = report["value"], report["interval"]
-    told = "no value" if value is None else f"a value of {value:.5g}"
-    told += "" if interval is None else f" ({interval[0]:.5g} to {interval[1]:.5g})"
+    told = "no value" if value is None else f"a value of {value:z.5g}"
+    told += "" if interval is None else f" ({interval[0]:z.5g} to {interval[1]:z.5g})"
     found = [f"Off-policy evaluation: {told}; verdict: {_one_line(report['verdict'])}."]
     found += [f"Reason of the verdict: {_one_line(reason)}" for reason in report["reasons"]]
     plain = {name: one for name, one in report["estimates"].items() if _is_number(one)}
     if plain:
-        found.append(f"Estimates: {', '.join(f'{_one_line(name)} {one:.5g}' for name, one in plain.items())}.")
+        found.append(f"Estimates: {', '.join(f'{_one_line(name)} {one:z.5g}' for name, one in plain.items())}.")
     return found
 
 

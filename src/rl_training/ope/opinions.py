@@ -91,7 +91,7 @@ def joint(opinions: Mapping[str, Opinion], networks: int, doubts: Doubts) -> Opi
     values, variances = np.array([one.value for one in counted]), np.array([one.std**2 for one in counted])
     between = float(values.var(ddof=1)) if len(values) > 1 else 0.0
     if len(usable) > 1:
-        shown = " and ".join(f"{value:.4g}" for value in values)
+        shown = " and ".join(f"{value:z.4g}" for value in values)
         doubts.if_(between > 4.0 * variances.mean(), "doubt", f"{' and '.join(usable)} disagree: {shown}")
     doubts.if_(not usable, "cannot tell", "no estimate can be trusted here")
     doubts.if_(0 < len(usable) < len(opinions), "doubt", f"only {' and '.join(usable)} is usable")
@@ -116,7 +116,7 @@ def possible(found: Opinion, low: float, high: float) -> Opinion:
     if found.value is None:
         return found
     doubts = Doubts(_ORDER.index(found.verdict), list(found.reasons))
-    beyond = f"its value is {found.value:.4g}, and the rewards allow {low:.4g} to {high:.4g}"
+    beyond = f"its value is {found.value:z.4g}, and the rewards allow {low:z.4g} to {high:z.4g}"
     doubts.if_(not low <= found.value <= high, "cannot tell", beyond)
     ends = tuple(min(max(end, low), high) for end in found.interval)
     return replace(found, interval=ends, verdict=doubts.verdict, reasons=tuple(doubts.reasons))  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ import numpy as np
 
 from rl_training.analysis.logged_run import LoggedRun
 from rl_training.config.sweep import knob_text
-from rl_training.report import facts
+from rl_training.report import data_facts, facts
 from rl_training.report.bands import Group
 from rl_training.report.facts import NOTHING, number
 from rl_training.report.html import Cell, Markup, Row, bar, pairs, table, whole
@@ -82,7 +82,7 @@ def datasets(runs: Sequence[LoggedRun], names: Sequence[str]) -> str:
     """Return what the runs learned from, the same data once."""
     by_data: dict[tuple[tuple[str, str], ...], list[str]] = {}
     for run, name in zip(runs, names, strict=True):
-        known = facts.dataset_facts(run)
+        known = data_facts.dataset_facts(run)
         if known:
             by_data.setdefault(tuple(known.items()), []).append(name)
     if not by_data:
@@ -91,7 +91,7 @@ def datasets(runs: Sequence[LoggedRun], names: Sequence[str]) -> str:
     for found, whose in by_data.items():
         title = f"<h3>{escape(', '.join(whose))}</h3>" if len(runs) > 1 else ""
         tables.append(f"<div>{title}{pairs(dict(found), 'Dataset')}</div>")
-    note = f'<p class="note">{facts.DATASET_NOTE}</p>'
+    note = f'<p class="note">{data_facts.DATASET_NOTE}</p>'
     return f'<section><h2>Dataset</h2>{note}<div class="columns">{"".join(tables)}</div></section>'
 
 

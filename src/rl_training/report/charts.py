@@ -7,7 +7,8 @@ import numpy as np
 
 from rl_training.analysis.logged_run import RETURN, LoggedRun
 from rl_training.report.bands import MANY, Band, Group, band, summarize
-from rl_training.report.facts import NOTHING, action_text, bounds_text, number
+from rl_training.report.data_facts import action_text, bounds_text, parts_of
+from rl_training.report.facts import NOTHING, number
 from rl_training.report.values import reward_transform, value_curves
 
 HELD_OUT = "validation/"
@@ -58,7 +59,7 @@ class Chart:
 def return_charts(groups: Sequence[Group]) -> list[Chart]:
     """Return the charts of returns: of evaluations, and of the episodes that were learned from."""
     shown = [
-        Chart("Return in evaluations", _lines(groups, RETURN), RETURN, references=_data_returns(groups)),
+        Chart("Return in evaluations", _lines(groups, RETURN), RETURN, *_data_returns(groups)),
         Chart(
             "Return while exploring",
             _lines(groups, "data/episode_return"),
@@ -86,7 +87,7 @@ def held_out_charts(groups: Sequence[Group]) -> list[Chart]:
     beside = (
         "what the rewards allow; no logged episode truly ends, so what follows its cut counts"
         if endless
-        else "the discounted returns of logged episodes"
+        else f"the discounted returns of logged episodes{_parts_count(valued)}"
     )
     drawn = f", beside {beside}" if _references(groups, asked[-1][2]) else ""  # they differ between runs on different data
     notes = {
@@ -173,6 +174,11 @@ def _is_endless(group: Group) -> bool:
     return known and f"{HELD_OUT}possible_lowest" in group.run.history
 
 
+def _parts_count(groups: Sequence[Group]) -> str:
+    """That parts count as episodes, where the data has any."""
+    return ", of which parts between gaps count as whole" if any(parts_of(group.run) for group in groups) else ""
+
+
 def _last_middle(group: Group, metric: str) -> float | None:
     """The middle of a group's members, as on the charts, of the last value of a metric; None if there is none."""
     if metric not in group.run.history:
@@ -248,12 +254,15 @@ def _lines(groups: Sequence[Group], metric: str, name: str = "") -> list[Line]:
     return [line for line in found if len(line.band.positions)]
 
 
-def _data_returns(groups: Sequence[Group]) -> dict[str, float]:
-    """The returns in the data, where all groups learned from the same."""
+def _data_returns(groups: Sequence[Group]) -> tuple[str, dict[str, float]]:
+    """The returns in the data, where all groups learned from the same whole episodes; before them why there are none."""
     found = [group.run.record.get("dataset") or {} for group in groups]
     if len({one.get("fingerprint") for one in found}) != 1 or "return_mean" not in found[0]:
-        return {}
-    return {"mean in the data": float(found[0]["return_mean"]), "best in the data": float(found[0]["return_max"])}
+        return "", {}
+    if (whole := parts_of(groups[0].run)) is not None:
+        cut = f"its {found[0]['episodes']:,} episodes are parts of {whole:,}, cut by gaps or bad rows"
+        return f"The returns in the data are not drawn: {cut}, and evaluations are of whole episodes.", {}
+    return "", {"mean in the data": float(found[0]["return_mean"]), "best in the data": float(found[0]["return_max"])}
 
 
 def _references(groups: Sequence[Group], names: dict[str, str]) -> dict[str, float]:

@@ -1,19 +1,20 @@
 """What a report says of a run in numbers: members, the switch to online, time, dataset, settings."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
 
 import numpy as np
 
 from rl_training.analysis.endings import ended_early, furthest, kept_bests, position_text, taken_elsewhere
 from rl_training.analysis.logged_run import DISTANCE, RETURN, Curve, LoggedRun
+from rl_training.config.blocks import DatasetConfig
 from rl_training.config.differences import differing, setting_text
+from rl_training.registry import get_spec
 from rl_training.report.bands import MANY, Group, Numbers, band, member_knobs, summarize
 from rl_training.report.timing import Timing
 
-DATASET_NOTE = "Returns are those of logged episodes as read, not discounted; a part between gaps counts as one."
-_MOST_BOUNDS, _MOST_NAMES = 12, 4
+_MOST_FILES = 3  # of a source of data that are named
 _STEPS = {"step": "gradient steps", "env_step": "environment steps"}
 NOTHING = "\N{EN DASH}"  # for a number that is not known
 GONE = "ProcessGone"  # the status of a run that was killed, and so could not write how it ended
@@ -309,37 +310,12 @@ def returns_note(runs: Sequence[LoggedRun], names: Sequence[str]) -> str:
     if not by_count:
         return ""
     shown = [f"{count} ({', '.join(own)})" if len(by_count) > 1 else str(count) for count, own in by_count.items()]
+    places = " or ".join(dict.fromkeys(str(run.config.final_env_id) for run in runs if RETURN in run.history))
     which = " Which run is better, and how sure that is, tells `rl-training compare`." if len(runs) > 1 else ""
     return (
-        f"A return is the mean over the {' or '.join(shown)} episodes of an evaluation. Of several members it is their mean, "
-        f"of {MANY} or more the interquartile mean; in brackets the lowest and the highest member.{which}"
+        f"A return is the mean over the {' or '.join(shown)} episodes of an evaluation in {places}. Of several members it is "
+        f"their mean, of {MANY} or more the interquartile mean; in brackets the lowest and the highest member.{which}"
     )
-
-
-def data_note(runs: Sequence[LoggedRun], names: Sequence[str]) -> str:
-    """Return which runs learned from which data, and what that forbids; empty where all learned from the same."""
-    learners: dict[str, list[str]] = {}
-    labels: dict[str, str] = {}
-    for run, name in zip(runs, names, strict=True):
-        if run.fingerprint is not None:
-            learners.setdefault(run.fingerprint, []).append(name)
-            labels.setdefault(run.fingerprint, run.data)
-    if len(learners) < 2:
-        return ""
-    texts = [f"{_distinct(labels, data)} ({_few(own)})" for data, own in learners.items()]
-    return (
-        f"The runs learned from different data: {'; '.join(texts)}. Charts show them on one axis, but losses, values and "
-        "figures on held-out rows can only be compared between runs on the same data."
-    )
-
-
-def _distinct(labels: Mapping[str, str], data: str) -> str:
-    """What people call a dataset, with its fingerprint where another is called so too."""
-    return f"{labels[data]}, {data[:6]}" if list(labels.values()).count(labels[data]) > 1 else labels[data]
-
-
-def _few(names: Sequence[str]) -> str:
-    return ", ".join(names[:_MOST_NAMES]) + (f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else "")
 
 
 def differences(runs: Sequence[LoggedRun]) -> dict[str, list[str]]:
@@ -354,39 +330,21 @@ def setup_of(run: LoggedRun) -> dict[str, str]:
     return {str(name): "none" if value is None else str(value) for name, value in found.items()}
 
 
-def dataset_facts(run: LoggedRun) -> dict[str, str]:
-    """Return what is known of a run's dataset, for people; empty without one."""
-    found = run.record.get("dataset") or {}
-    names = {
-        **{"rows": "transitions", "episodes": "episodes", "true_ends": "true ends", "length_mean": "mean length"},
-        **{"return_mean": "mean return", "return_std": "deviation of returns", "return_min": "lowest return"},
-        **{"return_max": "highest return", "reward_mean": "mean reward"},
-    }
-    names["held_out_rows"] = "held-out rows scored"
-    facts = {text: _plain(found[name]) for name, text in names.items() if name in found}
-    bounds = list((found.get("action_bounds") or {}).items())
-    facts |= {f"bounds of {name}": bounds_text(ends) for name, ends in bounds[:_MOST_BOUNDS]}
-    return {**facts, **({"fingerprint": str(found["fingerprint"])[:16]} if "fingerprint" in found else {})}
-
-
-def action_text(column: str) -> str:
-    """Return what people call an action: its name, or `action 0` where metrics have its number alone."""
-    return f"action {column}" if column.isdecimal() else column
-
-
-def bounds_text(ends: Sequence[float]) -> str:
-    """Return the range of an action, such as `0 to 97.9`: settings, so without zeros that say nothing."""
-    return " to ".join(f"{end + 0.0:,.6g}" for end in ends)
-
-
-def _plain(value: Any) -> str:
-    return f"{value:,}" if isinstance(value, int) else number(value) if isinstance(value, float) else str(value)
-
-
 def source_of(run: LoggedRun) -> str:
-    """Return where a run learned: its environment, or the files of its data."""
-    if run.config.final_env_id is not None:
-        return run.config.final_env_id
-    parts = getattr(run.config.algo_kwargs, "dataset", None) or ()
-    files = [str(part.path) for part in parts if part.path is not None]
-    return ", ".join(file.rstrip("/").split("/")[-1] for file in files) or "data"
+    """Return what a run learned from: its data, its environment, or the one and then the other."""
+    kind, env = get_spec(run.config.algo).kind, run.config.final_env_id
+    if kind == "online":
+        return str(env)
+    data = ", ".join(_part_text(part, run.config.env_id) for part in getattr(run.config.algo_kwargs, "dataset", None) or ())
+    went = " and online in {}" if kind == "online, from data" else ", then online in {}" if run.switch is not None else ""
+    return (data or "data") + went.format(env)
+
+
+def _part_text(part: DatasetConfig, env: str | None) -> str:
+    """A source of data: the names of its files, the run whose replay it is, or the recipe with its environment."""
+    if part.kind is not None:
+        return f"{part.kind} data of {env}"
+    if part.run is not None:
+        return f"replay of {Path(part.run).name}"
+    names = [Path(path).name for path in ([part.path] if isinstance(part.path, str) else part.path or ())]
+    return f"{names[0]} and {len(names) - 1} more" if len(names) > _MOST_FILES else ", ".join(names)

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from rl_training.analysis.endings import missing_rows, seeds_text
 from rl_training.analysis.logged_run import LoggedRun
-from rl_training.report import facts
+from rl_training.registry import get_spec
+from rl_training.report import data_facts, facts
 from rl_training.report.bands import MANY, Numbers, groups_of, summarize
 from rl_training.report.facts import MemberFacts, number
 from rl_training.report.html import Cell, Markup, Row, card, in_brackets, table, whole
@@ -30,11 +31,11 @@ def overview(runs: Sequence[LoggedRun], names: Sequence[str], timings: Mapping[P
         spent = Cell(whole(time), timing.seconds, number=True)
         texts.append(cells)
         away = Cell(in_brackets(distance), number=True)
-        rows.append([own, _status(run), *returns, away, algo, whole(where), Cell(count, number=True), steps, spent])
+        rows.append([own, _status(run), *returns, away, algo, where, Cell(count, number=True), steps, spent])
     kept = facts.filled_columns(texts)
     shown = [[row[i] for i in kept] for row in rows]
     listed = table([facts.OVERVIEW[i] for i in kept], shown, "Runs", sortable=True)
-    notes = filter(None, (facts.returns_note(runs, names), facts.data_note(runs, names)))
+    notes = filter(None, (facts.returns_note(runs, names), data_facts.data_note(runs, names)))
     note = "".join(f'<p class="note">{escape(text)}</p>' for text in notes)
     return f"<section><h2>Runs</h2>{note}{listed}{''.join(map(_message, runs))}</section>"
 
@@ -49,7 +50,7 @@ def _cards(run: LoggedRun, timing: Timing) -> str:
     cards = [
         card("status", _status(run)),
         card("algorithm", run.config.algo),
-        card("environment" if run.config.final_env_id else "data", facts.source_of(run)),
+        card("learned on", facts.source_of(run), _evaluated_in(run)),
         card("members", facts.count_text(found), seeds_text(run.seeds.values())),
         card("steps", *_two_lines(facts.steps_text(run))),
         card("time", facts.time_text(timing), facts.speed_text(timing)),
@@ -72,6 +73,12 @@ def _cards(run: LoggedRun, timing: Timing) -> str:
     else:
         cards += _held_out_card(run)
     return "".join(cards)
+
+
+def _evaluated_in(run: LoggedRun) -> str:
+    """Where a run was evaluated, if that is not where it learned."""
+    env = run.config.final_env_id
+    return f"evaluated in {env}" if env and run.switch is None and not get_spec(run.config.algo).online else ""
 
 
 def _held_out_card(run: LoggedRun) -> list[str]:

@@ -43,10 +43,11 @@ def render_page(
     pictures: Sequence[Picture] = (),
     live: bool = False,
     first: str = "",
+    left_out: Sequence[str] = (),
 ) -> str:
     """Return the page of some runs, finished or under way; all texts in it are escaped, and it can load nothing.
 
-    `first` are sections, as HTML, that come before those of the runs.
+    `first` are sections, as HTML, that come before those of the runs; `left_out` says which runs are missing, and why.
 
     `members` says whether curves of single members are drawn at first; by default those of few. A live page loads itself
     again every few seconds, and keeps what the reader has chosen.
@@ -66,7 +67,7 @@ def render_page(
     body = [
         first,
         overview.overview(runs, names, timings),
-        cautions.section(runs, names, damaged),
+        cautions.section(runs, names, [*left_out, *damaged]),
         sections.curves(groups, len(every), runs, figures, returns, data),
         sections.pictures(pictures),
         sections.values(figures, values, reasons),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rl_training.analysis.logged_run import LoggedRun, printable
 from rl_training.errors import ConfigError
-from rl_training.report import facts
+from rl_training.report import data_facts, facts
 from rl_training.report.bands import Group, curves_text, distinct_names, groups_of
 from rl_training.report.charts import Chart, held_out_charts, return_charts, training_charts, value_chart
 
@@ -45,7 +45,7 @@ def png(runs: Sequence[LoggedRun], title: str | None = None, *, members: bool = 
     shown = title or ", ".join(names[:4]) + (" ..." if len(names) > 4 else "")
     figure.suptitle(printable(shown), parse_math=False)
     left_out = [_left_out("charts", len(charts), _MOST_CHARTS), _left_out("curves", len(every), _MOST_GROUPS)]
-    told = [curves_text(groups), facts.data_note(runs, names), *left_out]
+    told = [curves_text(groups), data_facts.data_note(runs, names), *left_out]
     note = textwrap.fill(printable(" ".join(filter(None, told))), _NOTE_WIDTH)
     figure.supxlabel(note, fontsize=8, color="#525d6e", parse_math=False)
     data = io.BytesIO()

@@ -11,7 +11,7 @@ import numpy as np
 from rl_training.analysis.endings import missing_rows
 from rl_training.analysis.logged_run import LoggedRun, printable
 from rl_training.config.sweep import knob_text
-from rl_training.report import facts
+from rl_training.report import data_facts, facts
 from rl_training.report.bands import distinct_names, groups_of
 from rl_training.report.cautions import cautions
 from rl_training.report.charts import HELD_OUT_HEADINGS, HELD_OUT_NOTE, held_out_figures
@@ -23,8 +23,17 @@ from rl_training.report.timing import timing_of
 CSV_START = ("run", "member", "seed", "position")
 
 
-def markdown(runs: Sequence[LoggedRun], mark: str, title: str | None = None, first: Sequence[str] = ()) -> str:
-    """Return the results of some runs as Markdown, without curves; `first` are lines of plain text that come before them."""
+def markdown(
+    runs: Sequence[LoggedRun],
+    mark: str,
+    title: str | None = None,
+    first: Sequence[str] = (),
+    left_out: Sequence[str] = (),
+) -> str:
+    """Return the results of some runs as Markdown, without curves.
+
+    `first` are lines of plain text that come before them; `left_out` says which runs are missing, and why.
+    """
     names, groups = distinct_names(runs), groups_of(runs)
     timings = [timing_of(run) for run in runs]
     rows = [facts.overview_cells(run, name, timing) for run, name, timing in zip(runs, names, timings, strict=True)]
@@ -32,9 +41,9 @@ def markdown(runs: Sequence[LoggedRun], mark: str, title: str | None = None, fir
     parts = [f"{mark}\n# {_text(title or ', '.join(names))}"]
     parts += ["\n".join(f"    {line}" for line in first)] if first else []
     parts += [_table([facts.OVERVIEW[i] for i in kept], [[row[i] for i in kept] for row in rows])]
-    parts += [_text(note) for note in (facts.returns_note(runs, names), facts.data_note(runs, names)) if note]
+    parts += [_text(note) for note in (facts.returns_note(runs, names), data_facts.data_note(runs, names)) if note]
     judged, damaged = evaluations(runs, names)
-    if warned := [*damaged, *(one.text for one in cautions(runs, names))]:
+    if warned := [*left_out, *damaged, *(one.text for one in cautions(runs, names))]:
         parts += ["## Warnings", "\n".join(f"* {_text(text)}" for text in warned)]
     missing = [f"{name}: {text}" for run, name in zip(runs, names, strict=True) for text in missing_rows(run)]
     parts += ["\n".join(f"* {_text(line)}" for line in missing)] if missing else []
@@ -50,9 +59,9 @@ def markdown(runs: Sequence[LoggedRun], mark: str, title: str | None = None, fir
         parts += [f"## The policy on held-out rows\n\n{HELD_OUT_NOTE}", _table(("run", *HELD_OUT_HEADINGS), figures)]
     parts += [text for one in judged for text in _off_policy(one)]
     parts += ["## Members", _members(runs, names)]
-    data = {name: facts.dataset_facts(run) for run, name in zip(runs, names, strict=True)}
+    data = {name: data_facts.dataset_facts(run) for run, name in zip(runs, names, strict=True)}
     if any(data.values()):
-        parts += [f"## Dataset\n\n{facts.DATASET_NOTE}", _beside(data)]
+        parts += [f"## Dataset\n\n{data_facts.DATASET_NOTE}", _beside(data)]
     if len(runs) > 1:
         found = facts.differences(runs)
         table = _table(("setting", *names), [[f"`{key}`", *row] for key, row in found.items()])

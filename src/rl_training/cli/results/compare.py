@@ -73,8 +73,11 @@ def _print(found: "Comparison") -> None:
 
 def _direction(found: "Comparison") -> str:
     """Which values are good; nothing of returns, and of scores as given whose order nobody turned."""
+    from rl_training.analysis.directions import measures_quality
     from rl_training.analysis.logged_run import RETURN
 
+    if found.metric is not None and found.direction == "lower" and not measures_quality(found.metric):
+        return ", which does not tell how good a policy is"
     if found.direction == "higher" and found.metric in (None, RETURN):
         return ""
     return ", which is no score" if found.direction == "none" else f", {found.direction} is better"

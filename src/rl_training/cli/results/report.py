@@ -40,13 +40,13 @@ def report(
 ) -> None:
     """Show runs on one page: learning curves, members, losses, settings, time; the page opens from disk, without network."""
     del imports, debug
-    from rl_training.api.reporting import keep_report_fresh, load_runs, make_report, write_report
-    from rl_training.report.target import format_of
+    from rl_training.api.reporting import format_of, keep_report_fresh, load_runs, make_report, write_report
     from rl_training.runtime.signals import interrupted_by_stop_signals
 
     chosen = format_of(out, kind)
     if not live and out is None and chosen in ("md", "csv"):
-        sys.stdout.write(make_report(load_runs(runs), chosen, title=title).decode())
+        loaded = load_runs(runs)
+        sys.stdout.write(make_report(loaded, chosen, title=title, left_out=loaded.left_out).decode())
         return
     target = full_path(out or f"report.{chosen}")
     if live:

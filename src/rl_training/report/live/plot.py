@@ -59,7 +59,7 @@ def plot(band: Band, width: int, height: int, glyphs: Glyphs, switch: int | None
     first, last = int(band.positions[0]), int(band.positions[-1])
 
     def across(position: float) -> float:
-        return 0.0 if last == first else (position - first) / (last - first)
+        return 0.5 if last == first else (position - first) / (last - first)
 
     canvas.draw(np.array([across(p) for p in band.positions]), *((v - bottom) / (top - bottom) for v in _edges(band)))
     marked = None if switch is None or not first < switch < last else round(across(switch) * (columns - 1))
@@ -100,7 +100,9 @@ def _range(band: Band) -> tuple[float, float]:
 
 def _axis_labels(first: int, last: int, columns: int) -> str:
     left, right = f"{first:,}", f"{last:,}"
-    if first == last or len(left) + len(right) + 1 > columns:
+    if first == last and len(right) <= columns:  # below its point
+        return right.center(columns).rstrip()
+    if len(left) + len(right) + 1 > columns:
         return right[:columns].rjust(columns)
     return left + right.rjust(columns - len(left))
 
@@ -117,6 +119,9 @@ class _Canvas:
     def draw(self, across: Numbers, middle: Numbers, low: Numbers, high: Numbers) -> None:
         """Draw a line and its band; all values lie between 0 and 1, and `across` rises."""
         places = across * (self.line.shape[1] - 1)
+        if len(places) == 1:
+            self._point(int(places[0]), int(self._row(middle)[0]))
+            return
         grid = np.arange(int(np.ceil(places[0])), int(places[-1]) + 1)
         ends = [self._row(np.interp(grid, places, values)) for values in (low, high, middle)]
         before = ends[2][0]
@@ -129,6 +134,12 @@ class _Canvas:
         if self.glyphs.unicode:  # a band of sparse dots, so that the line stands out
             down, along = np.indices(self.band.shape)
             self.band &= (down % 2 == 1) & (along % 2 == 0)
+
+    def _point(self, column: int, row: int) -> None:
+        """Draw a single point so large that it is seen: half a character."""
+        tall, wide = max(1, self.tall // 2), self.wide
+        first, left = row // tall * tall, column // wide * wide
+        self.line[first : first + tall, left : left + wide] = True
 
     def _row(self, values: Numbers) -> NDArray[np.int64]:
         return ((1.0 - values.clip(0.0, 1.0)) * (len(self.line) - 1)).round().astype(np.int64)

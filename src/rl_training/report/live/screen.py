@@ -75,7 +75,8 @@ def _curve_lines(view: RunView, size: Size, room: int) -> list[Text]:
         return []
     knobs = [f"best of the sweep: {view.group.label}"] if view.group.knobs else []
     online = [f"online from {view.switch:,}"] if view.switch is not None else []
-    title = ", ".join([view.label, *online, view.group.band_text, *knobs])
+    told = view.group.band_text if len(view.curve.positions) > 1 else view.group.band_text.partition(", band")[0]
+    title = ", ".join([view.label, *online, told, *knobs])
     drawn = plot(view.curve, size.width, room - 1, size.glyphs, view.switch)
     return [Text(size.glyphs.fit(title, size.width), style=_SOFT), *drawn]
 

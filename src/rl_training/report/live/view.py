@@ -12,7 +12,6 @@ from rl_training.report.facts import (
     MemberFacts,
     best_groups,
     member_facts,
-    number,
     returns_of,
     source_of,
     spread_text,
@@ -40,12 +39,15 @@ class RunView:
     cautions: list[Caution]  # what training warned of
 
     def result(self) -> str | None:
-        """Return the latest of what counts, such as `return -210.8 (-335.1 to -156.1), best -156.1`; None before that."""
+        """Return the latest of what counts, such as `return -210.8 (-335.1 to -156.1), best -198.3 (-320.0 to -150.2)`.
+
+        The best is that of each member, as in a report; None before there is any.
+        """
         if self.metric == RETURN:
             final, best = (returns_of(self.members, which) for which in ("final", "best"))
             lost = sum(one.diverged for one in self.members)
             more = f", {lost} of {len(self.members)} diverged" if lost else ""
-            return f"return {spread_text(final)}, best {number(float(best.max()))}{more}" if len(final) else None
+            return f"return {spread_text(final)}, best {spread_text(best)}{more}" if len(final) else None
         if self.metric is None or self.curve is None:
             return None
         last = self.curve.members[-1]

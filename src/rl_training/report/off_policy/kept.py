@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from rl_training.analysis.endings import furthest
 from rl_training.analysis.logged_run import LoggedRun, printable
 from rl_training.errors import CheckpointError, RLTrainingError
 from rl_training.storage import OPE_FILE, parse_json, read_regular_file
@@ -99,7 +100,19 @@ def _read(run: LoggedRun, name: str) -> Evaluation | None:
     path = run.path / OPE_FILE
     if not os.path.lexists(path):
         return None
-    return _evaluation(_Part(parse_json(read_regular_file(path, _LIMIT), str(path)), str(path)), name)
+    found = _evaluation(_Part(parse_json(read_regular_file(path, _LIMIT), str(path)), str(path)), name)
+    told = _of_earlier_policies(run, name, [policy.step for policy in found.policies])
+    return replace(found, warnings=(*found.warnings, told)) if told else found
+
+
+def _of_earlier_policies(run: LoggedRun, name: str, steps: Sequence[int]) -> str:
+    """Which checkpoint was evaluated, where the run has learned on since; empty where its last policy is among them."""
+    judged, last = max(steps, default=None), furthest(run, "step")
+    if judged is None or last is None or judged >= last:
+        return ""
+    offline = run.switch is not None and judged <= run.switch
+    when = "the offline policy, before the run went online" if offline else "an earlier policy of the run"
+    return f"{name}: evaluated is the checkpoint at step {judged:,}, {when}; its last policy is that of step {last:,}"
 
 
 def check_report(report: Any, where: str) -> None:

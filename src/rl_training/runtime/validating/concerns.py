@@ -72,9 +72,9 @@ def _values(figures: Mapping[str, float], closer: str) -> list[Concern]:
     low, high, seen = figures["possible_lowest"], figures["possible_highest"], figures["q_policy"]
     span = high - low
     allowed = (
-        f"the rewards allow {low:.4g} to {high:.4g} (reward / (1 - gamma), at true ends the reward), and episodes reached "
+        f"the rewards allow {low:z.4g} to {high:z.4g} (reward / (1 - gamma), at true ends the reward), and episodes reached "
     )
-    allowed += f"{figures['reached_lowest']:.4g} to {figures['reached_highest']:.4g}"
+    allowed += f"{figures['reached_lowest']:z.4g} to {figures['reached_highest']:z.4g}"
     if high + _SLACK * span < seen <= 0.0 or 0.0 <= seen < low - _SLACK * span:
         text = f"the values of its actions are {seen:.4g} on average, but {allowed}: they begin at 0 and are not there yet. "
         return [Concern("impossible-values", f"{text}Train longer (total_timesteps)")]
