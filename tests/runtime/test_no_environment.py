@@ -204,10 +204,12 @@ def test_a_run_tells_in_short_what_it_read_and_its_record_tells_all(log, tmp_pat
     count = len(data.episode_spans[0])
     assert line == f"data: {len(data):,} transitions in {count} episodes; {log}: read as CSV"
     record = json.loads((tmp_path / "run" / "run.json").read_bytes())
-    assert record["dataset"]["origin"] == data.origin and "ends: " in data.origin
+    assert record["dataset"]["origin"] == data.origin
+    assert "ends: " in data.origin
     tiny_run(tmp_path / "long", env_id=None, dataset=replace(data, origin_in_short="many words " * 99), reporter=said)
     line = [note for note in said.notes if note.startswith("data: ")][-1]
-    assert 400 < len(line) < 500 and line.endswith("words ...")
+    assert 400 < len(line) < 500
+    assert line.endswith("words ...")
 
 
 def test_nothing_is_held_out_on_request(tmp_path):
