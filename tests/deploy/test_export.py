@@ -37,7 +37,9 @@ def test_from_the_shell(run, tmp_path):
     assert card["interface"]["outputs"] == ["action", "outside"]
     assert card["interface"]["actions"][0]["max_change"] == pytest.approx(0.5)
     assert card["policy"]["member"] == Policy.load(run).best_member()
-    assert "Pendulum-v1" in (out / "card.md").read_text()
+    text = (out / "card.md").read_text()
+    assert "Pendulum-v1" in text
+    assert f"On {card['data']['rows']:,} rows of the data of the training (those it learned from included) it is " in text
     action, outside = load_export(out).predict([0.5, 0.0, 99.0], [0.0])
     assert abs(action[0]) <= 0.5
     assert outside == 1

@@ -19,7 +19,7 @@ from rl_training.envs.description import Outside, describe_env
 from rl_training.envs.environments import check_fits, infer_env_spaces, make_env, reset_env, step_env, time_limit
 from rl_training.envs.given import env_settings, given_source, register_env
 from rl_training.errors import ConfigError
-from tests.helpers import ROOT, call_cli, run_cli, run_values, small_dataset, tiny_run
+from tests.helpers import ROOT, Notes, call_cli, run_cli, run_values, small_dataset, tiny_run
 
 NESTED = (
     *("goal.0", "goal.1[0,0]", "goal.1[0,1]", "goal.1[1,0]", "goal.1[1,1]"),
@@ -396,3 +396,13 @@ def test_an_error_of_the_environment_is_not_taken_for_a_broken_api():
 
     with pytest.raises(ConfigError, match=r"failed in step\(\[0.0\]\): ValueError: too many values.*test_any_environment.py"):
         first_step(given_source(partial(Odd, step=unpack_too_many)))
+
+
+def test_of_an_unknown_environment_no_time_limit_is_told(tmp_path):
+    """The environment of a finetune that is registered by a module which was not imported."""
+    with pytest.raises(ConfigError, match="unknown environment 'Tank-v9'"):
+        time_limit("Tank-v9")
+    said, data = Notes(), small_dataset()
+    with pytest.raises(ConfigError, match="unknown environment 'Tank-v9'"):
+        tiny_run(tmp_path / "run", env_id=None, dataset=data, finetune={"env_id": "Tank-v9", "env_steps": 20}, reporter=said)
+    assert not any("time limit" in text for text in said.warnings), said.warnings

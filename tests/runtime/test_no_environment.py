@@ -1,6 +1,7 @@
 """Training from a file alone: spaces from the data, held-out losses, checkpoints that predict."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -193,6 +194,22 @@ def test_of_few_episodes_the_last_tenth_of_each_is_held_out(tmp_path):
         data = TransitionDataset.from_dict(arrays)
         tiny_run(tmp_path / name, env_id=None, dataset=data, reporter=said)
         assert any(f"held out: {held} rows, {sum(lengths) - held} to learn from" in note for note in said.notes), said.notes
+
+
+def test_a_run_tells_in_short_what_it_read_and_its_record_tells_all(log, tmp_path):
+    said = Notes()
+    data = load_dataset(log)
+    tiny_run(tmp_path / "run", env_id=None, dataset=data, reporter=said)
+    (line,) = [note for note in said.notes if note.startswith("data: ")]
+    count = len(data.episode_spans[0])
+    assert line == f"data: {len(data):,} transitions in {count} episodes; {log}: read as CSV"
+    record = json.loads((tmp_path / "run" / "run.json").read_bytes())
+    assert record["dataset"]["origin"] == data.origin
+    assert "ends: " in data.origin
+    tiny_run(tmp_path / "long", env_id=None, dataset=replace(data, origin_in_short="many words " * 99), reporter=said)
+    line = [note for note in said.notes if note.startswith("data: ")][-1]
+    assert 400 < len(line) < 500
+    assert line.endswith("words ...")
 
 
 def test_nothing_is_held_out_on_request(tmp_path):

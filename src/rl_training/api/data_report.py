@@ -12,6 +12,7 @@ from rl_training.runtime.offline_data import build_offline_dataset
 from rl_training.runtime.validating.concerns import concerns
 from rl_training.runtime.validating.policy_check import LoggedRows, LoggedStarts, PolicyCheck, ReturnLimits
 
+TRAINED_ON = "the data of the training"
 _OWN = {"action_low", "action_high", "member"}  # bounds are those of the policy, and other data has other members
 _READ_ALIKE = [name for name in ReadConfig.model_fields if name not in _OWN]
 
@@ -37,7 +38,7 @@ def dataset_of(policy: Policy, data: Any = None, **options: Any) -> tuple[Transi
     if data is not None:
         dataset = load_like_training(policy, data, **options)
         own = trained_on(policy, dataset)
-        return dataset, "the data of the training" if own else f"other data than that of the training, {data}"
+        return dataset, TRAINED_ON if own else f"other data than that of the training, {data}"
     kwargs = policy.config.algo_kwargs
     if not getattr(kwargs, "dataset", None):
         return None, "the run had no data"
@@ -48,7 +49,7 @@ def dataset_of(policy: Policy, data: Any = None, **options: Any) -> tuple[Transi
     own_file = getattr(getattr(kwargs, "validation", None), "path", None)  # is part of what was written down
     if _known(policy) is not None and own_file is None and not trained_on(policy, dataset):
         return None, "the data of the run has changed since the training"
-    return dataset, "the data of the training"
+    return dataset, TRAINED_ON
 
 
 def trained_on(policy: Policy, data: TransitionDataset) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from rl_training.api.data_report import data_report, dataset_of
+from rl_training.api.data_report import TRAINED_ON, data_report, dataset_of
 from rl_training.api.policy import Policy
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.data.row_blocks import column_range
@@ -200,10 +200,11 @@ def _origin(
     concerns: list[str] = []
     if dataset is not None:
         data |= {"rows": len(dataset), "episodes": len(dataset.episode_spans[0])}
-        row = data_report(policy, dataset)["members"][member]
+        report = data_report(policy, dataset)
+        row = report["members"][member]
         concerns = [one["text"] for one in row["concerns"]]
         if "action_distance" in row["figures"]:
-            figures.append(
-                f"On the data it is {row['figures']['action_distance']:.1%} of the range from the logged actions on average."
-            )
+            own = " (those it learned from included)" if origin == TRAINED_ON else ""
+            away = f"{row['figures']['action_distance']:.1%} of the range from the logged actions on average"
+            figures.append(f"On {report['rows']:,} rows of {origin}{own} it is {away}.")
     return {"policy": facts, "data": data, "figures": [*figures, *opes.lines(ope)], "concerns": concerns}

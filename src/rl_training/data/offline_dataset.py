@@ -68,6 +68,7 @@ class TransitionDataset:
     observation_names: Names | None = None  # of the columns, where the source has any
     action_names: Names | None = None
     origin: str = ""  # where it came from and how it was read, as text
+    origin_in_short: str = ""  # the same without what is usual; empty if nothing is known to be
     time_skips: str = ""  # the rows inside episodes after which the time of the log skips samples, in words
     cut_from: NDArray[np.int64] | None = None  # of each episode: that of the log which it is a part of; None if all are whole
     records: RecordFile | None = None  # the file that holds the rows, if they are mapped rather than in memory

@@ -99,4 +99,5 @@ class RowView:
         bounds = {"action_low": data.action_low, "action_high": data.action_high}
         names = {"observation_names": data.observation_names, "action_names": data.action_names}
         parts = None if data.cut_from is None else data.cut_from[self.episodes]
-        return TransitionDataset(**fields, **bounds, **names, origin=data.origin, cut_from=parts)  # type: ignore[arg-type]
+        texts = {"origin": data.origin, "origin_in_short": data.origin_in_short}
+        return TransitionDataset(**fields, **bounds, **names, **texts, cut_from=parts)  # type: ignore[arg-type]

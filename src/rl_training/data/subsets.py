@@ -152,7 +152,9 @@ def transform_dataset(
     listed = ", ".join(
         f"{name} {value}" for name, value in done.items() if value not in (None, False, 1.0, 0.0) or value is True
     )
-    return replace(changed, origin=f"{changed.origin}; transformed: {listed or 'nothing'}")
+    added = f"; transformed: {listed or 'nothing'}"
+    in_short = changed.origin_in_short and changed.origin_in_short + added
+    return replace(changed, origin=changed.origin + added, origin_in_short=in_short)
 
 
 def _with_normalized_actions(dataset: TransitionDataset) -> TransitionDataset:

@@ -87,8 +87,8 @@ def time_limit(env: EnvLike) -> int | None:
     import gymnasium
 
     source = env_source(env)
-    spec = gymnasium.registry.get(source.env_id)
-    return source.max_episode_steps or (None if spec is None else spec.max_episode_steps)
+    _check_registered(source)  # of an unknown one nothing is known, its limit neither
+    return source.max_episode_steps or gymnasium.registry[source.env_id].max_episode_steps
 
 
 def own_spaces(env: Any, where: EnvLike) -> Spaces:

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from textwrap import shorten
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.data.offline_mixers import mix_datasets
 from rl_training.data.processing import Fitted, RunData, process_dataset
 from rl_training.data.reading.guards import check_size
+from rl_training.data.reading.notes import Count
 from rl_training.data.row_view import RowView
 from rl_training.data.spaces import Spaces
 from rl_training.data.subsets import filter_view, split_views
@@ -44,6 +46,7 @@ _UNPREDICTABLE = (
     "the best constant {constant_distance:.1%}), as if they were random: a policy's distance to them says nothing"
 )
 _MAX_WARNINGS = 6
+_MOST_TOLD = 400  # characters about the origin of the data; run.json has all
 _MOST_BOUNDS = 12
 
 
@@ -63,7 +66,8 @@ class OfflineData:
         ends = zip(spaces.action_low.tolist(), spaces.action_high.tolist(), strict=True)
         bounds = {name: list(pair) for name, pair in zip(names, ends, strict=True)}
         rows = {} if held_out is None else {"held_out_rows": len(held_out)}
-        return {"fingerprint": self.dataset.fingerprint, **self.dataset.statistics(), "action_bounds": bounds, **rows}
+        known = {"fingerprint": self.dataset.fingerprint, "origin": self.dataset.origin}
+        return {**known, **self.dataset.statistics(), "action_bounds": bounds, **rows}
 
 
 def offline_data(
@@ -82,7 +86,7 @@ def offline_data(
     if dataset is None:
         dataset = build_offline_dataset(config, stop_if_requested)
     if dataset.origin:
-        reporter.note(f"data: {dataset.origin}")
+        reporter.note(f"data: {_in_short(dataset)}")
     _warn_about_findings(dataset, config, reporter)
     held_out: ValidationConfig | None = getattr(config.algo_kwargs, "validation", None)
     fingerprint = dataset.fingerprint
@@ -114,6 +118,13 @@ def offline_data(
     _report_bounds(dataset, data.spaces, config, reporter)
     _note_held_out(config, reporter, held, train)
     return OfflineData(dataset, data, validation, fingerprint)
+
+
+def _in_short(dataset: TransitionDataset) -> str:
+    """How much data there is, and what is unusual about how it was read."""
+    size = f"{len(dataset):,} transitions in {Count(len(dataset.episode_spans[0]), 'episode', 'episodes')}"
+    told = dataset.origin_in_short or dataset.origin
+    return f"{size}; {shorten(told, _MOST_TOLD, placeholder=' ...')}"
 
 
 def _as_before(checkpoint: Checkpoint, fingerprint: str) -> Fitted:

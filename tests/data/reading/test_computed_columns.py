@@ -206,7 +206,7 @@ def test_a_condition_on_nan_marks_nothing_and_the_row_can_be_dropped(tmp_path):
         load_dataset(path, columns=roles)
     data = load_dataset(path, columns=roles, on_bad_rows="drop")
     assert data.observations[:, 0].tolist() == [1, 4, 95, 2, 3]
-    assert "1 rows mark no end, since `x > 90` is computed from NaN" in data.origin
+    assert "1 row marks no end, since `x > 90` is computed from NaN" in data.origin
 
 
 def test_the_time_may_be_computed_with(tmp_path):

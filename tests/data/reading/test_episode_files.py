@@ -62,6 +62,35 @@ def test_every_file_begins_an_episode(tmp_path):
     assert "2 last rows of cut episodes are left out" in data.origin
 
 
+def test_counts_of_files_are_added_up_and_told_once(tmp_path):
+    """Files differ in how many rows are bad and where the time skips; one has neither."""
+    for number, bad, skip in ((0, [2], 8), (1, [2, 5], 20), (2, [], 60)):
+        moments = np.arange(60.0)
+        moments[skip:] += 3.0
+        columns = {"obs_0": moments, "action_0": np.linspace(0, 1, 60), "reward": np.ones(60), "t": moments}
+        columns["reward"][bad] = np.nan
+        write_csv(tmp_path / f"{number}.csv", columns)
+    names = {"observations": ["obs_0"], "actions": ["action_0"], "reward": "reward", "time": "t"}
+    data = load_dataset(tmp_path, columns=names, on_bad_rows="drop", cut_gaps=True)
+    assert "3 rows with NaN or inf are left out; 3 cuts of episodes by rows left out" in data.origin
+    assert "2 gaps of at most 5 usual time steps cut episodes (cut_gaps)" in data.origin
+    assert data.origin.count("left out:") == data.origin.count("NaN or inf") == 1
+    assert "time limits are marked" not in data.origin  # the time tells where episodes end
+    assert len(data.episode_spans[0]) == 3 + 3 + 2
+
+
+def test_a_note_of_some_files_tells_how_many(tmp_path):
+    columns = {"obs_0": np.arange(5.0), "action_0": np.linspace(0, 1, 5), "reward": np.arange(5.0)}
+    for name in "ab":
+        write_csv(tmp_path / f"{name}.csv", columns)
+    lines = (tmp_path / "b.csv").read_text().splitlines()
+    (tmp_path / "b.csv").write_text("\n".join([lines[0], "m,s,EUR", *lines[1:]]) + "\n")
+    told = load_dataset(tmp_path)
+    assert "below the header is skipped as units (m , s , EUR) (in 1 of 2 files)" in told.origin
+    assert told.origin_in_short.startswith(f"{tmp_path}: read as 2 files of CSV, a.csv to b.csv; line ")
+    assert told.origin_in_short.endswith("(in 1 of 2 files)")  # what is usual is left out
+
+
 def test_rows_are_named_by_file_and_line(folder):
     path = folder / "run9.csv"
     lines = path.read_text().splitlines()

@@ -259,11 +259,11 @@ def test_a_reading_says_that_rows_left_out_cut_episodes():
     for row in (2, 3, 6, 9, 19):
         values["rewards"][row] = np.nan
     fixed = load_dataset(values, on_bad_rows="drop")
-    assert (
-        "5 rows with NaN or inf are left out, which cuts episodes in 4 places: each part counts as an episode" in fixed.origin
-    )
+    assert "5 rows with NaN or inf are left out; 4 cuts of episodes by rows left out: each part counts as" in fixed.origin
     assert fixed.episode_spans[0].tolist() == [0, 2, 4, 6]
     values["rewards"][[2, 3, 6, 9, 19]] = 0.0
     values["rewards"][0] = np.nan
-    assert "1 rows with NaN or inf are left out" in load_dataset(values, on_bad_rows="drop").origin
-    assert "cuts" not in load_dataset(values, on_bad_rows="drop").origin
+    assert "1 row with NaN or inf is left out" in load_dataset(values, on_bad_rows="drop").origin
+    assert "cut" not in load_dataset(values, on_bad_rows="drop").origin
+    values["rewards"][0] = 0.0
+    assert "left out" not in load_dataset(values, on_bad_rows="drop").origin

@@ -211,7 +211,7 @@ def test_rows_out_of_order_are_ordered_and_gaps_cut(tmp_path):
     late = {**rows, "time": rows["time"] + 100.0 * (np.arange(len(rows["time"])) >= 3)}
     cut = load_dataset(write_csv(tmp_path / "gap.csv", late))
     assert len(cut) == len(KNOWN["rewards"]) - 1  # row 2 has lost its successor
-    assert "1 gaps" in cut.origin
+    assert "1 gap of more than 5 usual time steps cuts an episode" in cut.origin
     with pytest.raises(DatasetError, match="`time` repeats inside an episode"):
         load_dataset(write_csv(tmp_path / "same.csv", {**rows, "time": np.zeros(len(rows["time"]))}))
 

@@ -7,6 +7,7 @@ from rl_training.config.blocks import ReadOptions
 from rl_training.data.offline_dataset import TransitionDataset, checked_bounds
 from rl_training.data.reading.base import Candidate, Reader
 from rl_training.data.reading.guards import check_size
+from rl_training.data.reading.notes import Note, Usual
 from rl_training.data.reading.reading import Reading
 from rl_training.data.store.directory import is_store, open_store
 
@@ -46,7 +47,7 @@ class StoreReader(Reader):
         """Map the rows; they take no memory of their own."""
         del options
         data = open_store(path)
-        notes = ["ends: `terminals` are true ends, `timeouts` time limits"]
+        notes: list[Note] = [Usual("ends: `terminals` are true ends, `timeouts` time limits")]
         return MappedReading(
             *(str(path), self.title, data.fields(), notes, data.action_low, data.action_high),
             ends_known=True,

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from rl_training.data.reading.base import Candidate
 from rl_training.data.reading.guards import check_size
+from rl_training.data.reading.notes import Count, Note, merged_notes
 from rl_training.data.reading.reading import Reading, whole_episodes
 from rl_training.data.reading.refused_files import file_fault
 from rl_training.data.reading.source_rows import SourceRows
@@ -37,11 +38,12 @@ class Found:
     skipped: tuple[str, ...] = ()
 
     @property
-    def notes(self) -> list[str]:
+    def notes(self) -> list[Note]:
         """What was skipped, in words."""
         if not self.skipped:
             return []
-        return [f"{len(self.skipped)} other files are skipped ({shortened(self.skipped)})"]
+        shown = f"skipped ({shortened(self.skipped)})"
+        return [Count(len(self.skipped), f"other file is {shown}", f"other files are {shown}")]
 
 
 def find_files(text: str, recognise: Recognise) -> Found:
@@ -118,7 +120,7 @@ def joined(paths: Sequence[Path], read: Callable[[Path], Reading], title: str, l
         source=title,
         format=f"{len(paths)} files of {kinds}, {names[0]} to {names[-1]}",
         arrays={name: np.concatenate([reading.arrays[name] for reading in readings]) for name in fields},
-        notes=_merged_notes([reading.notes for reading in readings]),
+        notes=merged_notes([reading.notes for reading in readings]),
         action_low=np.min([reading.action_low for reading in readings], axis=0) if stated else None,
         action_high=np.max([reading.action_high for reading in readings], axis=0) if stated else None,
         both_ends=np.concatenate([np.empty(0, dtype=np.intp), *both]),
@@ -176,20 +178,6 @@ def _check_agreement(first: Reading, other: Reading) -> None:
 
 def _names_of(reading: Reading, field: str) -> Names | None:
     return reading.observation_names if field == "observations" else reading.action_names
-
-
-def _merged_notes(notes: Sequence[Sequence[str]]) -> list[str]:
-    """The notes of all files, each once; those that begin with a number are counts and are added up."""
-    files: Counter[str] = Counter()
-    sums: Counter[str] = Counter()
-    for note in (note for own in notes for note in own):
-        number, _, rest = note.partition(" ")
-        text = rest if number.isdigit() else note
-        files[text] += 1
-        if number.isdigit():
-            sums[text] += int(number)
-    shares = {text: "" if count == len(notes) else f" (in {count} of {len(notes)} files)" for text, count in files.items()}
-    return [f"{sums[text]} {text}" if text in sums else f"{text}{shares[text]}" for text in files]
 
 
 def _file_names(paths: Sequence[Path]) -> list[str]:

@@ -5,7 +5,7 @@ fixes; the doctor checks the result before anything is refused.
 """
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -23,6 +23,7 @@ from rl_training.data.offline_dataset import (
     following_rows,
 )
 from rl_training.data.reading.clocks import clock_skips
+from rl_training.data.reading.notes import Count, Note, Usual, unusual
 from rl_training.data.reading.source_rows import SourceRows
 from rl_training.data.reading.unsupported import refuse_unsupported
 from rl_training.data.row_blocks import bad_rows
@@ -47,6 +48,7 @@ ALIASES: dict[str, str] = {
 }
 BOUNDS = ("action_low", "action_high")
 FIELDS = (*REQUIRED, *OPTIONAL, "dones", "masks")
+NO_LIMITS = Usual("no time limits are marked")
 KNOWN_NAMES = (*FIELDS, *ALIASES, *BOUNDS)
 
 
@@ -57,7 +59,7 @@ class Reading:
     source: str
     format: str
     arrays: Arrays
-    notes: list[str] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
     action_low: Any = None
     action_high: Any = None
     both_ends: NDArray[np.intp] | None = None  # rows of the reading that the file marks both as an end and as a time limit
@@ -74,7 +76,10 @@ class Reading:
     @property
     def origin(self) -> str:
         """One line: what was recognised, and how the ends were read."""
-        return "; ".join([f"{self.source}: read as {self.format}", *self.notes])
+        return self._told(self.notes)
+
+    def _told(self, notes: Iterable[Note]) -> str:
+        return "; ".join([f"{self.source}: read as {self.format}", *map(str, notes)])
 
     def settled(self, options: ReadOptions) -> "Reading":
         """Return the transitions of these rows, with the fixes that the options request."""
@@ -87,7 +92,8 @@ class Reading:
         values = {**bounds, **names, "source": self.source, "origin": self.origin, "find_cuts": not self.ends_known}
         labels = None if self.source_rows is None else self.source_rows.labels
         found = TransitionDataset.from_dict(self.arrays, **values, row_labels=labels)
-        return replace(found, time_skips=self._skips_in_words(), cut_from=self._cut_from(found))
+        in_short = self._told(unusual(self.notes))
+        return replace(found, time_skips=self._skips_in_words(), cut_from=self._cut_from(found), origin_in_short=in_short)
 
     def _cut_from(self, found: TransitionDataset) -> NDArray[np.int64] | None:
         """The episode that each one of a dataset is a part of; None if all are whole."""
@@ -153,26 +159,26 @@ def _name_ends(reading: Reading) -> None:
         stop = ~named.pop("masks")
         last = [named.pop(name) for name in ("terminals", "timeouts", "dones") if name in named]
         named |= {"terminals": stop, "timeouts": np.logical_or.reduce([np.zeros_like(stop), *last]) & ~stop}
-        notes.append("ends: masks of 0 are true ends, `terminals` the last rows of trajectories")
+        notes.append(Usual("ends: masks of 0 are true ends, `terminals` the last rows of trajectories"))
         return
     dones, marked_ends = named.pop("dones", None), "terminals" in named
     if dones is not None:
         known = {name: named[name] for name in ("terminals", "timeouts") if name in named}
         named |= ends_of(dones, **known)
     if dones is not None and marked_ends:
-        notes.append("ends: `terminals` are true ends, other `dones` time limits")
+        notes.append(Usual("ends: `terminals` are true ends, other `dones` time limits"))
         return
     if dones is not None:
         if marked_cuts:
             reading.both_ends = np.flatnonzero(dones & named["timeouts"])
         split = "unless a timeout" if marked_cuts else "every one of them, since no timeouts are marked"
-        notes.append(f"ends: `dones` are true ends, {split}")
+        notes.append(Usual(f"ends: `dones` are true ends, {split}"))
     elif "terminals" not in named:
-        notes.append("ends: no true ends are marked, so none are assumed")
+        notes.append(Usual("ends: no true ends are marked, so none are assumed"))
         named["terminals"] = np.zeros(len(named["rewards"]), dtype=bool)
     else:
-        notes.append("ends: `terminals` are true ends")
-    notes.append("`timeouts` are time limits" if marked_cuts else "no time limits are marked")
+        notes.append(Usual("ends: `terminals` are true ends"))
+    notes.append(Usual("`timeouts` are time limits") if marked_cuts else NO_LIMITS)
 
 
 def settle(reading: Reading, options: ReadOptions) -> Reading:
@@ -221,7 +227,7 @@ class _Settling:
             timeouts = timeouts | self._inferred
         timeouts[-1] = not terminals[-1]
         if self._options.ends == "timeouts":
-            ends = f"{int(terminals.sum())} were marked as true ends"
+            ends = Count(int(terminals.sum()), "was marked as a true end", "were marked as true ends")
             self._notes += ["every end is taken as a time limit", ends]
             terminals, timeouts = np.zeros_like(terminals), terminals | timeouts
         if limit := self._options.time_limit:
@@ -229,7 +235,8 @@ class _Settling:
             reached = last[(np.diff(last, prepend=-1) == limit) & terminals[last]]
             terminals, timeouts = terminals.copy(), timeouts.copy()
             terminals[reached], timeouts[reached] = False, True
-            self._notes.append(f"{len(reached)} true ends of episodes of {limit} rows are taken as time limits")
+            one, several = (f"of {limit} rows is taken as a time limit", f"of {limit} rows are taken as time limits")
+            self._notes.append(Count(len(reached), f"true end of an episode {one}", f"true ends of episodes {several}"))
         self._terminals, self._timeouts = terminals, timeouts
 
     def _cut_gaps(self) -> None:
@@ -241,7 +248,10 @@ class _Settling:
             rows = inside[found.flags]
             self._timeouts[rows], self._known[rows] = True, False
         if count := int((~self._known).sum()):
-            self._notes.append(f"{count} rows after which a clock skips samples cut the episode (cut_gaps)")
+            after_it = "after which a clock skips samples"
+            self._notes.append(
+                Count(count, f"row {after_it} cuts an episode (cut_gaps)", f"rows {after_it} cut episodes (cut_gaps)")
+            )
 
     def _settle_rewards_and_successors(self) -> None:
         lag, across = self._options.reward_lag, self._options.reward_lag_across
@@ -251,7 +261,8 @@ class _Settling:
             self._known &= rewarded
             self._arrays["rewards"] = self._arrays["rewards"].reshape(-1)[stored]
             left_out = int((~self._known).sum())
-            self._notes += [f"rewards are moved by {lag} rows", f"{left_out} rows without a reward are left out"]
+            without = Count(left_out, "row without a reward is left out", "rows without a reward are left out")
+            self._notes += [f"rewards are moved by {lag} row{'s' * (abs(lag) != 1)}", without]
         if following is None:
             return
         self._arrays["next_observations"] = following
@@ -261,8 +272,9 @@ class _Settling:
             self._terminals, self._timeouts = ended, last & ~ended
             self._notes.append("ends came with the rewards and are moved with them; next observations are the following rows")
         else:
-            cut = f"{int(self._timeouts.sum())} last rows of cut episodes are left out"
-            self._notes += ["next observations are the following rows", cut]
+            last_rows = ("last row of a cut episode is left out", "last rows of cut episodes are left out")
+            cut = Count(int(self._timeouts.sum()), *last_rows, usual=True)
+            self._notes += [Usual("next observations are the following rows"), *[cut] * (cut.number > 0)]
             self._known &= ~self._timeouts
 
     def _leave_out_bad_rows(self) -> None:
@@ -278,8 +290,10 @@ class _Settling:
         self._known &= good
         self._dropped = int((before & ~good).sum())
         cuts = int((self._known[:-1] & before[1:] & ~good[1:] & ~ends[:-1]).sum())
-        places = f", which cuts episodes in {cuts} places: each part counts as an episode" if cuts else ""
-        self._notes.append(f"{self._dropped} rows with NaN or inf are left out{places}")
+        left_out = Count(self._dropped, "row with NaN or inf is left out", "rows with NaN or inf are left out")
+        by_it = "by rows left out: each part counts as an episode"
+        cut = Count(cuts, f"cut of an episode {by_it}", f"cuts of episodes {by_it}")
+        self._notes += [count for count in (left_out, cut) if count.number]
 
     def reading(self) -> Reading:
         """Return the transitions that are known."""

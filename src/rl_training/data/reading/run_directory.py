@@ -16,6 +16,7 @@ from rl_training.data.n_step import NStep
 from rl_training.data.packing import row_layout
 from rl_training.data.reading.base import Candidate, Reader
 from rl_training.data.reading.guards import check_size, memory_limit
+from rl_training.data.reading.notes import Count, Note, Usual
 from rl_training.data.reading.reading import Arrays, Reading
 from rl_training.data.spaces import Spaces
 from rl_training.data.store.checkpoint_state import parse_state
@@ -151,16 +152,17 @@ class _Replay:
         columns["terminals"][longer] = 0.0  # it is that of the last step
         columns["rewards"][:] = self.n_step.single_rewards(columns["rewards"], taken)
 
-    def notes(self, arrays: Arrays, member: int | None) -> list[str]:
+    def notes(self, arrays: Arrays, member: int | None) -> list[Note]:
         """Return what was read, and what could not be restored."""
         which = "all members" if member is None else f"member {member}"
-        notes = [f"{self.path.name}, {which if len(self.state['seeds']) > 1 else 'one member'}"]
-        notes.append("ends: true ends and time limits as they happened")
+        notes: list[Note] = [f"{self.path.name}, {which if len(self.state['seeds']) > 1 else 'one member'}"]
+        notes.append(Usual("ends: true ends and time limits as they happened"))
         limit = self.transforms.observation_limit
         seen = self.transforms.observations(arrays["observations"])
         bounded = int((np.abs(seen) >= np.float32(limit * (1.0 - 1e-6))).sum()) if np.isfinite(limit) else 0
         if bounded:
-            notes.append(f"{bounded} readings further than {limit:g} standard deviations out were bounded there")
+            far = f"further than {limit:g} standard deviations out"
+            notes.append(Count(bounded, f"reading {far} was bounded there", f"readings {far} were bounded there"))
         if np.isfinite(self.transforms.reward_clip).any():
             notes.append("rewards were clipped, and are the bound where they were")
         return notes

@@ -14,6 +14,8 @@ HUGE = 1e6
 _FEWEST_LEVELS = 1000  # of single precision in a column; with fewer its digits are lost
 _MOST_COLUMNS = 256  # that are searched for outliers and stuck sensors
 _STUCK_ROWS, _STUCK_RUNS = 100, 20  # a run this long, and this many times as long as 99 % of the others
+_BRIEF_ROWS, _BRIEF_RUNS = 30, 10  # or one this long, and this many times as long as all but the longest few,
+_BRIEF_OTHERS = 1000  # of at least so many runs
 _MOST_RESTS = 2  # long runs; a column with more of them rests now and then
 _COUNTER_ROWS, _COUNTER_EPISODES = (500, 2000), 5  # over so many episodes no state only rises, or in so long a log
 _COUNTER_VALUES, _COUNTER_MOVES = 100, 0.2  # so many values, and steps in this share of the rows
@@ -144,7 +146,10 @@ def check_stuck(inputs: CheckInput) -> Iterator[Finding]:
         longest = int(np.argmax(lengths))
         start, rows = int(starts[longest]), int(lengths[longest])
         others = np.delete(lengths, longest)
-        if len(others) < 20 or rows < max(_STUCK_ROWS, _STUCK_RUNS * np.quantile(others, 0.99)):
+        if len(others) < 20:
+            continue
+        long = rows >= max(_STUCK_ROWS, _STUCK_RUNS * np.quantile(others, 0.99))
+        if not long and not _stops_once(inputs, column, lengths, start):
             continue
         rests = (lengths >= _STUCK_ROWS / 5) & ((values[starts] == values[start]) | (lengths >= _STUCK_ROWS))
         if rests.sum() > _MOST_RESTS or 3 * len(others) < others.sum() or _expected_to_rest(inputs, column, start, rows):
@@ -152,6 +157,22 @@ def check_stuck(inputs: CheckInput) -> Iterator[Finding]:
         what, place = inputs.named("observations", [column]), inputs.some([start])
         seen = f"{what} stays at exactly {values[start]:.6g} for {rows} rows from {place.removeprefix('1 row ')[1:-1]}"
         yield Finding("stuck-sensor", "warning", seen, f"if the sensor failed, {BLANK}, or leave the column out")
+
+
+def _stops_once(inputs: CheckInput, column: int, lengths: Rows, start: int) -> bool:
+    """Whether a shorter run is a fault: nothing like it, no limit of the column, and every moving column moves meanwhile."""
+    rows, usual = int(lengths.max()), np.sort(lengths)[-1 - _MOST_RESTS]
+    if len(lengths) < _BRIEF_OTHERS or rows < max(_BRIEF_ROWS, _BRIEF_RUNS * usual):
+        return False
+    values = inputs.data.observations
+    low, high = column_range(values[:, column : column + 1])
+    if values[start, column] in (low[0], high[0]):
+        return False
+    others = np.delete(values, column, axis=1)
+    inside = (np.diff(others[start : start + rows], axis=0) != 0.0).mean(axis=0)
+    always = (np.diff(others, axis=0) != 0.0).mean(axis=0)
+    moving = always > 0.5
+    return bool(moving.any()) and bool((inside[moving] > 0.5).all())
 
 
 def _expected_to_rest(inputs: CheckInput, column: int, start: int, rows: int) -> bool:

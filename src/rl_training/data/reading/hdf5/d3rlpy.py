@@ -13,12 +13,14 @@ from rl_training.data.reading.base import Candidate, Reader
 from rl_training.data.reading.guards import Allowance
 from rl_training.data.reading.hdf5.arrays import EpisodeArrays, StoredArray, hdf5_array, open_hdf5
 from rl_training.data.reading.hdf5.flat import flat_arrays
+from rl_training.data.reading.notes import Note, Usual
 from rl_training.data.reading.reading import Arrays, Reading, copies_held
 from rl_training.data.reading.source_rows import SourceRows
 from rl_training.errors import DatasetError
 
 _OLD = ("observations", "actions", "rewards", "terminals", "episode_terminals")
 _CURRENT = ("observations", "actions", "rewards", "terminated")
+_ENDS = Usual("ends: `terminals` are true ends, other `episode_terminals` time limits")
 _UNSHIFTED = "version"  # a flat file with this key was written by 1.x
 
 
@@ -54,7 +56,7 @@ def _read_old(path: Path, options: ReadOptions) -> Reading:
     if _UNSHIFTED in found:
         terminals = as_flags(arrays["terminals"], "terminals", str(path))
         values = {name: arrays[name] for name in _OLD[:3]} | {"terminals": terminals, "timeouts": ends & ~terminals}
-        notes = ["ends: `terminals` are true ends, other `episode_terminals` time limits"]
+        notes: list[Note] = [_ENDS]
         return Reading(str(path), "d3rlpy HDF5, layout of 1.x", values, notes)
     ends[-1] = True
     rows = np.flatnonzero(~ends)  # every row that has a successor in its episode
@@ -71,7 +73,7 @@ def _read_old(path: Path, options: ReadOptions) -> Reading:
     }
     notes = [
         "rewards belong to the row before, so an episode of L rows is L - 1 transitions",
-        "ends: `terminals` are true ends, other `episode_terminals` time limits",
+        _ENDS,
     ]
     return Reading(str(path), "d3rlpy HDF5, old layout", values, notes, source_rows=SourceRows(rows.astype(np.int64)))
 
@@ -95,7 +97,7 @@ def _read_current(path: Path, options: ReadOptions) -> Reading:
     values["rewards"] = values["rewards"].reshape(-1)
     values["terminals"], values["timeouts"] = np.zeros((2, len(values["rewards"])), dtype=bool)
     values["terminals"][last[np.array(ended)]] = values["timeouts"][last[~np.array(ended)]] = True
-    notes = ["ends: `terminated` episodes have a true end, others a time limit"]
+    notes: list[Note] = [Usual("ends: `terminated` episodes have a true end, others a time limit")]
     return Reading(source, "d3rlpy HDF5", values, notes)
 
 

@@ -17,6 +17,7 @@ from rl_training.data.offline_dataset import as_flags
 from rl_training.data.reading.base import Candidate, Reader
 from rl_training.data.reading.guards import Allowance, read_small_file
 from rl_training.data.reading.hdf5.arrays import EpisodeArrays, StoredArray, hdf5_array, hdf5_group, open_hdf5
+from rl_training.data.reading.notes import Count, Note, Usual
 from rl_training.data.reading.reading import Arrays, Reading
 from rl_training.data.spaces import Names, indexed_names
 from rl_training.errors import DatasetError
@@ -57,7 +58,10 @@ class MinariReader(Reader):
                 episodes.add(_episode(group, source), reading)
             space = _space_attribute(archive)
         low, high = _action_bounds(file, space)
-        notes = ["ends: `terminations` are true ends, `truncations` time limits", f"{len(numbers)} episodes"]
+        notes: list[Note] = [
+            Usual("ends: `terminations` are true ends, `truncations` time limits"),
+            Count(len(numbers), "episode", "episodes", usual=True),
+        ]
         names = episodes.names
         if names:
             notes.append("nested observations in alphabetical order")

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rl_training.data.reading.clocks import skipped_samples
+from rl_training.data.reading.notes import Count, Note
 from rl_training.data.reading.source_rows import SourceRows
 from rl_training.data.reading.tables.dates import date_seconds, is_empty
 from rl_training.errors import DatasetError
@@ -18,7 +19,7 @@ Named = tuple[str, NDArray[Any]]
 
 
 def row_order(
-    places: SourceRows, episode: Named | None, time: Named | None, source: str, notes: list[str], *, cut_gaps: bool = False
+    places: SourceRows, episode: Named | None, time: Named | None, source: str, notes: list[Note], *, cut_gaps: bool = False
 ) -> tuple[NDArray[np.intp], NDArray[np.int64], NDArray[np.bool_], NDArray[np.bool_]]:
     """Return row numbers in order with their episodes, a flag before each break, and one where the time skips samples.
 
@@ -40,7 +41,8 @@ def row_order(
             )
         if falls.any():
             ids = np.cumsum(falls)
-            notes.append(f"{int(falls.sum())} steps back in `{time[0] if time else ''}`, where a new episode begins")
+            where = f"back in `{time[0] if time else ''}`, where a new episode begins"
+            notes.append(Count(int(falls.sum()), f"step {where}", f"steps {where}"))
     if moments is not None:
         order = np.lexsort((moments, ids))
         if (order != np.arange(rows)).any():
@@ -54,7 +56,10 @@ def row_order(
         inside = np.flatnonzero(~cuts)
         skips[inside] = skipped_samples(moments[order][inside], moments[order][inside + 1])
     if cut_gaps and skips.any():
-        notes.append(f"{int(skips.sum())} gaps of less cut it too (cut_gaps)")
+        most = f"of at most {GAP:g} usual time steps"
+        notes.append(
+            Count(int(skips.sum()), f"gap {most} cuts an episode (cut_gaps)", f"gaps {most} cut episodes (cut_gaps)")
+        )
         cuts, skips = cuts | skips, np.zeros_like(skips)
     return order, ids, cuts, skips
 
@@ -74,7 +79,7 @@ def _identifiers(name: str, values: NDArray[Any], source: str, places: SourceRow
 
 
 def _gaps(
-    moments: NDArray[np.float64], cuts: NDArray[np.bool_], places: SourceRows, name: str, source: str, notes: list[str]
+    moments: NDArray[np.float64], cuts: NDArray[np.bool_], places: SourceRows, name: str, source: str, notes: list[Note]
 ) -> NDArray[np.bool_]:
     """Rows followed by a gap in time, compared with the usual step of their own episode."""
     steps = np.diff(moments, append=moments[-1])
@@ -94,7 +99,8 @@ def _gaps(
         usual[start:stop] = own if len(inside) >= _ENOUGH_STEPS else max(own, overall)
     gaps = (steps > GAP * usual) & ~cuts
     if gaps.any():
-        notes.append(f"{int(gaps.sum())} gaps of more than {GAP:g} usual time steps cut the episode")
+        least = f"of more than {GAP:g} usual time steps"
+        notes.append(Count(int(gaps.sum()), f"gap {least} cuts an episode", f"gaps {least} cut episodes"))
     return gaps
 
 

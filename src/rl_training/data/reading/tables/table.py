@@ -1,7 +1,7 @@
 """What CSV, Parquet and DataFrames share: columns and a column map become the fields of a log."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rl_training.config.blocks import ReadOptions
-from rl_training.data.reading.reading import Arrays, Reading, reading_of
+from rl_training.data.reading.notes import Count, Note, Usual
+from rl_training.data.reading.reading import NO_LIMITS, Arrays, Reading, reading_of
 from rl_training.data.reading.source_rows import SourceRows
 from rl_training.data.reading.tables.columns import FLAGS, Selected, Selection, guess_columns, select
 from rl_training.data.reading.tables.dates import is_empty
@@ -29,7 +30,7 @@ class Loaded:
     numbers: Columns
     as_written: Columns
     lines: NDArray[np.int64] | None = None
-    notes: list[str] = field(default_factory=list)
+    notes: Sequence[Note] = ()
 
 
 Load = Callable[[Sequence[str], Sequence[str]], Loaded]
@@ -47,9 +48,8 @@ def table_reading(header: Sequence[str], load: Load, options: ReadOptions, sourc
     reading = reading_of(table.fields(), list(header), source, title)
     reading.gaps = table.gaps & ~(reading.arrays["terminals"] | reading.arrays.get("timeouts", False))
     reading.arrays["timeouts"] = reading.arrays.get("timeouts", False) | (table.cuts & ~reading.arrays["terminals"])
-    marked = [note for note in reading.notes if "no time limits" not in note or not table.cuts[:-1].any()]
-    reading.notes = [*table.notes, *marked]
     reading.divided = bool(selection.as_written)
+    reading.notes = [*table.notes, *(note for note in reading.notes if note is not NO_LIMITS or not reading.divided)]
     reading.source_rows, reading.time_skips = table.places, table.skips
     reading.observation_names, reading.action_names = (table.names(role) for role in ("observations", "actions"))
     return reading
@@ -60,7 +60,7 @@ class _Table:
 
     def __init__(self, selection: Selection, loaded: Loaded, places: SourceRows, source: str, *, cut_gaps: bool) -> None:
         self._selection, self._loaded, self._source, self._as_found = selection, loaded, source, places
-        self.notes = [selection.note, *loaded.notes]
+        self.notes: list[Note] = [Usual(selection.note), *loaded.notes]
         chosen = selection.as_written
         episode, time = ((chosen[r], loaded.as_written[chosen[r]]) if r in chosen else None for r in ("episode", "time"))
         self._order, episodes, cuts, skips = row_order(places, episode, time, source, self.notes, cut_gaps=cut_gaps)
@@ -71,7 +71,10 @@ class _Table:
         if not self._kept.any():
             raise DatasetError(f"{source}: no row is left: every episode is shorter than `diff` and `lag` look back")
         if left_out := int((~self._kept).sum()):
-            self.notes.append(f"{left_out} first rows of episodes are left out, where `diff` or `lag` has no value")
+            why = "left out, where `diff` or `lag` has no value"
+            self.notes.append(
+                Count(left_out, f"first row of an episode is {why}", f"first rows of episodes are {why}", usual=True)
+            )
         self.cuts, self.skips, episodes = cuts[self._kept], skips[self._kept], episodes[self._kept]
         self.gaps = self.cuts & np.append(episodes[1:] == episodes[:-1], False)
         self.places = places.take(self._order[self._kept])
@@ -109,7 +112,8 @@ class _Table:
         values = self._column(one)
         unknown = np.zeros_like(self._age, dtype=bool) if one.source.is_column else np.isnan(values)
         if count := int((unknown & (self._age >= one.source.reach)).sum()):
-            self.notes.append(f"{count} rows mark no end, since `{one.name}` is computed from NaN")
+            why = f"no end, since `{one.name}` is computed from NaN"
+            self.notes.append(Count(count, f"row marks {why}", f"rows mark {why}"))
         bad = ~np.isin(values, (0.0, 1.0)) & ~unknown
         if bad.any():
             row = int(np.flatnonzero(bad)[0])
