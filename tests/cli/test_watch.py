@@ -116,7 +116,7 @@ def test_a_dumb_terminal_gets_lines(run_dir):
     population(run_dir)
     terminal = Terminal("watch", run_dir, TERM="dumb")
     assert terminal.wait() == 0
-    returns = "return -34.00 (-45.00 to -23.00), best -23.00"
+    returns = "return -34.00 (-45.00 to -23.00), best -34.00 (-45.00 to -23.00)"
     assert terminal.output == f"run: finished, offline: step 120 of 100 (100 %), {returns}, 6.000 gradient steps/s\r\n"
 
 
@@ -128,7 +128,7 @@ def test_in_pipes(run_dir):
     assert "\x1b" not in run_cli("watch", run_dir, "--once", FORCE_COLOR="").stdout
     shell = f"{' '.join(command('watch', run_dir, '--once'))} | head -n 1; exit ${{PIPESTATUS[0]}}"
     head = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, env=environment(), check=True)
-    assert (head.stdout, head.stderr) == ("run: iql on Pendulum-v1, 3 members\n", "")
+    assert (head.stdout, head.stderr) == ("run: iql on random, 3 members\n", "")
 
 
 def test_what_cannot_be_watched_is_one_line(run_dir, tmp_path, capsys):
