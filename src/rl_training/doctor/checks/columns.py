@@ -164,15 +164,20 @@ def _stops_once(inputs: CheckInput, column: int, lengths: Rows, start: int) -> b
     rows, usual = int(lengths.max()), np.sort(lengths)[-1 - _MOST_RESTS]
     if len(lengths) < _BRIEF_OTHERS or rows < max(_BRIEF_ROWS, _BRIEF_RUNS * usual):
         return False
-    values = inputs.data.observations
-    low, high = column_range(values[:, column : column + 1])
-    if values[start, column] in (low[0], high[0]):
+    observations = inputs.data.observations
+    own = np.asarray(observations[:, column])
+    if own[start] in (own.min(), own.max()):
         return False
-    others = np.delete(values, column, axis=1)
-    inside = (np.diff(others[start : start + rows], axis=0) != 0.0).mean(axis=0)
-    always = (np.diff(others, axis=0) != 0.0).mean(axis=0)
-    moving = always > 0.5
-    return bool(moving.any()) and bool((inside[moving] > 0.5).all())
+    others = [other for other in range(min(observations.shape[1], _MOST_COLUMNS)) if other != column]
+    shares = [_moving_shares(observations[:, other], start, rows) for other in others]  # one column at a time in memory
+    moving = [inside for always, inside in shares if always > 0.5]
+    return bool(moving) and min(moving) > 0.5
+
+
+def _moving_shares(values: NDArray[Any], start: int, rows: int) -> tuple[float, float]:
+    """The share of rows in which a column changes: of all rows, and of some from `start` on."""
+    moves = np.diff(values) != 0.0
+    return float(moves.mean()), float(moves[start : start + rows - 1].mean())
 
 
 def _expected_to_rest(inputs: CheckInput, column: int, start: int, rows: int) -> bool:
