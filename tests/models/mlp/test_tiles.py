@@ -4,6 +4,7 @@ import pytest
 
 from rl_training.models.mlp.network import StackedMLP
 from rl_training.models.mlp.tiles import (
+    backward_tiles,
     forward_tiles,
     parameter_programs,
     parts_of_product,
@@ -27,7 +28,7 @@ def test_parts_of_rows_cover_all_of_them():
 
 @pytest.mark.parametrize(
     ("width", "precision", "norm", "rows"),
-    [(512, "tf32", "none", 32), (512, "tf32", "after", 16), (512, "bf16", "none", 16), (256, "tf32", "none", 32)],
+    [(512, "tf32", "none", 32), (512, "tf32", "after", 64), (512, "bf16", "none", 16), (256, "tf32", "none", 32)],
 )
 def test_a_forward_pass_of_wide_networks_has_rows_that_fit(width, precision, norm, rows):
     layout = StackedMLP("f", "f", 24, (width,) * 4, 6, norm=norm).layout
@@ -35,6 +36,15 @@ def test_a_forward_pass_of_wide_networks_has_rows_that_fit(width, precision, nor
     assert tiles["ROWS"] == rows
     weights = tiles["STEP"] * width * tiles["num_stages"] * 4
     assert weights < 220 * 1024  # of shared memory
+
+
+@pytest.mark.parametrize("norm", ["none", "after"])
+@pytest.mark.parametrize(("width", "precision", "warps"), [(512, "tf32", 8), (512, "bf16", 4), (256, "tf32", 4)])
+def test_a_backward_pass_of_wide_networks_has_more_warps_in_place_of_fewer_rows(width, precision, warps, norm):
+    layout = StackedMLP("f", "f", 24, (width,) * 4, 6, norm=norm).layout
+    tiles = backward_tiles(10 * 256, precision, layout)
+    assert tiles["num_warps"] == warps
+    assert tiles["STEP"] * width * tiles["num_stages"] * 4 < 220 * 1024
 
 
 def test_one_member_takes_one_launch():

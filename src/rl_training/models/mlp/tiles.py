@@ -9,7 +9,8 @@ PROCESSORS = 132
 _USUAL_WIDTH = 256
 _MANY_ROWS = 4096  # stacks times rows of several members from which gradients of parameters take more than one launch
 _FEW_ROWS, _FEW_OUTPUTS = 256, 16  # up to which gradients are applied where they are computed; more take too many registers
-_WIDE = {"ROWS": 32, "PAIR": 0, "STEP": 32, "num_warps": 8, "num_stages": 3}  # as many weights as fit into shared memory
+_WIDE = {"ROWS": 32, "STEP": 32, "num_warps": 8, "num_stages": 3}  # as many weights as fit into shared memory
+_WIDE_NORM = {"ROWS": 64, "STEP": 16, "num_warps": 8, "num_stages": 4}  # LayerNorm takes a few rows of them at a time
 _PARAMETERS = {"TILE_IN": 32, "TILE_OUT": 128, "TILE_END": 128, "STEP": 32, "num_warps": 4, "num_stages": 3}  # except in bf16
 _TILES_OF_PRODUCT = 4  # programs with which torch multiplies a matrix of the usual width
 
@@ -18,7 +19,7 @@ def forward_tiles(rows: int, precision: str, layout: MLPLayout) -> dict[str, int
     """Return the tiles of a forward pass: few rows per program while processors are idle, many where weights are read most.
 
     In TF32, tiles of 32 rows use instructions that read a weight as stored, and tiles of 64 rows take transposed products;
-    LayerNorm is faster with small ones.
+    LayerNorm is faster with small ones, but for wide layers, where each program reads too many weights for few rows.
     """
     first = {"FIRST": 16 if layout.widths[0] <= 16 else 32}
     if rows <= 16 * PROCESSORS:
@@ -30,8 +31,8 @@ def forward_tiles(rows: int, precision: str, layout: MLPLayout) -> dict[str, int
     if precision == "tf32" and rows > 128 * PROCESSORS and not layout.layer_norm:
         warps = 4 * max(1, max(layout.hidden) // _USUAL_WIDTH)
         return first | {"ROWS": 64, "PAIR": 0, "STEP": 16, "num_warps": warps, "num_stages": 4}
-    if precision == "tf32" and max(layout.hidden) == 2 * _USUAL_WIDTH and not layout.layer_norm:
-        return first | _WIDE  # more warps in place of fewer rows: each program reads all weights
+    if _is_wide(precision, layout):
+        return first | {"PAIR": 0} | (_WIDE_NORM if layout.layer_norm else _WIDE)
     pair = int(rows > 128 * PROCESSORS and max(layout.hidden) <= _USUAL_WIDTH)
     return first | _fitted({"ROWS": 32, "PAIR": pair, "STEP": 16, "num_warps": 4, "num_stages": 4}, layout)
 
@@ -40,6 +41,8 @@ def backward_tiles(rows: int, precision: str, layout: MLPLayout) -> dict[str, in
     """Return the tiles of a backward pass, which never has to transpose a weight."""
     if rows <= 16 * PROCESSORS:
         return _fitted({"ROWS": 16, "STEP": 64, "num_warps": 4, "num_stages": 3}, layout)
+    if _is_wide(precision, layout):
+        return dict(_WIDE)
     if rows <= 64 * PROCESSORS:
         return _fitted({"ROWS": 32, "STEP": 32, "num_warps": 4, "num_stages": 3}, layout)
     if precision == "bf16":
@@ -100,6 +103,11 @@ def parts_of_product(matrices: int, rows: int) -> int:
     programs = _TILES_OF_PRODUCT * matrices
     most = min(rows // 256, 8 * PROCESSORS // programs) if programs < 4 * PROCESSORS else 1
     return max((parts for parts in range(1, most + 1) if rows % parts == 0), default=1)
+
+
+def _is_wide(precision: str, layout: MLPLayout) -> bool:
+    """Whether more warps pay in place of fewer rows, because each program reads all weights of wide layers."""
+    return precision == "tf32" and max(layout.hidden) == 2 * _USUAL_WIDTH
 
 
 def _fitted(options: dict[str, int], layout: MLPLayout) -> dict[str, int]:
