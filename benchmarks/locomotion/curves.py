@@ -34,5 +34,7 @@ def draw(
         axes.set_ylabel("score")
         axes.grid(alpha=0.3)
         axes.spines[["top", "right"]].set_visible(False)
-        axes.legend(frameon=False)
+    drawn = {name: line for axes in figure.axes for line, name in zip(*axes.get_legend_handles_labels(), strict=True)}
+    place = "outside lower center"  # where no curve is
+    figure.legend(list(drawn.values()), list(drawn), loc=place, ncols=len(drawn), frameon=False)
     figure.savefig(path, dpi=100, metadata={"Software": None})
