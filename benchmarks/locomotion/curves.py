@@ -35,6 +35,6 @@ def draw(
         axes.grid(alpha=0.3)
         axes.spines[["top", "right"]].set_visible(False)
     drawn = {name: line for axes in figure.axes for line, name in zip(*axes.get_legend_handles_labels(), strict=True)}
-    place = "outside lower center"  # where no curve is
-    figure.legend(list(drawn.values()), list(drawn), loc=place, ncols=len(drawn), frameon=False)
+    # below the charts, where no curve is
+    figure.legend(list(drawn.values()), list(drawn), loc="outside lower center", ncols=len(drawn), frameon=False)
     figure.savefig(path, dpi=100, metadata={"Software": None})
