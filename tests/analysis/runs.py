@@ -2,14 +2,16 @@
 
 import json
 
-from rl_training.analysis.logged_run import RETURN
+from rl_training.analysis.logged_run import RETURN, RETURN_STD
 from rl_training.config.loading import make_config
 
 
-def write_run(folder, returns, algo="iql", *, seeds=None, steps=100, status="finished", data="d1", events=(), **config):
+def write_run(
+    folder, returns, algo="iql", *, seeds=None, steps=100, status="finished", data="d1", events=(), spread=None, **config
+):
     """A run with one row of `returns` for each evaluation and one column for each member; returns its directory.
 
-    None is a member without that evaluation; `events` are (event, member).
+    None is a member without that evaluation; `events` are (event, member); `spread` is the deviation of all episodes.
     """
     folder.mkdir(parents=True, exist_ok=True)
     members = range(len(returns[-1]) if returns else 1)
@@ -24,6 +26,7 @@ def write_run(folder, returns, algo="iql", *, seeds=None, steps=100, status="fin
         at = steps * number // len(returns)
         rows += [
             {"step": at, "member": k, "seed": resolved.member_seeds[k], RETURN: value}
+            | ({} if spread is None else {RETURN_STD: spread})
             for k, value in zip(members, evaluation, strict=True)
             if value is not None
         ]

@@ -10,7 +10,7 @@ from scipy import stats
 
 import rl_training
 from rl_training.analysis.bootstrap import Interval, difference_interval, improvement_interval, interval
-from rl_training.analysis.comparison import compare
+from rl_training.analysis.comparison import compare, seeds_to_rank, seeds_to_show
 from rl_training.analysis.verdict import bounds, digits, shown, verdict
 from rl_training.errors import ConfigError, DatasetError
 from tests.analysis.scores import FIRST, SECOND
@@ -296,3 +296,28 @@ def test_a_comparison_needs_no_torch():
     code = "import sys, rl_training as r; r.compare({'a': [1, 2], 'b': [3, 4]}); print({'torch', 'scipy'} & {*sys.modules})"
     done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
+
+
+def test_bounds_show_on_which_side_of_a_value_they_are():
+    """An interval that contains 0 by little is not printed as one that begins there."""
+    assert bounds(Interval(1.0, -0.02, 2.3), null=0.0) == "[-0.02, 2.30]"
+    assert bounds(Interval(1.0, 0.0, 2.3), null=0.0) == "[0.0, 2.3]"
+    assert shown(Interval(0.9, 0.499, 1.0), 2, null=0.5) == "0.900 [0.499, 1.000]"
+
+
+def test_another_confidence_is_told_with_the_verdict():
+    assert "a is better than b at a confidence of 50%: " in compare({"a": GOOD, "b": BAD}, confidence=0.5).conclusion
+    assert "confidence of" not in compare({"a": GOOD, "b": BAD}).conclusion
+
+
+def test_seeds_that_ranks_need():
+    """Noether's example: (1.960 + 0.842)^2 / (6 * 0.2^2) = 32.7 runs each show a probability of 0.7."""
+    assert seeds_to_rank(0.7, 0.95, tasks=1) == seeds_to_rank(0.3, 0.95, tasks=1) == 33
+    assert seeds_to_rank(0.7, 0.95, tasks=3) == 11
+    assert seeds_to_rank(0.5, 0.95, tasks=1) == 0
+
+
+def test_more_seeds_are_needed_where_one_group_alone_spreads():
+    alike = seeds_to_show(1.0, 1.0, 0.95, freedom=2.0, runs=4)
+    assert seeds_to_show(1.0, 1.0, 0.95, freedom=1.0, runs=4) > alike
+    assert alike == 9  # Student's quantile with 16 degrees is 2.120: (2.120 + 0.842)^2 = 8.77; with 14 it is 8.92, above 8

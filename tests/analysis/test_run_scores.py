@@ -345,3 +345,36 @@ def test_runs_beside_scores_of_a_file(runs):
     path.write_text(json.dumps({"iql": {"Pendulum-v1": WORSE}}))
     with pytest.raises(ConfigError, match="two groups are called 'iql'"):
         compare([runs / "one", path])
+
+
+def test_luck_of_few_episodes_is_not_taken_for_a_spread_over_seeds(runs):
+    """Five returns with a variance of 3.7: means of ten episodes vary by a ninth of the square of their deviation."""
+    write_run(runs / "one", [LAST], spread=5.0, eval_episodes=10)
+    write_run(runs / "two", [WORSE], "td3_bc", spread=1.0, eval_episodes=10)
+    (warning,) = compare([runs]).warnings
+    assert warning.startswith("Pendulum-v1: most of the spread over seeds is luck of 10 evaluation episodes, of which each ")
+    assert "(75% of iql); compare what `rl-training evaluate RUN --episodes 100 --seed 1 --json" in warning  # 25 / 9 / 3.7
+    write_run(runs / "one", [LAST], spread=4.0, eval_episodes=10)  # 16 / 9 / 3.7 is less than half
+    assert compare([runs]).warnings == []
+    write_run(runs / "one", [LAST], spread=0.0, eval_episodes=1)  # one episode tells nothing of its luck
+    assert not any("luck" in warning for warning in compare([runs]).warnings)
+
+
+def test_a_combination_that_diverged_does_not_keep_others_from_being_compared(tmp_path):
+    returns = [[-10.0, -11.0, None, None, -20.0, -21.0]]
+    sweep = {"seeds": [0, 1], "sweep": {"expectile": [0.7, 0.8, 0.9]}}
+    run = write_run(tmp_path / "run", returns, events=[("diverged", 2), ("diverged", 3)], **sweep)
+    found = compare([run])
+    assert list(found.scores) == ["iql expectile=0.7", "iql expectile=0.9"]
+    left_out = "iql expectile=0.8: no member has any eval/return_mean (2 of 2 diverged), so it is left out"
+    assert found.warnings == [left_out]
+    write_run(tmp_path / "run", [[-10.0, -11.0, None, None, None, None]], **sweep)
+    with pytest.raises(
+        ConfigError, match="expectile=0.8: no member has any eval/return_mean, so there is nothing to compare"
+    ):
+        compare([run])
+
+
+def test_a_low_return_is_never_good(runs):
+    with pytest.raises(ConfigError, match="--lower-is-better: a high eval/return_mean of a run is good"):
+        compare([runs], lower_is_better=True)

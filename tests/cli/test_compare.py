@@ -150,3 +150,24 @@ def test_help_names_every_option():
     done = run_cli("compare", "--help")
     for option in ("--by", "--metric", "--lower-is-better", "--confidence", "--normalize", "--against", "--json"):
         assert option in done.stdout
+
+
+def test_a_single_run_has_no_interval_whose_coverage_could_be_told(tmp_path, capsys):
+    write_run(tmp_path / "one", [[-150.0]])
+    write_run(tmp_path / "two", [[-350.0]], "td3_bc")
+    printed = call_cli(capsys, "compare", tmp_path / "one", tmp_path / "two").stdout
+    assert "how often" not in printed
+
+
+def test_evaluations_on_equal_episodes_are_compared(finished, tmp_path, capsys):
+    """As a warning about the luck of episodes advises: what `evaluate --json` prints is a file of scores."""
+    for algo in ("iql", "td3_bc"):
+        told = call_cli(capsys, "evaluate", finished(algo, [0, 7]).run_dir, "--episodes", 3, "--seed", 1, "--json").stdout
+        (tmp_path / f"{algo}.json").write_text(told)
+    found = json.loads(call_cli(capsys, "compare", tmp_path / "iql.json", tmp_path / "td3_bc.json", "--json").stdout)
+    members = json.loads((tmp_path / "iql.json").read_text())["members"]
+    assert found["scores"]["iql"] == {"Pendulum-v1": [row["return_mean"] for row in members]}
+    members[0]["diverged_at"] = 3
+    (tmp_path / "iql.json").write_text(json.dumps({"env_id": "Pendulum-v1", "members": members}))
+    found = json.loads(call_cli(capsys, "compare", tmp_path / "iql.json", tmp_path / "td3_bc.json", "--json").stdout)
+    assert found["scores"]["iql"] == {"Pendulum-v1": [members[1]["return_mean"]]}

@@ -5,8 +5,9 @@ import math
 import numpy as np
 import pytest
 import torch
+from scipy import stats
 
-from rl_training.api.policy import Policy, evaluation_report, mean_interval
+from rl_training.api.policy import Policy, crossed_interval, evaluation_report, mean_interval
 from rl_training.envs.evaluation import Evaluation
 from rl_training.errors import ConfigError, DivergedError
 from rl_training.runtime.callbacks import Callback, EarlyStopping
@@ -126,6 +127,33 @@ def test_the_interval_of_a_mean_over_few_members_is_wider_than_their_range():
     assert mean_interval(np.array([1.0, 3.0])) == pytest.approx([2.0 - 12.706, 2.0 + 12.706], abs=1e-2)
     assert mean_interval(np.array([1.0, 2.0, 3.0])) == pytest.approx([2.0 - 4.303 / 3**0.5, 2.0 + 4.303 / 3**0.5], abs=1e-2)
     assert mean_interval(np.array([5.0])) == [5.0, 5.0]
+
+
+def test_luck_of_episodes_that_all_members_share_is_in_the_interval():
+    """Members one from their mean and episodes five: standard errors 1 and 5, together 26 with 26^2 / (1 + 25^2) degrees."""
+    returns = np.array([[0.0, 10.0], [2.0, 12.0]])
+    reach = stats.t.ppf(0.975, 26.0**2 / 626.0) * 26.0**0.5
+    assert crossed_interval(returns) == pytest.approx([6.0 - reach, 6.0 + reach], rel=1e-3)
+    assert crossed_interval(np.full((2, 3), 4.0)) == [4.0, 4.0]
+    assert crossed_interval(returns[:, :1]) == mean_interval(returns[:, 0])
+
+
+def test_intervals_over_shared_episodes_hold_the_truth():
+    draw, held = np.random.default_rng(0), 0
+    for _ in range(400):
+        members, episodes, both = draw.normal(0, 1, (5, 1)), draw.normal(0, 4, (1, 20)), draw.normal(0, 2, (5, 20))
+        low, high = crossed_interval(members + episodes + both)
+        held += low <= 0.0 <= high
+    assert held / 400 == pytest.approx(0.95, abs=0.03)
+
+
+def test_the_same_episodes_for_all_members_are_known(finished):
+    policy = Policy.load(finished("iql", [0, 7]).run_dir)
+    own, shared = policy.evaluate(3), policy.evaluate(3, seed=5)
+    assert (own.same_episodes, shared.same_episodes) == (False, True)
+    report = evaluation_report(shared, policy.members)
+    assert report["return_interval"] == crossed_interval(shared.returns)
+    assert evaluation_report(own, policy.members)["return_interval"] == mean_interval(own.returns.mean(axis=1))
 
 
 def test_policy_of_a_population(finished):

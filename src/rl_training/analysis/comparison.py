@@ -17,17 +17,19 @@ from rl_training.analysis.bootstrap import (
     improvement_interval,
     interval,
     normal_quantile,
+    student_quantile,
 )
 from rl_training.analysis.coverage import measured
-from rl_training.analysis.directions import Direction, direction_of
+from rl_training.analysis.directions import Direction, direction_of, refuse_turned
 from rl_training.analysis.groups import Choice, Groups, Scored, read_groups
 from rl_training.analysis.logged_run import RETURN
 from rl_training.analysis.scales import Normalization, normalized
-from rl_training.analysis.verdict import FEW, Wording, conclusion, verdict
+from rl_training.analysis.verdict import FEW, MOST_SEEDS, Wording, conclusion, verdict
 from rl_training.errors import ConfigError, did_you_mean
 
 Source: TypeAlias = Scores | Mapping[str, Scores] | str | Path | Sequence[str | Path]
 _PROFILE_POINTS = 49
+_FOUR_OF_FIVE = 0.6  # share of a normal distribution on both sides of its middle whose upper end four of five are below
 
 
 @dataclass(frozen=True)
@@ -117,8 +119,10 @@ def compare(
     """
     normal_quantile(confidence)  # refuses what is not a confidence
     direction = direction_of(metric, lower_is_better=lower_is_better, by=by)
+    found = read_groups(groups, Choice(metric, by, direction == "lower"))
+    if lower_is_better and found.any_runs:
+        refuse_turned(metric)
     lower_is_better = direction == "lower"
-    found = read_groups(groups, Choice(metric, by, lower_is_better))
     scores = _common_tasks(found)
     pairs = _pairs(list(scores), against)
     tasks = list(next(iter(scores.values())))
@@ -214,7 +218,7 @@ class _Judge:
             return Pair(*names, None, improvement, self._verdict(None, improvement), None)
         difference = self._difference(first, second, "widened")
         judged = self._verdict(difference, improvement)
-        needed = self._seeds_needed(first, second) if not difference.excludes(0.0) else None
+        needed = self._seeds_needed(first, second, improvement.estimate) if not difference.excludes(0.0) else None
         return Pair(*names, difference, improvement, judged, needed)
 
     def profile(self, tasks: Sequence[Values], thresholds: Values) -> list[float]:
@@ -231,14 +235,46 @@ class _Judge:
             first, second, confidence=self.confidence, method=method, resamples=self.resamples, seed=self.seed
         )
 
-    def _seeds_needed(self, first: Sequence[Values], second: Sequence[Values]) -> int | None:
+    def _seeds_needed(self, first: Sequence[Values], second: Sequence[Values], improvement: float) -> int | None:
         """With how many runs four of five experiments would show a difference as large as measured; None if unknown."""
-        plain, runs = self._difference(first, second, "percentile"), min(map(len, (*first, *second)))
+        plain, counts = self._difference(first, second, "percentile"), [min(map(len, tasks)) for tasks in (first, second)]
         if not plain.known or plain.estimate == 0.0:
             return None
-        reach = normal_quantile(self.confidence) + normal_quantile(0.6)  # 80 % of a normal distribution are below the latter
-        error = (plain.high - plain.low) / (2.0 * normal_quantile(self.confidence)) * math.sqrt(runs / (runs - 1))
-        return max(FEW, runs + 1, math.ceil(runs * (reach * error / plain.estimate) ** 2))
+        # of the variance of the difference, the parts of both groups, each as if its tasks had as many runs as the smallest
+        error = (plain.high - plain.low) / (2.0 * normal_quantile(self.confidence))
+        own = [interval(tasks, method="percentile", resamples=self.resamples, seed=self.seed) for tasks in (first, second)]
+        widths = np.array([found.high - found.low for found in own]) ** 2
+        shares = widths / widths.sum() if widths.any() else np.array([0.5, 0.5])
+        of_a_run = sum(error**2 * share * runs**2 / (runs - 1) for share, runs in zip(shares, counts, strict=True))
+        freedom = len(first) / float((shares**2).sum())  # of one more run of each; where one group spreads, its own alone
+        by_means = seeds_to_show(abs(plain.estimate), float(of_a_run), self.confidence, freedom, min(counts))
+        return max(by_means, seeds_to_rank(improvement, self.confidence, len(first)))
+
+
+def seeds_to_show(difference: float, variance: float, confidence: float, freedom: float, runs: int) -> int:
+    """Return how many runs a task and group need, more than `runs`, to show a difference in four of five experiments.
+
+    `variance` and `freedom` are those of a difference with one run of each more than one. Beyond MOST_SEEDS the number is
+    not exact.
+    """
+    needed = max(FEW, runs + 1)
+    while needed <= MOST_SEEDS:
+        quantile = student_quantile(confidence, freedom * (needed - 1))
+        if needed * difference**2 >= variance * (quantile + normal_quantile(_FOUR_OF_FIVE)) ** 2:
+            break
+        needed += 1 + needed // 50
+    return needed
+
+
+def seeds_to_rank(improvement: float, confidence: float, tasks: int) -> int:
+    """Return how many runs a task and group need to show a probability of improvement in four of five experiments.
+
+    Noether (1987), "Sample size determination for some common nonparametric tests". With a probability of 0.5 there is
+    nothing to show, and the number is 0.
+    """
+    reach = normal_quantile(confidence) + normal_quantile(_FOUR_OF_FIVE)
+    away = abs(improvement - 0.5)
+    return min(MOST_SEEDS + 1, math.ceil(reach**2 / (6.0 * tasks * away**2))) if away else 0
 
 
 def _thresholds(tasks: Sequence[Values]) -> Values:

@@ -2,13 +2,13 @@
 
 from typing import Literal, TypeAlias
 
-from rl_training.analysis.logged_run import RETURN
+from rl_training.analysis.logged_run import RETURN, RETURN_STD
 from rl_training.errors import ConfigError
 
 Direction: TypeAlias = Literal["higher", "lower", "none"]
 
 _HIGH = (RETURN, "data/episode_return", "validation/score")
-_OF_EPISODES = ("eval/return_std", "eval/length_mean")  # no score: a short episode is a fall here and a goal there
+_OF_EPISODES = (RETURN_STD, "eval/length_mean")  # no score: a short episode is a fall here and a goal there
 _ON_ROWS = ("train", "validation")  # what is measured on rows of data
 _LOW = ("action_distance",)  # and every loss and error
 _NO_SCORE = (
@@ -49,3 +49,9 @@ def direction_of(metric: str, *, lower_is_better: bool, by: str) -> Direction:
         asked = "--lower-is-better" if lower_is_better else "--by best"
         raise ConfigError(f"{asked}: {metric} is no score, so no value of it is better than another; leave {asked} out")
     return "lower" if lower_is_better else known or "higher"
+
+
+def refuse_turned(metric: str) -> None:
+    """Refuse to call low values of a metric good where high ones are known to be."""
+    if known_direction(metric) == "higher":
+        raise ConfigError(f"--lower-is-better: a high {metric} of a run is good; leave --lower-is-better out")

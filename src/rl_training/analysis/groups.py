@@ -163,15 +163,27 @@ def _runs_in(path: Path) -> list[Path]:
 
 
 def read_score_file(path: Path) -> Scored:
-    """Return the scores of a file: JSON `{group: {task: [scores]}}`, or CSV with the columns group, task and score."""
+    """Return the scores of a file: JSON `{group: {task: [scores]}}`, or CSV with the columns group, task and score.
+
+    What `evaluate --json` prints is a file too: a group with the name of the file, and a score for each member.
+    """
     data = read_regular_file(path.resolve(), _LARGEST_FILE, DatasetError)
     try:
         if path.suffix.lower() == ".json":
-            return scored(parse_json(data, str(path), DatasetError), str(path))
+            found = parse_json(data, str(path), DatasetError)
+            return scored(_evaluation(found, path.stem) or found, str(path))
         return scored(_table(data.decode("utf-8-sig"), path), str(path))
     except (ConfigError, UnicodeDecodeError) as error:
         why = str(error) if isinstance(error, ConfigError) else f"{path}: is not text"
         raise DatasetError(why) from None
+
+
+def _evaluation(found: Any, name: str) -> dict[str, Any] | None:
+    """The scores of the members in what `evaluate --json` prints, without diverged ones; None for any other content."""
+    rows = found.get("members") if isinstance(found, Mapping) and "env_id" in found else None
+    if not isinstance(rows, list) or not all(isinstance(row, Mapping) and "return_mean" in row for row in rows):
+        return None
+    return {name: {str(found["env_id"]): [row["return_mean"] for row in rows if row.get("diverged_at") is None]}}
 
 
 def _table(text: str, path: Path) -> dict[str, dict[str, list[str]]]:

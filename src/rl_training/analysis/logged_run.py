@@ -16,7 +16,7 @@ from rl_training.errors import CheckpointError, ConfigError, StorageError, did_y
 from rl_training.experiment.manager import ExperimentManager, locate
 from rl_training.experiment.run_record import run_record, run_status
 
-RETURN = "eval/return_mean"
+RETURN, RETURN_STD = "eval/return_mean", "eval/return_std"  # over the episodes of an evaluation
 DISTANCE = "validation/action_distance"  # to logged actions: what is known of a policy without an environment
 _COUNTERS = {"metrics.jsonl": ("step", "member", "seed"), "timings.jsonl": ("step",)}  # whole numbers in every row
 _EXPECTED = ("/q_mean", "/v_mean", "/q_policy", "/advantage_mean")  # what critics expect, right or wrong

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from rl_training.analysis.aggregates import Values
 from rl_training.analysis.groups import Choice, Groups, Scored
-from rl_training.analysis.logged_run import DISTANCE, RETURN, LoggedRun
+from rl_training.analysis.logged_run import DISTANCE, RETURN, RETURN_STD, LoggedRun
 from rl_training.config.base import flat
 from rl_training.config.shared_knobs import CriticKnobs
 from rl_training.errors import ConfigError
@@ -25,6 +25,8 @@ _FREE = (
 )
 _DATA = "data"  # the task of runs without an environment
 _OF_CRITICS = ("q_", "v_", "advantage_", "critic_", "value", "start_", "possible_", "reached_")  # what only critics have
+_MOSTLY = 0.5  # share of a spread from which on it is said where it comes from
+_SEEDS_WITH_SPREAD = 3  # of fewer nothing can be said
 _OFFLINE, _ONLINE = "gradient steps on data", "environment steps"
 
 
@@ -39,6 +41,7 @@ class ScoredRun:
     steps: int  # up to the last evaluation
     evaluations: int
     reached: NDArray[np.int64]  # the position of each member's last evaluation, 0 where it has none
+    noise: Values  # variance of each member's last return that its episodes explain, NaN where it is not known
 
     @property
     def env(self) -> str:
@@ -79,12 +82,24 @@ def read_runs(arguments: Sequence[tuple[str | None, Sequence[Path]]], choice: Ch
         scores.setdefault(part.group, {})
         if len(present):
             scores[part.group][task] = np.concatenate([scores[part.group].get(task, np.zeros(0)), present])
-    if empty := [name for name, found in scores.items() if not found]:
-        raise ConfigError(f"{empty[0]}: no member has a {choice.metric}, so there is nothing to compare")
+    empty = [name for name, found in scores.items() if not found]
+    if empty and len(scores) - len(empty) < 2:
+        raise ConfigError(f"{empty[0]}: no member has any {choice.metric}, so there is nothing to compare")
     _refuse_repeated_seeds(runs, tasks)
-    warnings = dict.fromkeys([*_own_warnings(runs, choice), *_unequal(runs, tasks, choice)])
+    left_out = [f"{name}: no member has any {choice.metric}{_lost(name, runs)}, so it is left out" for name in empty]
+    counted = [(part, task) for part, task in zip(runs, tasks, strict=True) if part.group not in empty]
+    runs, tasks = [part for part, _ in counted], [task for _, task in counted]
+    found = [*left_out, *_own_warnings(runs, choice), *_unequal(runs, tasks, choice), *_lucky(runs, tasks, choice)]
+    kept = {name: own for name, own in scores.items() if own}
     by_data = all(part.env == _DATA for part in runs)
-    return Groups(scores, list(warnings), of_runs=True, any_runs=True, by_data=by_data)
+    return Groups(kept, list(dict.fromkeys(found)), of_runs=True, any_runs=True, by_data=by_data)
+
+
+def _lost(group: str, runs: Sequence[ScoredRun]) -> str:
+    """How many members of a group diverged, if any did."""
+    own = [part for part in runs if part.group == group]
+    count = sum(len(_members_with(part.run, "diverged").intersection(part.members)) for part in own)
+    return f" ({count} of {sum(len(part.members) for part in own)} diverged)" if count else ""
 
 
 def _grouped(arguments: Sequence[tuple[str | None, Sequence[Path]]]) -> list[tuple[str, LoggedRun]]:
@@ -141,13 +156,21 @@ def _scored(group: str, run: LoggedRun, choice: Choice) -> Iterator[ScoredRun]:
         raise ConfigError(f"--metric {choice.metric}: is no measured number; there are {', '.join(run.metrics())}")
     curve = run.curve(choice.metric)
     values = curve.last() if choice.by == "last" else curve.best(lower=choice.lower_is_better)
-    members = list(run.seeds)
+    members, noise = list(run.seeds), _noise(run)
     for knobs in run.config.combinations:
         own = [place for place, member in enumerate(members) if run.config.member_knobs[member] == knobs]
         name = " ".join([group, *(f"{knob}={value:g}" for knob, value in knobs.items())])
         steps, count = int(curve.positions[-1]), len(curve.positions)
         reached = np.where(np.isnan(curve.values), 0, curve.positions[:, None]).max(axis=0)
-        yield ScoredRun(name, run, [members[place] for place in own], values[own], steps, count, reached[own])
+        yield ScoredRun(name, run, [members[place] for place in own], values[own], steps, count, reached[own], noise[own])
+
+
+def _noise(run: LoggedRun) -> Values:
+    """The variance of each member's last mean return over its episodes."""
+    episodes = run.config.final_rhythm.eval_episodes
+    if RETURN_STD not in run.history or episodes < 2:
+        return np.full(len(run.seeds), np.nan)
+    return run.curve(RETURN_STD).last() ** 2 / (episodes - 1)  # the deviation of all episodes divides by their number
 
 
 def _is_measured(run: LoggedRun, metric: str) -> bool:
@@ -281,3 +304,29 @@ def _differing(task: str, how: str, values: Mapping[ScoredRun, str]) -> Iterator
             by_group[part.group][value] = None
         shown = "; ".join(f"{group} {' and '.join(found)}" for group, found in by_group.items())
         yield f"{task}: {how}: {shown}"
+
+
+def _lucky(runs: Sequence[ScoredRun], tasks: Sequence[str], choice: Choice) -> Iterator[str]:
+    """Where the spread over seeds is mostly that of the few episodes in which each was evaluated."""
+    if (choice.metric, choice.by) != (RETURN, "last"):
+        return
+    found: dict[str, dict[str, list[ScoredRun]]] = defaultdict(lambda: defaultdict(list))
+    for part, task in zip(runs, tasks, strict=True):
+        found[task][part.group].append(part)
+    for task, groups in found.items():
+        shares = {name: _share_of_luck(parts) for name, parts in groups.items()}
+        if lucky := {name: share for name, share in shares.items() if share is not None and share > _MOSTLY}:
+            counts = sorted({part.run.config.final_rhythm.eval_episodes for name in lucky for part in groups[name]})
+            told = ", ".join(f"{share:.0%} of {name}" for name, share in lucky.items())
+            few = f"{' and '.join(map(str, counts))} evaluation episodes, of which each seed has its own ({told})"
+            how = "compare what `rl-training evaluate RUN --episodes 100 --seed 1 --json > NAME.json` gives: equal episodes"
+            yield f"{task}: most of the spread over seeds is luck of {few}; {how}"
+
+
+def _share_of_luck(parts: Sequence[ScoredRun]) -> float | None:
+    """The share of a variance over seeds that is expected of their episodes alone; None where either is not known."""
+    values, noise = np.concatenate([part.values for part in parts]), np.concatenate([part.noise for part in parts])
+    known = ~np.isnan(values + noise)
+    if known.sum() < _SEEDS_WITH_SPREAD or (spread := values[known].var(ddof=1)) == 0.0:
+        return None
+    return min(1.0, float(noise[known].mean() / spread))

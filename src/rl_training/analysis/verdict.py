@@ -13,6 +13,7 @@ from rl_training.analysis.logged_run import DISTANCE
 if TYPE_CHECKING:
     from rl_training.analysis.comparison import Pair
 
+USUAL_CONFIDENCE = 0.95
 FEW = 5  # seeds: with fewer, one lucky run decides
 _MOST_DECIMALS = 5  # beyond this, tiny numbers are written as powers of ten
 MOST_SEEDS = 1000  # beyond this a number of seeds only says that there is no difference to be seen
@@ -90,7 +91,7 @@ def conclusion(
     """Return what is said of each pair, overall and by task, on a line of its own, then what holds for all of them."""
     sentences = []
     for number, pair in enumerate(pairs):
-        sentences.append(_sentence(pair, scores, wording))
+        sentences.append(_sentence(pair, scores, wording, confidence))
         if len(by_task) > 1 and pair.improvement.known:
             sentences[-1] += f" {_task_by_task({task: found[number].verdict for task, found in by_task.items()})}"
     sentences += [wording.caution] if wording.caution else []
@@ -101,7 +102,7 @@ def conclusion(
     return ("\n" if len(pairs) > 1 else " ").join(sentences)
 
 
-def _sentence(pair: "Pair", scores: Scored, wording: Wording) -> str:
+def _sentence(pair: "Pair", scores: Scored, wording: Wording, confidence: float) -> str:
     tasks = list(scores[pair.first])
     where = "" if tasks == [TASK] else f" on {tasks[0]}" if len(tasks) == 1 else f" over {len(tasks)} tasks"
     both = f"{pair.first} and {pair.second}{where}"
@@ -110,7 +111,8 @@ def _sentence(pair: "Pair", scores: Scored, wording: Wording) -> str:
         why = "a single run says nothing about the spread over seeds, so there is no interval"
         return f"Nothing can be concluded about {both} {runs}: {why}."
     if pair.verdict != "unclear":
-        return f"{wording.compared(pair)}{where}: {_numbers(pair, wording)}; {runs}."
+        sure = "" if confidence == USUAL_CONFIDENCE else f" at a confidence of {100 * confidence:g}%"
+        return f"{wording.compared(pair)}{where}{sure}: {_numbers(pair, wording)}; {runs}."
     return (
         f"Nothing can be concluded about {both}: {_reason(pair, wording)} ({_numbers(pair, wording)}; {runs}).{_advice(pair)}"
     )
@@ -146,10 +148,10 @@ def _numbers(pair: "Pair", wording: Wording) -> str:
 def _reason(pair: "Pair", wording: Wording) -> str:
     difference, chance = pair.difference, pair.improvement
     if difference is not None and not difference.excludes(0.0):
-        return f"the interval of the difference {bounds(difference)} contains 0"
+        return f"the interval of the difference {bounds(difference, null=0.0)} contains 0"
     clear = "" if difference is None else "the IQM differs, but "
     if not chance.excludes(0.5):
-        return f"{clear}the interval of the {wording.chance} {bounds(chance, 2)} contains 0.5"
+        return f"{clear}the interval of the {wording.chance} {bounds(chance, 2, null=0.5)} contains 0.5"
     return f"{clear}the {wording.chance} points in the opposite direction"
 
 
@@ -175,19 +177,28 @@ def _runs(counts: Mapping[str, Sequence[int]]) -> str:
 def shown(found: Interval, places: int | None = None, *, null: float | None = None) -> str:
     """Return an estimate with its interval, such as `35 [12, 60]`; without one, the estimate alone.
 
-    An interval that does not contain `null` gets as many decimals as it takes to see that.
+    There are as many decimals as it takes to see on which side of `null` each bound is.
     """
-    places = digits(found) if places is None else places
-    if null is not None and found.excludes(null):
-        while not Interval(found.estimate, round(found.low, places), round(found.high, places)).excludes(null):
-            places += 1
+    places = _places(found, places, null)
     return f"{number(found.estimate, places)} {bounds(found, places)}".strip()
 
 
-def bounds(found: Interval, places: int | None = None) -> str:
-    """Return the interval, such as `[12, 60]`; nothing if there is none."""
-    places = digits(found) if places is None else places
+def bounds(found: Interval, places: int | None = None, *, null: float | None = None) -> str:
+    """Return the interval, such as `[12, 60]`, with decimals as in `shown`; nothing if there is none."""
+    places = _places(found, places, null)
     return f"[{number(found.low, places)}, {number(found.high, places)}]" if found.known else ""
+
+
+def _places(found: Interval, places: int | None, null: float | None) -> int:
+    places = digits(found) if places is None else places
+    if null is not None and found.known:
+        while any(_sign(round(bound, places) - null) != _sign(bound - null) for bound in (found.low, found.high)):
+            places += 1
+    return places
+
+
+def _sign(value: float) -> int:
+    return (value > 0.0) - (value < 0.0)
 
 
 def number(value: float, places: int) -> str:

@@ -315,11 +315,10 @@ def evaluation_report(evaluation: Evaluation, members: Sequence[MemberRecord], m
         raise ConfigError(f"member {member} not found: the checkpoint has members 0 to {len(members) - 1}")
     counted = [index for index in chosen if members[index].status != "diverged"] or list(chosen)
     returns, lengths = evaluation.returns[counted], evaluation.lengths[counted]
-    spread = returns.mean(axis=1) if len(returns) > 1 else returns[0]
     report: EvaluationReport = {
         "return_mean": float(returns.mean()),
         "return_std": float(returns.std()),
-        "return_interval": mean_interval(spread),
+        "return_interval": _interval(returns, same_episodes=evaluation.same_episodes),
         "returns": [float(value) for value in returns.reshape(-1)],
         "lengths": [int(value) for value in lengths.reshape(-1)],
         "members": [_member_report(index, members[index], evaluation.returns[index]) for index in chosen],
@@ -340,6 +339,12 @@ def _member_report(index: int, record: MemberRecord, returns: NDArray[np.float64
     return {"member": index, "seed": record.seed, **notes, "return_mean": mean, "return_std": std}
 
 
+def _interval(returns: NDArray[np.float64], *, same_episodes: bool) -> list[float]:
+    if len(returns) == 1:
+        return mean_interval(returns[0])
+    return crossed_interval(returns) if same_episodes else mean_interval(returns.mean(axis=1))
+
+
 def mean_interval(values: NDArray[np.float64]) -> list[float]:
     """Return the 95 % interval of the mean over members (or over the episodes of a solo run); of a single one, its value.
 
@@ -348,4 +353,25 @@ def mean_interval(values: NDArray[np.float64]) -> list[float]:
     mean, reach = float(values.mean()), 0.0
     if len(values) > 1:
         reach = student_quantile(0.95, len(values) - 1) * float(values.std(ddof=1)) / len(values) ** 0.5
+    return [mean - reach, mean + reach]
+
+
+def crossed_interval(returns: NDArray[np.float64]) -> list[float]:
+    """Return the 95 % interval of the mean return (members, episodes) where all members had the same episodes.
+
+    The luck of episodes is then that of all members at once, so the spread over members does not contain it: it is added, as
+    of two crossed factors, with Satterthwaite's degrees of freedom. A single episode has no spread.
+    """
+    members, episodes = returns.shape
+    if episodes == 1:
+        return mean_interval(returns[:, 0])
+    by_member, by_episode, mean = returns.mean(axis=1), returns.mean(axis=0), float(returns.mean())
+    rest = returns - by_member[:, None] - by_episode + mean
+    both = float((rest**2).sum()) / ((members - 1) * (episodes - 1) * returns.size)  # is part of both variances below
+    parts = [float(by_member.var(ddof=1)) / members, float(by_episode.var(ddof=1)) / episodes]
+    variance = max(*parts, sum(parts) - both)
+    if variance == 0.0:
+        return [mean, mean]
+    freedom = sum(parts) ** 2 / (parts[0] ** 2 / (members - 1) + parts[1] ** 2 / (episodes - 1))
+    reach = student_quantile(0.95, freedom) * variance**0.5
     return [mean - reach, mean + reach]

@@ -30,6 +30,7 @@ class Evaluation:
 
     returns: NDArray[np.float64]  # (members, episodes)
     lengths: NDArray[np.int64]  # (members, episodes)
+    same_episodes: bool = False  # of all members, which are else evaluated on episodes of their own
 
     @property
     def member_means(self) -> list[float]:
@@ -88,7 +89,7 @@ def evaluate_policy(
             envs.running &= lengths < most
     if not (np.abs(returns) < _LARGEST_RETURN).all():
         raise ConfigError(f"a return in {env} overflows: its rewards are too large to be added up; scale them there")
-    return Evaluation(returns.reshape(members, episodes), lengths.reshape(members, episodes))
+    return Evaluation(returns.reshape(members, episodes), lengths.reshape(members, episodes), len(set(seeds)) == 1)
 
 
 def cut_short(evaluation: Evaluation, env: EnvLike) -> str | None:

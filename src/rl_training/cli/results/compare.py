@@ -67,7 +67,8 @@ def _print(found: "Comparison") -> None:
     print(f"{what}{_direction(found)}; {100 * found.confidence:g}% intervals")
     _print_table(found)
     _print_profiles(found)
-    _print_coverage(found.coverage)
+    if any(cell.iqm.known for cell in found.overall.values()):
+        _print_coverage(found.coverage)
     print(f"\n{found.conclusion}")  # apart from the tables, and last: it is what people look for
 
 
@@ -121,10 +122,15 @@ def _rows(cells: "Mapping[str, Cell]") -> list[tuple[str, ...]]:
 
 def _print_profiles(found: "Comparison") -> None:
     """The share of runs that are better than each threshold: a bar as high as that share, from the lowest score on."""
+    from rl_training.analysis.bootstrap import Interval
+    from rl_training.analysis.verdict import digits, number
+
     marks = block_marks()
     width = max(map(len, found.profiles))
     direction = "below" if found.lower_is_better else "above"
-    print(f"share of runs {direction} a score, from {found.thresholds[0]:,.4g} to {found.thresholds[-1]:,.4g}")
+    low, high = found.thresholds[0], found.thresholds[-1]
+    places = digits(Interval(low, low, high))
+    print(f"share of runs {direction} a score, from {number(low, places)} to {number(high, places)}")
     for name, shares in found.profiles.items():
         bars = "".join(marks[math.ceil(share * (len(marks) - 1))] for share in shares)
         print(f"  {name.ljust(width)}  |{bars}|")
