@@ -182,6 +182,18 @@ def test_members_that_diverged_are_marked(tmp_path):
     assert "A member that diverged or stopped counts up to there." in page
 
 
+def test_a_combination_that_diverged_before_its_first_evaluation_has_no_line(tmp_path):
+    rows = []
+    for metric, value in ((RETURN, -9.0), ("eval/length_mean", 10.0), ("train/q_mean", -1.0)):
+        rows.append({"step": 20, "member": 0, "seed": 0, "knob/beta": 1.0, metric: value})
+    rows.append({"step": 10, "member": 1, "seed": 0, "knob/beta": 3.0, "event": "diverged"})
+    kwargs = {"reward": {"normalize": False}}
+    page = page_of(write_run(tmp_path / "run", rows, sweep={"beta": [1.0, 3.0]}, algo_kwargs=kwargs))
+    assert "Value expected and achieved" in page
+    assert {line["group"] for chart in data_of(page)["charts"] for line in chart["lines"]} == {0}
+    assert '<span class="bad">diverged at step 10</span>' in page
+
+
 def test_members_of_a_sweep_are_labelled_by_their_knobs(tmp_path):
     rows = [{"step": 10, "member": m, "seed": 0, "knob/beta": b, RETURN: b} for m, b in enumerate((1.0, 3.0))]
     page = page_of(write_run(tmp_path / "run", rows, sweep={"beta": [1.0, 3.0]}))

@@ -198,7 +198,8 @@ def value_chart(groups: Sequence[Group]) -> tuple[list[Chart], list[str]]:
         elif curves is not None:
             lines.append(Line(index, band(curves.expected, group.members), "expected by the critics"))
             lines.append(Line(index, band(curves.achieved, group.members), "achieved"))
-    return ([Chart("Value expected and achieved", lines)] if lines else []), list(reasons)
+    drawn = _with_points(lines)
+    return ([Chart("Value expected and achieved", drawn)] if drawn else []), list(reasons)
 
 
 def training_charts(groups: Sequence[Group]) -> list[Chart]:
@@ -251,7 +252,12 @@ def _lines(groups: Sequence[Group], metric: str, name: str = "") -> list[Line]:
         for index, group in enumerate(groups)
         if group.run.path in curves
     ]
-    return [line for line in found if len(line.band.positions)]
+    return _with_points(found)
+
+
+def _with_points(lines: Sequence[Line]) -> list[Line]:
+    """The lines that have a point: members that diverge at once are never logged."""
+    return [line for line in lines if len(line.band.positions)]
 
 
 def _data_returns(groups: Sequence[Group]) -> tuple[str, dict[str, float]]:
