@@ -97,6 +97,11 @@ def test_members_of_a_run_whose_process_is_gone_do_not_run(tmp_path):
     assert "   0  -85.00  -85.00       40  failed: its process is gone" in lines
 
 
+def test_the_step_of_the_best_evaluation_is_whole(tmp_path):
+    folder = write_run(tmp_path / "run", rows_of(RETURN, [[5.0, 1.0]], every=2500), total_timesteps=2500)
+    assert shown(folder, 60, 13)[-2:] == ["   0  5.000  5.000    2,500  finished", "   1  1.000  1.000    2,500  finished"]
+
+
 def test_a_population_of_64_shows_the_best_and_sums_up_the_others(tmp_path):
     lines = shown(population(tmp_path / "pop", members=64), 120, 23)
     table = lines[lines.index("seed   last   best  at step  status") + 1 :]

@@ -121,7 +121,7 @@ def _figures(members: Sequence[MemberFacts]) -> tuple[str, ...]:
 
 
 def _cells(one: MemberFacts, figures: Sequence[str]) -> list[str]:
-    at = one.best_text.partition(",")[0].replace("gradient step ", "").replace("environment step", "env")  # lines are short
+    at = one.best_text.partition(", ")[0].replace("gradient step ", "").replace("environment step", "env")  # lines are short
     known = {"last": number(one.final), "best": number(one.best), "at step": at, "distance": number(one.distance)}
     return [str(one.seed), *(known[name] for name in figures), *([knobs_of(one)] if one.knobs else []), one.status]
 
