@@ -4,6 +4,7 @@ import hashlib
 import json
 import re
 from base64 import b64encode
+from html import unescape
 from html.parser import HTMLParser
 from itertools import pairwise
 
@@ -14,6 +15,7 @@ from rl_training.analysis.history import History
 from rl_training.analysis.logged_run import RETURN, LoggedRun
 from rl_training.config.loading import make_config
 from rl_training.report.page import MARK, Picture, render_page
+from rl_training.report.tables import markdown
 from tests.helpers import contents
 from tests.report.run_files import DATASET, finetune, population, rows_of, without_environment, write_run
 
@@ -176,10 +178,25 @@ def test_members_that_diverged_are_marked(tmp_path):
     assert '<span class="bad">diverged at step 20</span>' in page
     assert "<dt>members</dt><dd>2 (1 diverged)</dd><dd>seeds 0, 1</dd>" in page
     assert (
-        "<dt>final return</dt><dd>4.500</dd><dd>mean, 4.000 to 5.000; last evaluation, 10 episodes; 1 of 2 diverged</dd>"
-        in page
-    )
-    assert "A member that diverged or stopped counts up to there." in page
+        "<dt>final return</dt><dd>4.500</dd><dd>mean, 4.000 to 5.000; each member's last evaluation, 10 episodes; "
+        "1 of 2 diverged</dd>"
+    ) in unescape(page)
+    assert "A member that diverged or stopped counts up to there, and in a final return with its last evaluation." in page
+
+
+def test_a_population_that_lost_members_is_not_plainly_finished(tmp_path):
+    rows = rows_of(RETURN, [[None, 2.0, None, 4.0, 6.0], [None, 3.0, None, None, None]], range(5))
+    rows += [{"step": 20, "member": member, "seed": member, "event": "diverged"} for member in (0, 2, 3, 4)]
+    page = unescape(page_of(write_run(tmp_path / "run", rows)))
+    assert '<span class="warn">finished, 4 of 5 members diverged</span>' in page
+    assert "Line: mean of 3 to 1 of 5 members, band from the lowest to the highest." in page
+    assert (
+        "<dt>final return</dt><dd>4.333</dd><dd>mean of 3 members, 3.000 to 6.000; each member's last evaluation, "
+        "10 episodes; 4 of 5 diverged, 2 of them before any evaluation</dd>"
+    ) in page
+    told = markdown([LoggedRun.load(tmp_path / "run")], MARK)
+    assert "| finished, 4 of 5 members diverged | 4.333 (3.000 to 6.000) |" in told
+    assert "A member that diverged counts with its last evaluation, if it had any." in told
 
 
 def test_a_combination_that_diverged_before_its_first_evaluation_has_no_line(tmp_path):

@@ -56,7 +56,8 @@ def _cards(run: LoggedRun, timing: Timing) -> str:
         card("time", facts.time_text(timing), facts.speed_text(timing)),
     ]
     best_of, episodes = facts.combinations(groups_of([run])), run.config.final_rhythm.eval_episodes
-    last = f"last evaluation, {episodes} episode{'s' if episodes > 1 else ''}"
+    whose = "each member's " if facts.lost_members(run) else ""  # the curve goes on without those that diverged
+    last = f"{whose}last evaluation, {episodes} episode{'s' if episodes > 1 else ''}"
     which_best = "each member's best evaluation" if len(best) > 1 else f"best evaluation, {found[0].best_text}"
     if best_of and len(final):
         group, own = best_of[0]
@@ -98,16 +99,22 @@ def _two_lines(text: str) -> tuple[str, str]:
 def _spread(values: Numbers, members: Sequence[MemberFacts], what: str) -> str:
     """What a number of some members is: the middle of how many values, from where to where; and how many diverged."""
     lost = sum(one.diverged for one in members)
-    told = [what, *([f"{lost} of {len(members)} diverged"] if lost else [])]
+    count = f" of {len(values)} members" if len(values) < len(members) else ""
+    told = [what]
     if len(values) > 1:
-        told.insert(0, f"{'mean' if len(values) < MANY else 'interquartile mean'}, {facts.range_text(values)}")
+        told.insert(0, f"{'mean' if len(values) < MANY else 'interquartile mean'}{count}, {facts.range_text(values)}")
+    elif count:
+        told.insert(0, f"of one of {len(members)} members")
+    if lost:
+        never = sum(one.diverged and one.final is None for one in members)
+        told.append(f"{lost} of {len(members)} diverged{f', {never} of them before any evaluation' if never else ''}")
     return "; ".join(told)
 
 
 def _status(run: LoggedRun) -> Markup:
-    status = facts.status_of(run)
-    kind = {"finished": "good", "running": "warn", "stopped by a signal": "warn"}.get(status, "bad")
-    return Markup(f'<span class="{kind}">{escape(status)}</span>')
+    known = {"finished": "warn" if facts.lost_members(run) else "good", "running": "warn", "stopped by a signal": "warn"}
+    kind = known.get(facts.status_of(run), "bad")
+    return Markup(f'<span class="{kind}">{escape(facts.outcome_of(run))}</span>')
 
 
 def _message(run: LoggedRun) -> str:

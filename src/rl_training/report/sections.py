@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from rl_training.analysis.endings import ended_early
 from rl_training.analysis.logged_run import LoggedRun
 from rl_training.report import facts
 from rl_training.report.bands import Group, curves_text
@@ -88,8 +87,7 @@ def _toolbar(seen: str, groups: Sequence[Group], data: Mapping[str, Any]) -> str
 
 
 def _explained(groups: Sequence[Group]) -> str:
-    ends = "A member that diverged or stopped counts up to there. " if any(ended_early(group.run) for group in groups) else ""
-    return escape(f"{ends}{curves_text(groups)} Drag over a chart to zoom into a part, double-click to see all.")
+    return escape(f"{curves_text(groups)} Drag over a chart to zoom into a part, double-click to see all.")
 
 
 def _several_environments(groups: Sequence[Group]) -> str:

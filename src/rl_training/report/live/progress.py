@@ -11,7 +11,7 @@ from rl_training.analysis.endings import furthest
 from rl_training.analysis.logged_run import LoggedRun
 from rl_training.config.blocks import OnlineKwargs
 from rl_training.config.run import RunConfig
-from rl_training.report.facts import GONE, duration, status_of
+from rl_training.report.facts import GONE, duration, outcome_of
 from rl_training.report.timing import phase_rows, recent, speed
 from rl_training.runtime.checkpoints.lock import was_locked
 
@@ -115,9 +115,9 @@ def state_of(run: LoggedRun | None, alive: bool | None, waited: float, usual: fl
     if status == "running" or alive:
         return _going_on(run, alive, waited, usual)
     if status == "finished":
-        return State("finished", "finished")
+        return State("finished", outcome_of(run))
     message = " ".join(str(run.record.get("message") or "").split())
-    text = status_of(run) + (f": {message}" if message else "")
+    text = outcome_of(run) + (f": {message}" if message else "")
     if status in ("StoppedBySignal", "KeyboardInterrupt"):
         return State("stopped", text, 130)
     return State("failed", text, getattr(getattr(errors, status, None), "exit_code", 1))
@@ -141,7 +141,7 @@ def _going_on(run: LoggedRun, alive: bool | None, waited: float, usual: float | 
         return State("starting", "a process has begun to work on it again")
     patience = _FIRST_PATIENCE if usual is None else max(_SHORTEST_PATIENCE, _PATIENCE * usual)
     if waited <= patience:
-        return State("running", "running" if len(run.history) else "running; no row has been written yet")
+        return State("running", outcome_of(run) if len(run.history) else "running; no row has been written yet")
     process = "its process is alive" if alive else "its process is on another machine" if alive is None else ""
     rows = f", usually at most {duration(usual)}" if usual is not None else ""
     return State("not moving", f"not moving: no new row for {duration(waited)}{rows}; {process}")

@@ -42,7 +42,8 @@ def _head(name: str, view: RunView | None, state: State, waited: float, size: Si
     """Which run it is, whether it goes on, how far it is, and what it has reached."""
     lines = [Text(size.glyphs.fit(view.title if view else name, size.width), style="bold")]
     told = [state.text] if view is None else [state.text, view.progress.text()]
-    lines += [Text(line, style=_STYLES.get(state.kind, "")) for line in wrapped(told, size.width, size.glyphs)]
+    style = "yellow" if state.kind in ("running", "finished") and view and view.lost else _STYLES.get(state.kind, "")
+    lines += [Text(line, style=style) for line in wrapped(told, size.width, size.glyphs)]
     details = [] if view is None else [*speed_texts(view, state, waited), *filter(None, [view.result()])]
     return lines + [Text(line) for line in wrapped(details, size.width, size.glyphs)]
 
@@ -75,7 +76,7 @@ def _curve_lines(view: RunView, size: Size, room: int) -> list[Text]:
         return []
     knobs = [f"best of the sweep: {view.group.label}"] if view.group.knobs else []
     online = [f"online from {view.switch:,}"] if view.switch is not None else []
-    told = view.group.band_text if len(view.curve.positions) > 1 else view.group.band_text.partition(", band")[0]
+    told = view.curve.text if len(view.curve.positions) > 1 else view.curve.text.partition(", band")[0]
     title = ", ".join([view.label, *online, told, *knobs])
     drawn = plot(view.curve, size.width, room - 1, size.glyphs, view.switch)
     return [Text(size.glyphs.fit(title, size.width), style=_SOFT), *drawn]
