@@ -211,6 +211,13 @@ def test_a_combination_that_diverged_before_its_first_evaluation_has_no_line(tmp
     assert '<span class="bad">diverged at step 10</span>' in page
 
 
+def test_what_is_achieved_is_called_rough(tmp_path):
+    page = page_of(population(tmp_path / "run"))
+    assert "run, achieved, roughly: from " in page
+    assert "large early or late in an episode, as when a plant settles or a goal ends it, it is off by several times." in page
+    assert "overestimates" not in page
+
+
 def test_members_of_a_sweep_are_labelled_by_their_knobs(tmp_path):
     rows = [{"step": 10, "member": m, "seed": 0, "knob/beta": b, RETURN: b} for m, b in enumerate((1.0, 3.0))]
     page = page_of(write_run(tmp_path / "run", rows, sweep={"beta": [1.0, 3.0]}))

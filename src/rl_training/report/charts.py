@@ -197,7 +197,7 @@ def value_chart(groups: Sequence[Group]) -> tuple[list[Chart], list[str]]:
             reasons[f"{group.run.name}: {curves}"] = None
         elif curves is not None:
             lines.append(Line(index, band(curves.expected, group.members), "expected by the critics"))
-            lines.append(Line(index, band(curves.achieved, group.members), "achieved"))
+            lines.append(Line(index, band(curves.achieved, group.members), "achieved, roughly"))
     drawn = _with_points(lines)
     return ([Chart("Value expected and achieved", drawn)] if drawn else []), list(reasons)
 

@@ -137,8 +137,10 @@ def values(figures: Figures, charts: Sequence[Chart], reasons: Sequence[str]) ->
         "Both are discounted returns in the units of the rewards; scale and shift of the rewards are undone. Expected: the "
         "mean of the critics on training batches (train/q_mean; with SAC and its variants the entropy bonus is part of it). "
         "Achieved: the mean reward of a step in evaluations, discounted over the steps that follow, as if rewards were even. "
-        "A critic far above what is achieved overestimates. One below it need not be wrong: it is averaged over the states "
-        "and actions of the data, which may be worse than those that the policy reaches. Small gaps mean nothing."
+        "This is rough: where rewards are large early or late in an episode, as when a plant settles or a goal ends it, it "
+        "is off by several times. Besides, critics are averaged over the states and actions of the data, not over those that "
+        "the policy reaches. So a gap tells of a wrong critic only if it is of another order of magnitude; values that grow "
+        "without end tell of one by themselves."
     )
     drawn = figures.of(charts, large=True)
     return f'<section><h2>Values and returns</h2><p class="note">{note}</p>{drawn}{missing}</section>'
