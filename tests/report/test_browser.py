@@ -6,7 +6,6 @@ import json
 import pytest
 
 from rl_training.analysis.logged_run import RETURN, LoggedRun
-from rl_training.report import page
 from rl_training.report.page import Picture, render_page
 from tests.report.browser import PROGRAM, Browser
 from tests.report.run_files import finetune, population, rows_of, timing_rows, without_environment, write_run
@@ -278,10 +277,9 @@ def test_what_the_reader_chose_outlives_a_reload(browser, pages):
     browser.evaluate("sessionStorage.clear()")
 
 
-def test_a_live_page_loads_itself_again(browser, pages, tmp_path, monkeypatch):
-    monkeypatch.setattr(page, "REFRESH_SECONDS", 1.0)
+def test_a_live_page_loads_itself_again(browser, pages, tmp_path):
     path = tmp_path / "page.html"
-    path.write_text(render_page([LoggedRun.load(population(tmp_path / "run", status="running"))], live=True))
+    path.write_text(render_page([LoggedRun.load(population(tmp_path / "run", status="running"))], live=1.0))
     browser.open(path)
     path.write_text(pages["population"].read_text())  # which is not live
     browser.wait_for_load()

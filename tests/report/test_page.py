@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import re
 from base64 import b64encode
 from html import unescape
@@ -122,6 +123,22 @@ def test_a_run_under_way_and_one_before_its_first_row(tmp_path):
     assert "There was no evaluation" in ended
 
 
+def test_the_return_of_a_run_under_way_is_not_final_and_its_progress_is_told(tmp_path):
+    folder = population(tmp_path / "run", points=4, status="running")
+    os.utime(folder / "metrics.jsonl", (2**32, 2**32))  # just now, whenever that is
+    told = "offline: step 40 of 100 (40 %), 30.0 s left"
+    page, both = page_of(folder), page_of(folder, population(tmp_path / "done"))
+    assert f'<dt>status</dt><dd><span class="warn">running</span></dd><dd>{told}</dd>' in page
+    assert "<dt>last return</dt>" in page
+    assert f'<td class="long"><span class="warn">running</span>, {told}</td>' in both
+    for text in (page, both, markdown([LoggedRun.load(folder)], MARK)):
+        assert told in text
+        assert "final return" not in text
+    ended = page_of(tmp_path / "done")
+    assert "<dt>final return</dt>" in ended
+    assert " left" not in re.search(r"<dt>status</dt>.*?</div>", ended).group()
+
+
 def test_a_run_without_an_environment_shows_what_is_known_of_its_policy(tmp_path):
     page = page_of(without_environment(tmp_path / "run"))
     assert "Trained without an environment" in page
@@ -235,8 +252,9 @@ def test_settings_of_several_runs_are_compared(tmp_path):
 
 def test_a_live_page_loads_itself_again(tmp_path):
     folder = population(tmp_path / "run", status="running")
-    assert data_of(page_of(folder, live=True))["live"] > 0
-    assert "loads itself again" in page_of(folder, live=True)
+    live = page_of(folder, live=20.0)
+    assert data_of(live)["live"] == 20
+    assert "loads itself again every 20 seconds" in live
     assert data_of(page_of(folder))["live"] == 0
 
 

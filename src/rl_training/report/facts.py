@@ -280,12 +280,17 @@ OVERVIEW = (
 )
 
 
-def overview_cells(run: LoggedRun, name: str, timing: Timing) -> list[str]:
+def as_of_now(text: str, runs: Sequence[LoggedRun]) -> str:
+    """Return a text that calls the latest return of runs `final`, or `last` where one of them still goes on."""
+    return text.replace("final return", "last return") if any(run.record["status"] == "running" for run in runs) else text
+
+
+def overview_cells(run: LoggedRun, name: str, timing: Timing, progress: str = "") -> list[str]:
     """Return the row of a run under `OVERVIEW`; a dash for what a run of its kind never has."""
     found = member_facts(run)
     results = [_returns_text(run, returns_of(found, which)) for which in ("final", "best")] + [_distance_text(run)]
     where = [run.config.algo, source_of(run), count_text(found), steps_text(run), time_text(timing)]
-    return [name, outcome_of(run), *results, *where]
+    return [name, ", ".join(filter(None, (outcome_of(run), progress))), *results, *where]
 
 
 def _returns_text(run: LoggedRun, values: Numbers) -> str:

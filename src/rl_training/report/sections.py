@@ -45,7 +45,7 @@ def curves(
     )
     drawn = figures.of(charts, large=True) or f'<p class="card">{_nothing(runs)}</p>'
     best = f"The best {len(groups)} of {of} are drawn: the fewest diverged members, then the highest final return. "
-    chosen = best if of > len(groups) else ""
+    chosen = facts.as_of_now(best, runs) if of > len(groups) else ""
     thinned = "Long curves are thinned; their band covers the points left out. " if data["thinned"] else ""
     note = f'<p class="note">{chosen}{thinned}{_several_environments(groups)}{_explained(groups)}</p>'
     return f"<section><h2>Learning curves</h2>{_toolbar(seen, groups, data)}{note}{drawn}{_switches(groups, runs)}</section>"
@@ -87,7 +87,8 @@ def _toolbar(seen: str, groups: Sequence[Group], data: Mapping[str, Any]) -> str
 
 
 def _explained(groups: Sequence[Group]) -> str:
-    return escape(f"{curves_text(groups)} Drag over a chart to zoom into a part, double-click to see all.")
+    told = facts.as_of_now(curves_text(groups), [group.run for group in groups])
+    return escape(f"{told} Drag over a chart to zoom into a part, double-click to see all.")
 
 
 def _several_environments(groups: Sequence[Group]) -> str:

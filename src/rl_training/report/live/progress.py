@@ -1,5 +1,6 @@
 """Where a run is: its phase, how far, how fast, how long still, and whether it goes on."""
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -12,6 +13,7 @@ from rl_training.analysis.logged_run import LoggedRun
 from rl_training.config.blocks import OnlineKwargs
 from rl_training.config.run import RunConfig
 from rl_training.report.facts import GONE, duration, outcome_of
+from rl_training.report.live.follow import last_written
 from rl_training.report.timing import phase_rows, recent, speed
 from rl_training.runtime.checkpoints.lock import was_locked
 
@@ -52,6 +54,11 @@ class Progress:
             return None
         return max(0.0, (self.total - self.done) / self.speed - waited)
 
+    def left_text(self, waited: float, *, may_stop_early: bool) -> str:
+        """Return how long the phase still takes, for people, such as `27.0 s left`; empty if that is not known."""
+        left = self.seconds_left(waited)
+        return f"{'at most ' * may_stop_early}{duration(left)} left{' offline' * bool(self.then)}" if left is not None else ""
+
 
 @dataclass(frozen=True)
 class State:
@@ -80,6 +87,15 @@ def progress_of(run: LoggedRun) -> Progress:
     if online:
         return Progress("online", done, online_total, *pace, 0)
     return Progress("offline", done, offline_total, *pace, online_total or 0)
+
+
+def progress_text(run: LoggedRun) -> str:
+    """Return how far a run under way is by now and how long it still takes; empty for one that has ended."""
+    if run.record["status"] != "running":
+        return ""
+    progress, waited = progress_of(run), max(0.0, time.time() - last_written(run.path))
+    left = progress.left_text(waited, may_stop_early=run.config.early_stopping is not None)
+    return ", ".join(filter(None, (progress.text(), left)))
 
 
 def _began_online(run: LoggedRun, switch: int) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from rich.text import Text
 
-from rl_training.report.facts import MemberFacts, duration, number, range_text, returns_of
+from rl_training.report.facts import MemberFacts, number, range_text, returns_of
 from rl_training.report.live.plot import Glyphs, plot, sparkline, wrapped
 from rl_training.report.live.progress import State
 from rl_training.report.live.view import RunView, knobs_of
@@ -52,10 +52,8 @@ def speed_texts(view: RunView, state: State, waited: float) -> list[str]:
     """Return speed and time left of a run that goes on, for people; the speed alone of one that has ended."""
     speed = view.progress.speed
     texts = [] if speed is None else [f"{number(speed)} {view.progress.unit}s/s"]
-    left = view.progress.seconds_left(waited) if state.kind == "running" else None
-    if left is not None:
-        texts.append(f"{'at most ' * view.may_stop_early}{duration(left)} left" + " offline" * bool(view.progress.then))
-    return texts
+    left = view.progress.left_text(waited, may_stop_early=view.may_stop_early) if state.kind == "running" else ""
+    return [*texts, *filter(None, [left])]
 
 
 def _caution_lines(view: RunView, size: Size, room: int) -> list[Text]:
