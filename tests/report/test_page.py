@@ -167,10 +167,30 @@ def test_steps_of_another_kind_and_another_environment_are_told(tmp_path):
     (online / "config.yaml").write_text(make_config(config, "x").to_yaml())
     page = page_of(online, population(tmp_path / "offline"))
     assert "Steps are environment steps (online); gradient steps (offline)." in page
-    assert "cannot be compared: MountainCarContinuous-v0, Pendulum-v1 share an axis here." in page
+    told = "of different environments cannot be compared: MountainCarContinuous-v0 (online); Pendulum-v1 (offline)."
+    assert told in page
+    assert told in markdown([LoggedRun.load(run) for run in (online, tmp_path / "offline")], MARK)
     alone = page_of(population(tmp_path / "alone"))
     assert "Steps are gradient steps." in alone
-    assert "share an axis" not in alone
+    assert "cannot be compared" not in alone
+
+
+def test_each_environment_has_a_chart_of_its_returns_and_values(tmp_path):
+    other = population(tmp_path / "car", 1, status="finished")
+    config = (other / "config.yaml").read_text()
+    (other / "config.yaml").write_text(config.replace("env_id: Pendulum-v1", "env_id: MountainCarContinuous-v0"))
+    folders = population(tmp_path / "a"), other, population(tmp_path / "b")
+    page = page_of(*folders)
+    titles = [text.partition(" eval/")[0] for level, text in Outline(page).headings if level == 3]
+    kinds = ("Return in evaluations", "Value expected and achieved")
+    shared, alone = [0, 2], [1]
+    envs = {"Pendulum-v1": shared, "MountainCarContinuous-v0": alone}
+    wanted = {f"{kind}, {env}": groups for kind in kinds for env, groups in envs.items()}
+    assert titles[: len(wanted)] == list(wanted)
+    drawn = [sorted({line["group"] for line in chart["lines"]}) for chart in data_of(page)["charts"]]
+    assert drawn[: len(wanted)] == list(wanted.values())
+    together = [text for level, text in Outline(page_of(folders[0], folders[2])).headings if level == 3]
+    assert together[0] == "Return in evaluations eval/return_mean"
 
 
 def test_values_in_scaled_rewards_say_so_and_have_their_held_out_curve(tmp_path):

@@ -48,7 +48,7 @@ def overview(runs: Sequence[LoggedRun], names: Sequence[str], timings: Mapping[P
     kept = facts.filled_columns(texts)
     shown = [[row[i] for i in kept] for row in rows]
     listed = table([facts.as_of_now(facts.OVERVIEW[i], runs) for i in kept], shown, "Runs", sortable=True)
-    notes = filter(None, (facts.returns_note(runs, names), data_facts.data_note(runs, names)))
+    notes = filter(None, (facts.returns_note(runs, names), *data_facts.notes(runs, names)))
     note = "".join(f'<p class="note">{escape(text)}</p>' for text in notes)
     return f"<section><h2>Runs</h2>{note}{listed}{''.join(map(_message, runs))}</section>"
 

@@ -13,7 +13,7 @@ from rl_training.analysis.logged_run import LoggedRun
 from rl_training.report import appendix, cautions, overview, sections
 from rl_training.report.bands import distinct_names, groups_of
 from rl_training.report.chart_data import as_json, page_data
-from rl_training.report.charts import held_out_charts, return_charts, training_charts, value_chart
+from rl_training.report.charts import held_out_charts, return_charts, training_charts, value_charts
 from rl_training.report.facts import best_groups
 from rl_training.report.off_policy.kept import evaluations
 from rl_training.report.off_policy.section import section as off_policy
@@ -55,7 +55,7 @@ def render_page(
     groups = best_groups(every, _MOST_GROUPS)
     labels = [group.label for group in groups]
     returns, held_out, training = return_charts(groups), held_out_charts(groups), training_charts(groups)
-    values, reasons = value_chart(groups)
+    values, reasons = value_charts(groups)
     timings = {run.path: timing_of(run) for run in runs}
     data = page_data(groups, [*returns, *values], [*held_out, *training], [timings[group.run.path] for group in groups])
     data["members"] = sum(len(group.members) for group in groups) <= _MOST_DRAWN if members is None else members

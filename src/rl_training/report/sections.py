@@ -47,7 +47,7 @@ def curves(
     best = f"The best {len(groups)} of {of} are drawn: the fewest diverged members, then the highest final return. "
     chosen = facts.as_of_now(best, runs) if of > len(groups) else ""
     thinned = "Long curves are thinned; their band covers the points left out. " if data["thinned"] else ""
-    note = f'<p class="note">{chosen}{thinned}{_several_environments(groups)}{_explained(groups)}</p>'
+    note = f'<p class="note">{chosen}{thinned}{_explained(groups)}</p>'
     return f"<section><h2>Learning curves</h2>{_toolbar(seen, groups, data)}{note}{drawn}{_switches(groups, runs)}</section>"
 
 
@@ -89,13 +89,6 @@ def _toolbar(seen: str, groups: Sequence[Group], data: Mapping[str, Any]) -> str
 def _explained(groups: Sequence[Group]) -> str:
     told = facts.as_of_now(curves_text(groups), [group.run for group in groups])
     return escape(f"{told} Drag over a chart to zoom into a part, double-click to see all.")
-
-
-def _several_environments(groups: Sequence[Group]) -> str:
-    found = list(dict.fromkeys(env for group in groups if (env := group.run.config.final_env_id) is not None))
-    if len(found) < 2:
-        return ""
-    return f"Returns of different environments cannot be compared: {', '.join(map(escape, found))} share an axis here. "
 
 
 def _switches(groups: Sequence[Group], runs: Sequence[LoggedRun]) -> str:

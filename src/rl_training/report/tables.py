@@ -45,7 +45,7 @@ def markdown(
     parts = [f"{mark}\n# {_text(title or ', '.join(names))}"]
     parts += ["\n".join(f"    {line}" for line in first)] if first else []
     parts += [_table([facts.as_of_now(facts.OVERVIEW[i], runs) for i in kept], [[row[i] for i in kept] for row in rows])]
-    parts += [_text(note) for note in (facts.returns_note(runs, names), data_facts.data_note(runs, names)) if note]
+    parts += [_text(note) for note in (facts.returns_note(runs, names), *data_facts.notes(runs, names)) if note]
     judged, damaged = evaluations(runs, names)
     if warned := [*left_out, *damaged, *(one.text for one in cautions(runs, names))]:
         parts += ["## Warnings", "\n".join(f"* {_text(text)}" for text in warned)]

@@ -233,7 +233,7 @@
     const box = { left, right: width - 14, top: 12, bottom: height - 26 };
     const px = (x) => box.left + ((x - range[0]) / (range[1] - range[0])) * (box.right - box.left);
     const outside = beyond(chart, y);
-    const switches = switchesIn(box, px);
+    const switches = switchesIn(chart, box, px);
     const named = box.top + SWITCH_ROW * Math.max(0, ...switches.map((one) => one.row)); // where the names of switches end
     const upper = named + 15 * outside.above.length; // curves stay between the names of what is outside
     const lower = box.bottom - 15 * outside.below.length;
@@ -291,9 +291,9 @@
 
   const shortened = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
 
-  /** Where runs went online, from left to right; names that would meet stand in rows, and those that find no place are left out. */
-  const switchesIn = (box, px) => {
-    const seen = data.groups.filter((_, i) => !isOff(i));
+  /** Where the runs on a chart went online, from left to right; names that would meet stand in rows, and those that find no place are left out. */
+  const switchesIn = (chart, box, px) => {
+    const seen = data.groups.filter((_, i) => !isOff(i) && chart.lines.some((line) => line.group === i));
     const found = new Map();
     for (const group of seen) {
       if (group.switch === null) continue;
