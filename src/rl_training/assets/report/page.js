@@ -178,10 +178,11 @@
         low = Math.min(low, value);
         high = Math.max(high, value);
       }
-    const log = state.log && low > 0;
-    if (log) return { low: low / 1.08, high: high * 1.08, log };
+    const positive = low > 0;
+    const log = state.log && positive;
+    if (log) return { low: low / 1.08, high: high * 1.08, log, positive };
     const pad = 0.05 * Math.max(high - low, flat ? span : 0);
-    return { low: low >= 0 && low - pad < 0 ? 0 : low - pad, high: high + pad, log };
+    return { low: low >= 0 && low - pad < 0 ? 0 : low - pad, high: high + pad, log, positive };
   };
 
   const path = (xs, ys, px, py) => {
@@ -278,9 +279,10 @@
     const below = named + (switches.length ? 14 : 8);
     outside.above.forEach((name, i) => svg.append(make("text", { x: box.right, y: below + 15 * i, class: "tick end beyond" }, `↑ ${name}`)));
     outside.below.forEach((name, i) => svg.append(make("text", { x: box.right, y: box.bottom - 4 - 15 * i, class: "tick end beyond" }, `↓ ${name}`)));
+    if (state.log && !y.log) svg.append(make("text", { x: box.left + 6, y: box.bottom - 5, class: "tick start beyond linear" }, "linear: not all values are positive"));
     const cursor = make("g", { class: "cursor" });
     svg.append(cursor);
-    views.set(plot, { chart, lines, range, box, px, py, cursor, at: null });
+    views.set(plot, { chart, lines, range, box, px, py, cursor, positive: y.positive, at: null });
   };
 
   /** The references that lie outside the axis, by the end that they are beyond. */
@@ -318,6 +320,16 @@
     });
   };
 
+  /** A log scale is offered where it changes something, and the box says what it cannot do. */
+  const explainLog = () => {
+    const box = document.getElementById("log");
+    const drawn = [...views.values()];
+    box.disabled = drawn.length > 0 && !drawn.some((view) => view.positive);
+    const told = box.disabled ? "No chart has positive values alone, which a log scale needs" : "Charts whose values are not all positive stay linear";
+    box.parentElement.title = told;
+    box.setAttribute("aria-description", told);
+  };
+
   let queued = false;
   const redraw = () => {
     if (queued) return;
@@ -326,6 +338,7 @@
       queued = false;
       cache.clear();
       document.querySelectorAll(".plot").forEach(draw);
+      explainLog();
       const reset = document.getElementById("zoom-reset");
       if (reset) reset.disabled = !state.zoom;
       keep();
