@@ -63,6 +63,15 @@ def test_ctrl_c_leaves_a_page_that_no_longer_loads_itself(tmp_path):
     assert not is_live(page)
 
 
+def test_the_page_loads_itself_as_often_as_the_runs_are_looked_at(tmp_path):
+    run, page, seen = population(tmp_path / "run", status="running"), tmp_path / "page.html", []
+    with RunLock(run):
+        ticks = Ticks(page, lambda: (seen.append(page.read_text()), interrupt()))
+        keep_report_fresh([run], page, interval=20.0, sleep=ticks)
+    assert "loads itself again every 20 seconds" in seen[0]
+    assert '"live":20.0' in seen[0]
+
+
 def test_a_run_whose_process_was_killed_has_failed_on_the_last_page(tmp_path):
     run, page = population(tmp_path / "run", status="running"), tmp_path / "page.html"
     written = (run / "timings.jsonl").stat().st_mtime

@@ -70,12 +70,30 @@ def test_runs_of_one_name_are_told_apart_by_their_path(tmp_path):
 
 
 def test_what_line_and_band_are_is_said(tmp_path):
-    texts = [groups_of([LoggedRun.load(population(tmp_path / str(n), n, 1))])[0].band_text for n in (1, 3, 5)]
+    texts = [band(LoggedRun.load(population(tmp_path / str(n), n, 1)).curve(), range(n)).text for n in (1, 3, 5)]
     assert texts == [
         "one member",
         "mean of 3 members, band from the lowest to the highest",
         "interquartile mean of 5 members, band over the middle half",
     ]
+
+
+@pytest.mark.parametrize(
+    ("counts", "text"),
+    [
+        ((3, 1), "mean of 3 to 1 of 5 members, band from the lowest to the highest"),
+        ((2, 2), "mean of 2 of 5 members, band from the lowest to the highest"),
+        ((1, 1), "one of 5 members"),
+        (
+            (5, 4),
+            "interquartile mean of 5 to 4 of 5 members, band over the middle half; of fewer than 5 the mean, from the lowest "
+            "to the highest",
+        ),
+    ],
+)
+def test_a_band_says_of_how_many_members_it_is_where_some_ended(counts, text):
+    values = np.array([[1.0] * count + [np.nan] * (5 - count) for count in counts])
+    assert band(Curve(np.array([10, 20]), values), range(5)).text == text
 
 
 def test_members_that_wrote_nothing_of_a_metric_have_no_line(tmp_path):

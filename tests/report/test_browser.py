@@ -6,7 +6,6 @@ import json
 import pytest
 
 from rl_training.analysis.logged_run import RETURN, LoggedRun
-from rl_training.report import page
 from rl_training.report.page import Picture, render_page
 from tests.report.browser import PROGRAM, Browser
 from tests.report.run_files import finetune, population, rows_of, timing_rows, without_environment, write_run
@@ -167,10 +166,14 @@ def test_dragging_zooms_all_charts_and_a_double_click_resets(browser, pages):
     assert ticks(browser) == before
 
 
+def loss_plot():
+    """The code that finds the chart of the critic's loss."""
+    return "[...document.querySelectorAll('.plot')].find(p => p.closest('figure').innerText.includes('critic_loss'))"
+
+
 def test_log_scale_time_and_smoothing(browser, pages):
     browser.open(pages["population"])
-    loss = "[...document.querySelectorAll('.plot')].find(p => p.closest('figure').innerText.includes('critic_loss'))"
-    curve = f"{loss}.querySelector('.curve').getAttribute('d')"
+    curve = f"{loss_plot()}.querySelector('.curve').getAttribute('d')"
     linear = browser.evaluate(curve)
     click(browser, "#log")
     assert browser.evaluate(curve) != linear
@@ -182,6 +185,24 @@ def test_log_scale_time_and_smoothing(browser, pages):
     browser.evaluate("(s => { s.value = 'true'; s.dispatchEvent(new Event('input')); })(document.getElementById('axis'))")
     browser.settle()
     assert ticks(browser)[-1] == "20 s"
+
+
+def test_a_log_scale_that_cannot_be_is_told(browser, pages, tmp_path):
+    box = "document.getElementById('log')"
+    linear = "[...document.querySelectorAll('.linear')].map(t => t.closest('.plot').dataset.chart)"
+    browser.open(pages["population"])
+    assert not browser.evaluate(f"{box}.disabled")
+    assert browser.evaluate(linear) == []
+    click(browser, "#log")
+    assert "0" in browser.evaluate(linear), "returns are negative"
+    assert browser.evaluate(f"{loss_plot()}.querySelector('.linear')") is None
+    click(browser, "#log")
+    rows = rows_of(RETURN, [[-3.0, -2.0], [-2.0, -1.0]])
+    (tmp_path / "page.html").write_text(render_page([LoggedRun.load(write_run(tmp_path / "run", rows))]))
+    browser.open(tmp_path / "page.html")
+    assert browser.evaluate(f"{box}.disabled")
+    told = "No chart has positive values alone, which a log scale needs"
+    assert browser.evaluate(f"[{box}.parentElement.title, {box}.getAttribute('aria-description')]") == [told, told]
 
 
 def test_the_switch_is_marked_and_its_dip_told(browser, pages):
@@ -278,10 +299,9 @@ def test_what_the_reader_chose_outlives_a_reload(browser, pages):
     browser.evaluate("sessionStorage.clear()")
 
 
-def test_a_live_page_loads_itself_again(browser, pages, tmp_path, monkeypatch):
-    monkeypatch.setattr(page, "REFRESH_SECONDS", 1.0)
+def test_a_live_page_loads_itself_again(browser, pages, tmp_path):
     path = tmp_path / "page.html"
-    path.write_text(render_page([LoggedRun.load(population(tmp_path / "run", status="running"))], live=True))
+    path.write_text(render_page([LoggedRun.load(population(tmp_path / "run", status="running"))], live=1.0))
     browser.open(path)
     path.write_text(pages["population"].read_text())  # which is not live
     browser.wait_for_load()

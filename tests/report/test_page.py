@@ -2,8 +2,10 @@
 
 import hashlib
 import json
+import os
 import re
 from base64 import b64encode
+from html import unescape
 from html.parser import HTMLParser
 from itertools import pairwise
 
@@ -14,6 +16,7 @@ from rl_training.analysis.history import History
 from rl_training.analysis.logged_run import RETURN, LoggedRun
 from rl_training.config.loading import make_config
 from rl_training.report.page import MARK, Picture, render_page
+from rl_training.report.tables import markdown
 from tests.helpers import contents
 from tests.report.run_files import DATASET, finetune, population, rows_of, without_environment, write_run
 
@@ -120,6 +123,22 @@ def test_a_run_under_way_and_one_before_its_first_row(tmp_path):
     assert "There was no evaluation" in ended
 
 
+def test_the_return_of_a_run_under_way_is_not_final_and_its_progress_is_told(tmp_path):
+    folder = population(tmp_path / "run", points=4, status="running")
+    os.utime(folder / "metrics.jsonl", (2**32, 2**32))  # just now, whenever that is
+    told = "offline: step 40 of 100 (40 %), 30.0 s left"
+    page, both = page_of(folder), page_of(folder, population(tmp_path / "done"))
+    assert f'<dt>status</dt><dd><span class="warn">running</span></dd><dd>{told}</dd>' in page
+    assert "<dt>last return</dt>" in page
+    assert f'<td class="long"><span class="warn">running</span>, {told}</td>' in both
+    for text in (page, both, markdown([LoggedRun.load(folder)], MARK)):
+        assert told in text
+        assert "final return" not in text
+    ended = page_of(tmp_path / "done")
+    assert "<dt>final return</dt>" in ended
+    assert " left" not in re.search(r"<dt>status</dt>.*?</div>", ended).group()
+
+
 def test_a_run_without_an_environment_shows_what_is_known_of_its_policy(tmp_path):
     page = page_of(without_environment(tmp_path / "run"))
     assert "Trained without an environment" in page
@@ -148,10 +167,30 @@ def test_steps_of_another_kind_and_another_environment_are_told(tmp_path):
     (online / "config.yaml").write_text(make_config(config, "x").to_yaml())
     page = page_of(online, population(tmp_path / "offline"))
     assert "Steps are environment steps (online); gradient steps (offline)." in page
-    assert "cannot be compared: MountainCarContinuous-v0, Pendulum-v1 share an axis here." in page
+    told = "of different environments cannot be compared: MountainCarContinuous-v0 (online); Pendulum-v1 (offline)."
+    assert told in page
+    assert told in markdown([LoggedRun.load(run) for run in (online, tmp_path / "offline")], MARK)
     alone = page_of(population(tmp_path / "alone"))
     assert "Steps are gradient steps." in alone
-    assert "share an axis" not in alone
+    assert "cannot be compared" not in alone
+
+
+def test_each_environment_has_a_chart_of_its_returns_and_values(tmp_path):
+    other = population(tmp_path / "car", 1, status="finished")
+    config = (other / "config.yaml").read_text()
+    (other / "config.yaml").write_text(config.replace("env_id: Pendulum-v1", "env_id: MountainCarContinuous-v0"))
+    folders = population(tmp_path / "a"), other, population(tmp_path / "b")
+    page = page_of(*folders)
+    titles = [text.partition(" eval/")[0] for level, text in Outline(page).headings if level == 3]
+    kinds = ("Return in evaluations", "Value expected and achieved")
+    shared, alone = [0, 2], [1]
+    envs = {"Pendulum-v1": shared, "MountainCarContinuous-v0": alone}
+    wanted = {f"{kind}, {env}": groups for kind in kinds for env, groups in envs.items()}
+    assert titles[: len(wanted)] == list(wanted)
+    drawn = [sorted({line["group"] for line in chart["lines"]}) for chart in data_of(page)["charts"]]
+    assert drawn[: len(wanted)] == list(wanted.values())
+    together = [text for level, text in Outline(page_of(folders[0], folders[2])).headings if level == 3]
+    assert together[0] == "Return in evaluations eval/return_mean"
 
 
 def test_values_in_scaled_rewards_say_so_and_have_their_held_out_curve(tmp_path):
@@ -176,10 +215,44 @@ def test_members_that_diverged_are_marked(tmp_path):
     assert '<span class="bad">diverged at step 20</span>' in page
     assert "<dt>members</dt><dd>2 (1 diverged)</dd><dd>seeds 0, 1</dd>" in page
     assert (
-        "<dt>final return</dt><dd>4.500</dd><dd>mean, 4.000 to 5.000; last evaluation, 10 episodes; 1 of 2 diverged</dd>"
-        in page
-    )
-    assert "A member that diverged or stopped counts up to there." in page
+        "<dt>final return</dt><dd>4.500</dd><dd>mean, 4.000 to 5.000; each member's last evaluation, 10 episodes; "
+        "1 of 2 diverged</dd>"
+    ) in unescape(page)
+    assert "A member that diverged or stopped counts up to there, and in a final return with its last evaluation." in page
+
+
+def test_a_population_that_lost_members_is_not_plainly_finished(tmp_path):
+    rows = rows_of(RETURN, [[None, 2.0, None, 4.0, 6.0], [None, 3.0, None, None, None]], range(5))
+    rows += [{"step": 20, "member": member, "seed": member, "event": "diverged"} for member in (0, 2, 3, 4)]
+    page = unescape(page_of(write_run(tmp_path / "run", rows)))
+    assert '<span class="warn">finished, 4 of 5 members diverged</span>' in page
+    assert "Line: mean of 3 to 1 of 5 members, band from the lowest to the highest." in page
+    assert (
+        "<dt>final return</dt><dd>4.333</dd><dd>mean of 3 members, 3.000 to 6.000; each member's last evaluation, "
+        "10 episodes; 4 of 5 diverged, 2 of them before any evaluation</dd>"
+    ) in page
+    told = markdown([LoggedRun.load(tmp_path / "run")], MARK)
+    assert "| finished, 4 of 5 members diverged | 4.333 (3.000 to 6.000) |" in told
+    assert "A member that diverged counts with its last evaluation, if it had any." in told
+
+
+def test_a_combination_that_diverged_before_its_first_evaluation_has_no_line(tmp_path):
+    rows = []
+    for metric, value in ((RETURN, -9.0), ("eval/length_mean", 10.0), ("train/q_mean", -1.0)):
+        rows.append({"step": 20, "member": 0, "seed": 0, "knob/beta": 1.0, metric: value})
+    rows.append({"step": 10, "member": 1, "seed": 0, "knob/beta": 3.0, "event": "diverged"})
+    kwargs = {"reward": {"normalize": False}}
+    page = page_of(write_run(tmp_path / "run", rows, sweep={"beta": [1.0, 3.0]}, algo_kwargs=kwargs))
+    assert "Value expected and achieved" in page
+    assert {line["group"] for chart in data_of(page)["charts"] for line in chart["lines"]} == {0}
+    assert '<span class="bad">diverged at step 10</span>' in page
+
+
+def test_what_is_achieved_is_called_rough(tmp_path):
+    page = page_of(population(tmp_path / "run"))
+    assert "run, achieved, roughly: from " in page
+    assert "large early or late in an episode, as when a plant settles or a goal ends it, it is off by several times." in page
+    assert "overestimates" not in page
 
 
 def test_members_of_a_sweep_are_labelled_by_their_knobs(tmp_path):
@@ -199,8 +272,9 @@ def test_settings_of_several_runs_are_compared(tmp_path):
 
 def test_a_live_page_loads_itself_again(tmp_path):
     folder = population(tmp_path / "run", status="running")
-    assert data_of(page_of(folder, live=True))["live"] > 0
-    assert "loads itself again" in page_of(folder, live=True)
+    live = page_of(folder, live=20.0)
+    assert data_of(live)["live"] == 20
+    assert "loads itself again every 20 seconds" in live
     assert data_of(page_of(folder))["live"] == 0
 
 

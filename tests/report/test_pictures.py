@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from rl_training.analysis.logged_run import LoggedRun
+from rl_training.analysis.logged_run import RETURN, LoggedRun
 from rl_training.errors import ConfigError
 from rl_training.report.pictures import SOFTWARE, png
 from tests.report.run_files import DATASET, finetune, population, rows_of, without_environment, write_run
@@ -44,6 +44,16 @@ def drawn(monkeypatch):
         return seen[-1]
 
     return draw
+
+
+def test_each_environment_has_a_large_chart_with_its_runs_in_the_legend(tmp_path, drawn):
+    rows = rows_of(RETURN, [[1.0], [2.0]], (0,))
+    places = {"a": "Pendulum-v1", "b": "MountainCarContinuous-v0"}
+    figure = drawn(*(write_run(tmp_path / name, rows, env_id=env, dataset=None) for name, env in places.items()))
+    found = {axes.get_title(loc="left"): [text.get_text() for text in axes.get_legend().texts] for axes in figure.axes}
+    assert found == {f"Return in evaluations, {env}": [name] for name, env in places.items()}
+    told = "different environments cannot be compared: Pendulum-v1 (a); MountainCarContinuous-v0 (b)."
+    assert told in figure.get_supxlabel().replace("\n", " ")
 
 
 def test_a_curve_of_a_single_point_is_seen(tmp_path, drawn):

@@ -165,7 +165,7 @@ def test_time_that_was_not_spent_is_not_listed(tmp_path):
 def test_a_run_that_has_an_environment_but_no_evaluation(tmp_path):
     runs = [write_run(tmp_path / status, [], status=status) for status in ("running", "finished")]
     text = markdown([LoggedRun.load(run) for run in runs], MARK)
-    assert "| running | running | none yet | none yet |" in text
+    assert "| running | running, offline: step 0 of 100 (0 %) | none yet | none yet |" in text
     assert "| finished | finished | not evaluated | not evaluated |" in text
 
 

@@ -97,6 +97,11 @@ def test_members_of_a_run_whose_process_is_gone_do_not_run(tmp_path):
     assert "   0  -85.00  -85.00       40  failed: its process is gone" in lines
 
 
+def test_the_step_of_the_best_evaluation_is_whole(tmp_path):
+    folder = write_run(tmp_path / "run", rows_of(RETURN, [[5.0, 1.0]], every=2500), total_timesteps=2500)
+    assert shown(folder, 60, 13)[-2:] == ["   0  5.000  5.000    2,500  finished", "   1  1.000  1.000    2,500  finished"]
+
+
 def test_a_population_of_64_shows_the_best_and_sums_up_the_others(tmp_path):
     lines = shown(population(tmp_path / "pop", members=64), 120, 23)
     table = lines[lines.index("seed   last   best  at step  status") + 1 :]
@@ -123,9 +128,26 @@ def test_members_without_any_figure_have_no_column_for_it(tmp_path):
 
 def test_a_diverged_member_comes_last(tmp_path):
     rows = [*rows_of(RETURN, [[5.0, 1.0, 2.0]], (0, 1, 2)), {"step": 10, "member": 0, "seed": 0, "event": "diverged"}]
-    lines = shown(write_run(tmp_path / "run", rows), 60, 13)
+    lines = shown(write_run(tmp_path / "run", rows), 60, 14)
     assert lines[-2:] == ["   2  2.000  2.000       10  finished", "and 2 more: 1.000, 1 diverged"]
-    assert lines[2:4] == ["return 2.667 (1.000 to 5.000), best 2.667 (1.000 to 5.000),", "1 of 3 diverged"]
+    assert lines[1:5] == [
+        "finished, 1 of 3 members diverged, offline: step 10 of 100",
+        "(10 %)",
+        "each member's last return 2.667 (1.000 to 5.000), best 2.667",
+        "(1.000 to 5.000)",
+    ]
+
+
+def test_a_population_that_lost_members_has_the_colour_of_a_warning(tmp_path):
+    rows = rows_of(RETURN, [[5.0, 1.0], [None, 2.0]])
+    whole = write_run(tmp_path / "whole", rows)
+    lost = write_run(tmp_path / "lost", [*rows, {"step": 20, "member": 0, "seed": 0, "event": "diverged"}])
+    for folder, style in ((whole, "bold green"), (lost, "yellow")):
+        run = Watched(folder, lambda: NOW)
+        run.poll()
+        assert run.lines(Size(60, 13, Glyphs(unicode=False)))[1].style == style
+    assert "return, mean of 2 to 1 of 2 members, band from the lowest t~" in shown(lost, 60, 13)
+    assert run.line().startswith("lost: finished, 1 of 2 members diverged, offline: step 20 of 100")
 
 
 def test_the_best_is_that_of_the_report(tmp_path):

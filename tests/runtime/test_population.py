@@ -1,15 +1,19 @@
 """Members of a population: frozen one by one, evaluated side by side, never mixed."""
 
 import math
+import re
 
 import numpy as np
 import pytest
 import torch
 from scipy import stats
 
+from rl_training.analysis.logged_run import LoggedRun
 from rl_training.api.policy import Policy, crossed_interval, evaluation_report, mean_interval
 from rl_training.envs.evaluation import Evaluation
 from rl_training.errors import ConfigError, DivergedError
+from rl_training.experiment.kept_warnings import kept_in
+from rl_training.report.cautions import cautions_of
 from rl_training.runtime.callbacks import Callback, EarlyStopping
 from rl_training.runtime.checkpoints.checkpoint import load_checkpoint
 from tests.helpers import Cut, CutAt, assert_same_run, checkpoints, metric_rows, tiny_run
@@ -42,6 +46,16 @@ def test_a_diverged_member_is_frozen_and_the_others_go_on(finished, tmp_path):
     assert all(torch.isfinite(value).all() for name, value in last.tensors.items() if not name.startswith("transforms"))
     assert last.tensors["adam/count/actor"].tolist() == [120, 50]
     assert [record["status"] for record in last.state["members"]] == ["training", "diverged"]
+
+
+@pytest.mark.parametrize(("members", "whose"), [([1], "seed 7"), ([0, 1], "seeds 0 and 7")])
+def test_a_warning_of_divergence_has_one_place(tmp_path, members, whose):
+    tiny_run(tmp_path, seeds=[0, 7, 8], callbacks=[Poison(50, members)])
+    (kept,) = kept_in(tmp_path)
+    assert kept["at"] == "step 60"
+    frozen = "frozen at the last good state from before, while the others continue"
+    assert re.fullmatch(rf"{whose} met NaN or inf in \w.* by step 60; {frozen}", kept["text"])
+    assert [one.text for one in cautions_of(LoggedRun.load(tmp_path))] == [kept["text"]]
 
 
 def test_online_a_diverged_member_stands_still_with_its_environment(finished, tmp_path):

@@ -111,7 +111,7 @@ def make_report(
     title: str | None = None,
     members: bool | None = None,
     picture: bool = True,
-    live: bool = False,
+    live: float = 0.0,
     warn: Warn | None = None,
     studies: Sequence[str | Path] = (),
     left_out: Sequence[str] = (),
@@ -119,8 +119,9 @@ def make_report(
     """Return a report as the bytes of a file: a page (`html`), tables (`md`), all logged numbers (`csv`) or curves (`png`).
 
     `members` draws the curves of single members too; `picture` has a page show the policies at work, where their
-    environments draw. Why one cannot be shown is told through `warn` and on the page. A `live` page loads itself again.
-    The page and the tables of `studies` begin with what they have found, and both say which runs were `left_out`.
+    environments draw. Why one cannot be shown is told through `warn` and on the page. A page loads itself
+    again every `live` seconds, unless they are 0. The page and the tables of `studies` begin with what they have found, and
+    both say which runs were `left_out`.
     """
     if kind == "md":
         told = [line for path in studies for line in _study_lines(path)]
@@ -243,7 +244,7 @@ def keep_report_fresh(
     followed, left_out = _read_runs(runs, lambda run: _watched(run, clock), warn or _to_stderr)
     check_distinct([one.follower.path for one in followed])
 
-    def write(*, live: bool, picture: bool = False) -> bool:
+    def write(*, live: float = 0.0, picture: bool = False) -> bool:
         found = [run for one in followed if (run := one.run) is not None]
         if len(found) < len(followed):  # one has yet to begin
             return False
@@ -255,19 +256,19 @@ def keep_report_fresh(
     news, started = [True], False
     try:
         while not all(one.state.ended for one in followed):
-            if any(news) and write(live=True) and not started:
+            if any(news) and write(live=interval) and not started:
                 told(f"{path}: open it; it is kept fresh until the runs have ended (Ctrl-C leaves)")
                 started = True
             sleep(interval)
             news = [one.poll() for one in followed]
     except KeyboardInterrupt:
         with stop_signals_blocked():  # a second Ctrl-C would leave a page that loads itself for ever
-            write(live=False)
+            write()
         return 130
     except CheckpointError:  # a run was removed: the page keeps what was known, and stops loading itself
-        write(live=False)
+        write()
         raise
-    write(live=False, picture=picture)
+    write(picture=picture)
     told(f"{path}: complete, {path.stat().st_size / 1e3:,.0f} kB")
     return next((one.state.code for one in followed if one.state.code), 0)
 

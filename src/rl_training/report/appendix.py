@@ -45,7 +45,8 @@ def members(groups: Sequence[Group], drawn: Sequence[Group]) -> str:
                 ]
             )
     headings = ["member", "seed", *["knobs"] * swept]
-    headings += [*["final return", "best return", "best at"] * evaluated, *["from logged actions"] * measured, "status"]
+    last = facts.as_of_now("final return", [group.run for group in groups])
+    headings += [*[last, "best return", "best at"] * evaluated, *["from logged actions"] * measured, "status"]
     left_out = f'<p class="note">The best {_MOST_ROWS} of {len(found):,}; `--format csv` has all.</p>'
     note = left_out if len(found) > len(rows) else ""
     listed = table([*headings, Markup("drawn")], rows, "Members", sortable=True, tall=len(rows) > 14)
@@ -60,8 +61,10 @@ def combinations(groups: Sequence[Group]) -> str:
         rows.append([label, *(Cell(cell, number=True) for cell in cells)])
     if not rows:
         return ""
-    listed = table(facts.COMBINATIONS, rows, "Combinations", tall=len(rows) > 14)
-    return f'<section><h2>Combinations</h2><p class="note">{facts.COMBINATIONS_NOTE}</p>{listed}</section>'
+    runs = [group.run for group in groups]
+    note, *headings = (facts.as_of_now(text, runs) for text in (facts.COMBINATIONS_NOTE, *facts.COMBINATIONS))
+    listed = table(headings, rows, "Combinations", tall=len(rows) > 14)
+    return f'<section><h2>Combinations</h2><p class="note">{note}</p>{listed}</section>'
 
 
 def _known(value: float | None) -> float | str:

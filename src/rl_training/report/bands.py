@@ -7,7 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rl_training.analysis.aggregates import cut
-from rl_training.analysis.logged_run import Curve, LoggedRun, printable
+from rl_training.analysis.endings import ended_early
+from rl_training.analysis.logged_run import DISTANCE, RETURN, Curve, LoggedRun, printable
 from rl_training.config.sweep import knob_text
 
 MANY = 5  # members from which on the middle half says more than mean and extremes
@@ -24,16 +25,6 @@ class Group:
     members: tuple[int, ...]  # columns of the run's curves
     knobs: dict[str, float]
 
-    @property
-    def band_text(self) -> str:
-        """What line and band of a curve are."""
-        count = len(self.members)
-        if count == 1:
-            return "one member"
-        if count < MANY:
-            return f"mean of {count} members, band from the lowest to the highest"
-        return f"interquartile mean of {count} members, band over the middle half"
-
 
 @dataclass(frozen=True, eq=False)
 class Band:
@@ -49,6 +40,22 @@ class Band:
         """Return the points whose band is finite."""
         kept = np.isfinite([self.middle, self.low, self.high]).all(axis=0)
         return Band(self.positions[kept], self.members[kept], self.middle[kept], self.low[kept], self.high[kept])
+
+    @property
+    def text(self) -> str:
+        """What line and band are: of how many members, also where fewer are left towards the end."""
+        total, counts = self.members.shape[1], (~np.isnan(self.members)).sum(axis=1)
+        if total == 1:
+            return "one member"
+        most, least = int(counts.max(initial=0)), int(counts.min(initial=total))
+        known = f"{most} to {least} of " if least < most else f"{most} of " if most < total else ""
+        members = f"{known}{total} members"
+        if most == 1:
+            return f"one of {total} members"
+        if most < MANY:
+            return f"mean of {members}, band from the lowest to the highest"
+        fewer = f"; of fewer than {MANY} the mean, from the lowest to the highest" if least < MANY else ""
+        return f"interquartile mean of {members}, band over the middle half{fewer}"
 
     def thinned(self, most: int) -> "Band":
         """Return at most so many of the points, the first and the last among them; the band covers those left out."""
@@ -105,13 +112,29 @@ def groups_of(runs: Sequence[LoggedRun]) -> list[Group]:
 
 def curves_text(groups: Sequence[Group]) -> str:
     """Return what the lines, bands and steps of curves are, in sentences."""
-    texts = list(dict.fromkeys(group.band_text for group in groups))
-    lines = f"Line: {'; '.join(texts)}. " if texts != ["one member"] else ""
+    metrics = {group.run.path: (group.run, main_metric(group.run)) for group in groups}
+    curves = {path: run.curve(metric) for path, (run, metric) in metrics.items() if metric is not None}
+    bands = [band(curves[group.run.path], group.members) for group in groups if group.run.path in curves]
+    texts = list(dict.fromkeys(own.text for own in bands if len(own.positions)))
+    lines = f"Line: {'; '.join(texts)}. " if texts not in ([], ["one member"]) else ""
+    if any(ended_early(group.run) for group in groups):
+        lines += "A member that diverged or stopped counts up to there, and in a final return with its last evaluation. "
     kinds: dict[str, list[str]] = {}
     for group in groups:
         kinds.setdefault(_steps(group.run), []).append(group.label)
     counted = [f"{kind} ({', '.join(own)})" if len(kinds) > 1 else kind for kind, own in kinds.items()]
     return f"{lines}Steps are {'; '.join(counted)}."
+
+
+def main_metric(run: LoggedRun) -> str | None:
+    """Return what is first to know of a run: the return, without any a figure on held-out rows, or a loss; None before it."""
+    known = [RETURN, DISTANCE, *run.metrics("validation/"), *losses(run), *run.metrics("train/")]
+    return next((name for name in known if name in run.history), None)
+
+
+def losses(run: LoggedRun) -> list[str]:
+    """Return the losses of training among the metrics of a run."""
+    return [name for name in run.metrics("train/") if "loss" in name]
 
 
 def _steps(run: LoggedRun) -> str:

@@ -31,7 +31,8 @@ def cautions_of(run: LoggedRun) -> list[Caution]:
 def _caution(text: str, at: str | None, checked: LastCheck | None) -> Caution:
     """A warning in the light of the last check, if that was a later one and the warning was about what it checks."""
     code = text.partition(": ")[0]
-    plain = Caution(f"{text} (at {at})" if at else text)
+    told = at is None or f" by {at};" in text  # a divergence says itself by when it was seen
+    plain = Caution(text if told else f"{text} (at {at})")
     if checked is None or at == checked.place or code not in (*CODES, RISING):
         return plain
     if checked.warnings is None or code == RISING:

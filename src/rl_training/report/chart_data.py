@@ -33,7 +33,6 @@ def page_data(
             {
                 "label": group.label,
                 "members": [member_label(group, column) for column in group.members],
-                "band": group.band_text,
                 "switch": group.run.switch,
                 "time": [[timing.positions[i] for i in steps], [_rounded(timing.elapsed[i], 4) for i in steps]],
             }

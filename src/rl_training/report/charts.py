@@ -57,17 +57,27 @@ class Chart:
 
 
 def return_charts(groups: Sequence[Group]) -> list[Chart]:
-    """Return the charts of returns: of evaluations, and of the episodes that were learned from."""
-    shown = [
-        Chart("Return in evaluations", _lines(groups, RETURN), RETURN, *_data_returns(groups)),
-        Chart(
-            "Return while exploring",
-            _lines(groups, "data/episode_return"),
-            "data/episode_return",
-            "The last episode that was collected online, with exploration noise.",
+    """Return the charts of returns in each environment: first of evaluations, then of the episodes that were learned from."""
+    exploring, noise = "data/episode_return", "The last episode that was collected online, with exploration noise."
+    return [
+        *(
+            Chart(f"Return in evaluations{place}", lines, RETURN, *_data_returns([groups[line.group] for line in lines]))
+            for place, lines in _by_environment(groups, _lines(groups, RETURN)).items()
+        ),
+        *(
+            Chart(f"Return while exploring{place}", lines, exploring, noise)
+            for place, lines in _by_environment(groups, _lines(groups, exploring)).items()
         ),
     ]
-    return [chart for chart in shown if chart.lines]
+
+
+def _by_environment(groups: Sequence[Group], lines: Sequence[Line]) -> dict[str, list[Line]]:
+    """Lines that can be compared, since they are of one environment, by what a title says of it where there are several."""
+    several = len({env for group in groups if (env := group.run.config.final_env_id) is not None}) > 1
+    found: dict[str, list[Line]] = {}
+    for line in lines:
+        found.setdefault(f", {groups[line.group].run.config.final_env_id}" if several else "", []).append(line)
+    return found
 
 
 def held_out_charts(groups: Sequence[Group]) -> list[Chart]:
@@ -187,8 +197,8 @@ def _last_middle(group: Group, metric: str) -> float | None:
     return None if np.isnan(middle) else middle
 
 
-def value_chart(groups: Sequence[Group]) -> tuple[list[Chart], list[str]]:
-    """Return a chart of what the critics expect beside what was achieved, and why runs are not on it; both may be empty."""
+def value_charts(groups: Sequence[Group]) -> tuple[list[Chart], list[str]]:
+    """Return what the critics expect beside what was achieved in each environment, and why runs are left out of that."""
     lines: list[Line] = []
     reasons: dict[str, None] = {}
     for index, group in enumerate(groups):
@@ -197,8 +207,9 @@ def value_chart(groups: Sequence[Group]) -> tuple[list[Chart], list[str]]:
             reasons[f"{group.run.name}: {curves}"] = None
         elif curves is not None:
             lines.append(Line(index, band(curves.expected, group.members), "expected by the critics"))
-            lines.append(Line(index, band(curves.achieved, group.members), "achieved"))
-    return ([Chart("Value expected and achieved", lines)] if lines else []), list(reasons)
+            lines.append(Line(index, band(curves.achieved, group.members), "achieved, roughly"))
+    drawn = _by_environment(groups, _with_points(lines))
+    return [Chart(f"Value expected and achieved{place}", own) for place, own in drawn.items()], list(reasons)
 
 
 def training_charts(groups: Sequence[Group]) -> list[Chart]:
@@ -251,7 +262,12 @@ def _lines(groups: Sequence[Group], metric: str, name: str = "") -> list[Line]:
         for index, group in enumerate(groups)
         if group.run.path in curves
     ]
-    return [line for line in found if len(line.band.positions)]
+    return _with_points(found)
+
+
+def _with_points(lines: Sequence[Line]) -> list[Line]:
+    """The lines that have a point: members that diverge at once are never logged."""
+    return [line for line in lines if len(line.band.positions)]
 
 
 def _data_returns(groups: Sequence[Group]) -> tuple[str, dict[str, float]]:

@@ -27,6 +27,23 @@ def data_note(runs: Sequence[LoggedRun], names: Sequence[str]) -> str:
     )
 
 
+def environments_note(runs: Sequence[LoggedRun], names: Sequence[str]) -> str:
+    """Return which runs were evaluated in which environments, and what that forbids; empty where all were in the same."""
+    found: dict[str, list[str]] = {}
+    for run, name in zip(runs, names, strict=True):
+        if run.config.final_env_id is not None:
+            found.setdefault(run.config.final_env_id, []).append(name)
+    if len(found) < 2:
+        return ""
+    texts = [f"{env} ({_few(own)})" for env, own in found.items()]
+    return f"Returns and values of different environments cannot be compared: {'; '.join(texts)}."
+
+
+def notes(runs: Sequence[LoggedRun], names: Sequence[str]) -> list[str]:
+    """Return what cannot be compared between some runs, and why, in sentences."""
+    return [note for note in (environments_note(runs, names), data_note(runs, names)) if note]
+
+
 def _distinct(labels: Mapping[str, str], data: str) -> str:
     """What people call a dataset, with its fingerprint where another is called so too."""
     return f"{labels[data]}, {data[:6]}" if list(labels.values()).count(labels[data]) > 1 else labels[data]

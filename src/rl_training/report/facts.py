@@ -37,7 +37,7 @@ class MemberFacts:
     @property
     def diverged(self) -> bool:
         """Whether its training ended in NaN or inf; it counts with its last evaluation."""
-        return self.status.startswith("diverged")
+        return _has_diverged(self.status)
 
 
 @dataclass(frozen=True)
@@ -84,6 +84,21 @@ def status_of(run: LoggedRun) -> str:
     status = str(run.record["status"])
     known = {"StoppedBySignal": "stopped by a signal", "DivergedError": "diverged", GONE: "failed: its process is gone"}
     return known.get(status, status if status.islower() else f"failed: {status}")
+
+
+def outcome_of(run: LoggedRun) -> str:
+    """Return the status of a run in words, and how many of its members diverged where others did not."""
+    status, lost = status_of(run), lost_members(run)
+    return f"{status}, {lost} of {len(run.seeds)} members diverged" if 0 < lost < len(run.seeds) else status
+
+
+def lost_members(run: LoggedRun) -> int:
+    """Return how many members of a run diverged."""
+    return sum(_has_diverged(text) for text in ended_early(run).values())
+
+
+def _has_diverged(status: str) -> bool:
+    return status.startswith("diverged")
 
 
 def returns_of(facts: Sequence[MemberFacts], which: str) -> Numbers:
@@ -265,12 +280,17 @@ OVERVIEW = (
 )
 
 
-def overview_cells(run: LoggedRun, name: str, timing: Timing) -> list[str]:
+def as_of_now(text: str, runs: Sequence[LoggedRun]) -> str:
+    """Return a text that calls the latest return of runs `final`, or `last` where one of them still goes on."""
+    return text.replace("final return", "last return") if any(run.record["status"] == "running" for run in runs) else text
+
+
+def overview_cells(run: LoggedRun, name: str, timing: Timing, progress: str = "") -> list[str]:
     """Return the row of a run under `OVERVIEW`; a dash for what a run of its kind never has."""
     found = member_facts(run)
     results = [_returns_text(run, returns_of(found, which)) for which in ("final", "best")] + [_distance_text(run)]
     where = [run.config.algo, source_of(run), count_text(found), steps_text(run), time_text(timing)]
-    return [name, status_of(run), *results, *where]
+    return [name, ", ".join(filter(None, (outcome_of(run), progress))), *results, *where]
 
 
 def _returns_text(run: LoggedRun, values: Numbers) -> str:
@@ -312,9 +332,10 @@ def returns_note(runs: Sequence[LoggedRun], names: Sequence[str]) -> str:
     shown = [f"{count} ({', '.join(own)})" if len(by_count) > 1 else str(count) for count, own in by_count.items()]
     places = " or ".join(dict.fromkeys(str(run.config.final_env_id) for run in runs if RETURN in run.history))
     which = " Which run is better, and how sure that is, tells `rl-training compare`." if len(runs) > 1 else ""
+    lost = " A member that diverged counts with its last evaluation, if it had any." if any(map(lost_members, runs)) else ""
     return (
         f"A return is the mean over the {' or '.join(shown)} episodes of an evaluation in {places}. Of several members it is "
-        f"their mean, of {MANY} or more the interquartile mean; in brackets the lowest and the highest member.{which}"
+        f"their mean, of {MANY} or more the interquartile mean; in brackets the lowest and the highest member.{lost}{which}"
     )
 
 

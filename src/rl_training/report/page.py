@@ -13,14 +13,13 @@ from rl_training.analysis.logged_run import LoggedRun
 from rl_training.report import appendix, cautions, overview, sections
 from rl_training.report.bands import distinct_names, groups_of
 from rl_training.report.chart_data import as_json, page_data
-from rl_training.report.charts import held_out_charts, return_charts, training_charts, value_chart
+from rl_training.report.charts import held_out_charts, return_charts, training_charts, value_charts
 from rl_training.report.facts import best_groups
 from rl_training.report.off_policy.kept import evaluations
 from rl_training.report.off_policy.section import section as off_policy
 from rl_training.report.timing import timing_of
 
 MARK = "<!-- made by rl-training report -->"
-REFRESH_SECONDS = 5.0  # after which a live page loads itself again
 _MOST_GROUPS = 40  # curves with bands on a chart
 _MOST_DRAWN = 12  # members whose curves are shown without being asked for
 
@@ -41,7 +40,7 @@ def render_page(
     title: str | None = None,
     members: bool | None = None,
     pictures: Sequence[Picture] = (),
-    live: bool = False,
+    live: float = 0.0,
     first: str = "",
     left_out: Sequence[str] = (),
 ) -> str:
@@ -49,18 +48,18 @@ def render_page(
 
     `first` are sections, as HTML, that come before those of the runs; `left_out` says which runs are missing, and why.
 
-    `members` says whether curves of single members are drawn at first; by default those of few. A live page loads itself
-    again every few seconds, and keeps what the reader has chosen.
+    `members` says whether curves of single members are drawn at first; by default those of few. A page loads itself again
+    every `live` seconds, unless they are 0, and keeps what the reader has chosen.
     """
     every, names = groups_of(runs), distinct_names(runs)
     groups = best_groups(every, _MOST_GROUPS)
     labels = [group.label for group in groups]
     returns, held_out, training = return_charts(groups), held_out_charts(groups), training_charts(groups)
-    values, reasons = value_chart(groups)
+    values, reasons = value_charts(groups)
     timings = {run.path: timing_of(run) for run in runs}
     data = page_data(groups, [*returns, *values], [*held_out, *training], [timings[group.run.path] for group in groups])
     data["members"] = sum(len(group.members) for group in groups) <= _MOST_DRAWN if members is None else members
-    data["live"] = REFRESH_SECONDS if live else 0
+    data["live"] = live
     shown = title or ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
     figures = sections.Figures(labels)
     judged, damaged = evaluations(runs, names)
@@ -83,7 +82,7 @@ def render_page(
     return _document(shown, "".join(body), as_json(data), live=live)
 
 
-def _document(title: str, body: str, data: str, *, live: bool) -> str:
+def _document(title: str, body: str, data: str, *, live: float) -> str:
     """The page around its sections."""
     style, script = _asset("page.css"), _asset("page.js") + _asset("controls.js")
     policy = (
@@ -91,7 +90,7 @@ def _document(title: str, body: str, data: str, *, live: bool) -> str:
         "base-uri 'none'; form-action 'none'"
     )
     now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
-    fresh = f"; loads itself again every {REFRESH_SECONDS:g} seconds" if live else ""
+    fresh = f"; loads itself again every {live:g} second{'s' * (live != 1)}" if live else ""
     return (
         f'<!doctype html>{MARK}<html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">'

@@ -4,13 +4,14 @@ import io
 import math
 import textwrap
 from collections.abc import Sequence
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from rl_training.analysis.logged_run import LoggedRun, printable
+from rl_training.analysis.logged_run import RETURN, LoggedRun, printable
 from rl_training.errors import ConfigError
 from rl_training.report import data_facts, facts
 from rl_training.report.bands import Group, curves_text, distinct_names, groups_of
-from rl_training.report.charts import Chart, held_out_charts, return_charts, training_charts, value_chart
+from rl_training.report.charts import Chart, held_out_charts, return_charts, training_charts, value_charts
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,19 +34,20 @@ def png(runs: Sequence[LoggedRun], title: str | None = None, *, members: bool = 
         raise ConfigError(f"a PNG needs matplotlib: {INSTALL}") from None
     every = groups_of(runs)
     groups = facts.best_groups(every, _MOST_GROUPS)
-    charts = [*return_charts(groups), *held_out_charts(groups), *value_chart(groups)[0], *training_charts(groups)]
-    first, *rest = charts[:_MOST_CHARTS] or [Chart("Nothing logged yet", [])]
-    rows = math.ceil(len(rest) / _COLUMNS)
-    figure = Figure(figsize=(11.0, 4.6 + 2.7 * rows), layout="constrained")
-    grid = figure.add_gridspec(1 + rows, _COLUMNS, height_ratios=[1.7, *[1.0] * rows])
-    _draw(figure.add_subplot(grid[0, :]), first, groups, members=members, legend=True)
-    for i, chart in enumerate(rest):
-        _draw(figure.add_subplot(grid[1 + i // _COLUMNS, i % _COLUMNS]), chart, groups, members=members)
+    charts = [*return_charts(groups), *held_out_charts(groups), *value_charts(groups)[0], *training_charts(groups)]
+    drawn = charts[:_MOST_CHARTS] or [Chart("Nothing logged yet", [])]
+    large = max(1, sum(chart.metric == RETURN for chart in drawn))  # these come first, one for each environment
+    rows = math.ceil((len(drawn) - large) / _COLUMNS)
+    figure = Figure(figsize=(11.0, 4.6 * large + 2.7 * rows), layout="constrained")
+    grid = figure.add_gridspec(large + rows, _COLUMNS, height_ratios=[*[1.7] * large, *[1.0] * rows])
+    places = [*product(range(large), [slice(None)]), *product(range(large, large + rows), range(_COLUMNS))]
+    for chart, place in zip(drawn, places, strict=False):  # the last row may have room for more
+        _draw(figure.add_subplot(grid[place]), chart, groups, members=members, legend=place[0] < large)
     names = distinct_names(runs)
     shown = title or ", ".join(names[:4]) + (" ..." if len(names) > 4 else "")
     figure.suptitle(printable(shown), parse_math=False)
     left_out = [_left_out("charts", len(charts), _MOST_CHARTS), _left_out("curves", len(every), _MOST_GROUPS)]
-    told = [curves_text(groups), data_facts.data_note(runs, names), *left_out]
+    told = [curves_text(groups), *data_facts.notes(runs, names), *left_out]
     note = textwrap.fill(printable(" ".join(filter(None, told))), _NOTE_WIDTH)
     figure.supxlabel(note, fontsize=8, color="#525d6e", parse_math=False)
     data = io.BytesIO()
@@ -81,7 +83,7 @@ def _draw(axes: "Axes", chart: Chart, groups: Sequence[Group], *, members: bool,
             axes.plot(band.positions, band.members, linewidth=0.7, alpha=0.5, **style)
     for i, (name, value) in enumerate(chart.references.items()):
         axes.axhline(value, color="#525d6e", linewidth=1.0, linestyle=":" if i % 2 == 0 else "-.", label=name)
-    _draw_switches(axes, groups, named=legend)
+    _draw_switches(axes, groups, sorted({line.group for line in chart.lines}), named=legend)
     axes.set_title(chart.title, fontsize=11 if legend else 9, loc="left", parse_math=False)
     axes.grid(alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
@@ -96,15 +98,15 @@ def _draw(axes: "Axes", chart: Chart, groups: Sequence[Group], *, members: bool,
         axes.legend(fontsize=size, frameon=False, ncols=columns, **place)
 
 
-def _draw_switches(axes: "Axes", groups: Sequence[Group], *, named: bool) -> None:
-    """Mark where runs went online, in the colour of the first that did so there; with `named`, in the legend too."""
+def _draw_switches(axes: "Axes", groups: Sequence[Group], drawn: Sequence[int], *, named: bool) -> None:
+    """Mark where the runs on a chart went online, in the colour of the first that did so there; `named` in the legend too."""
     switches: dict[int, list[int]] = {}
-    for number, group in enumerate(groups):
-        if group.run.switch is not None:
-            switches.setdefault(group.run.switch, []).append(number)
+    for number in drawn:
+        if (switch := groups[number].run.switch) is not None:
+            switches.setdefault(switch, []).append(number)
     for place, own in sorted(switches.items()):
         whose = f"{groups[own[0]].label}{f' and {len(own) - 1} more' if len(own) > 1 else ''} goes online"
-        label = "goes online" if len(own) == len(groups) else whose
+        label = "goes online" if len(own) == len(drawn) else whose
         colour = "#1a2230" if len(switches) == 1 else _COLOURS[own[0] % len(_COLOURS)]
         style: dict[str, Any] = {"color": colour, "linewidth": 1.0, "linestyle": (0, (4, 3))}
         axes.axvline(place, label=label.lstrip("_") if named else None, **style)

@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from rl_training.analysis.endings import ended_early
 from rl_training.analysis.logged_run import LoggedRun
 from rl_training.report import facts
 from rl_training.report.bands import Group, curves_text
@@ -46,9 +45,9 @@ def curves(
     )
     drawn = figures.of(charts, large=True) or f'<p class="card">{_nothing(runs)}</p>'
     best = f"The best {len(groups)} of {of} are drawn: the fewest diverged members, then the highest final return. "
-    chosen = best if of > len(groups) else ""
+    chosen = facts.as_of_now(best, runs) if of > len(groups) else ""
     thinned = "Long curves are thinned; their band covers the points left out. " if data["thinned"] else ""
-    note = f'<p class="note">{chosen}{thinned}{_several_environments(groups)}{_explained(groups)}</p>'
+    note = f'<p class="note">{chosen}{thinned}{_explained(groups)}</p>'
     return f"<section><h2>Learning curves</h2>{_toolbar(seen, groups, data)}{note}{drawn}{_switches(groups, runs)}</section>"
 
 
@@ -88,15 +87,8 @@ def _toolbar(seen: str, groups: Sequence[Group], data: Mapping[str, Any]) -> str
 
 
 def _explained(groups: Sequence[Group]) -> str:
-    ends = "A member that diverged or stopped counts up to there. " if any(ended_early(group.run) for group in groups) else ""
-    return escape(f"{ends}{curves_text(groups)} Drag over a chart to zoom into a part, double-click to see all.")
-
-
-def _several_environments(groups: Sequence[Group]) -> str:
-    found = list(dict.fromkeys(env for group in groups if (env := group.run.config.final_env_id) is not None))
-    if len(found) < 2:
-        return ""
-    return f"Returns of different environments cannot be compared: {', '.join(map(escape, found))} share an axis here. "
+    told = facts.as_of_now(curves_text(groups), [group.run for group in groups])
+    return escape(f"{told} Drag over a chart to zoom into a part, double-click to see all.")
 
 
 def _switches(groups: Sequence[Group], runs: Sequence[LoggedRun]) -> str:
@@ -139,8 +131,10 @@ def values(figures: Figures, charts: Sequence[Chart], reasons: Sequence[str]) ->
         "Both are discounted returns in the units of the rewards; scale and shift of the rewards are undone. Expected: the "
         "mean of the critics on training batches (train/q_mean; with SAC and its variants the entropy bonus is part of it). "
         "Achieved: the mean reward of a step in evaluations, discounted over the steps that follow, as if rewards were even. "
-        "A critic far above what is achieved overestimates. One below it need not be wrong: it is averaged over the states "
-        "and actions of the data, which may be worse than those that the policy reaches. Small gaps mean nothing."
+        "This is rough: where rewards are large early or late in an episode, as when a plant settles or a goal ends it, it "
+        "is off by several times. Besides, critics are averaged over the states and actions of the data, not over those that "
+        "the policy reaches. So a gap tells of a wrong critic only if it is of another order of magnitude; values that grow "
+        "without end tell of one by themselves."
     )
     drawn = figures.of(charts, large=True)
     return f'<section><h2>Values and returns</h2><p class="note">{note}</p>{drawn}{missing}</section>'

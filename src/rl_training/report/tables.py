@@ -16,6 +16,7 @@ from rl_training.report.bands import distinct_names, groups_of
 from rl_training.report.cautions import cautions
 from rl_training.report.charts import HELD_OUT_HEADINGS, HELD_OUT_NOTE, held_out_figures
 from rl_training.report.facts import NOTHING, number
+from rl_training.report.live.progress import progress_text
 from rl_training.report.off_policy import facts as off_policy
 from rl_training.report.off_policy.kept import Evaluation, evaluations
 from rl_training.report.timing import timing_of
@@ -36,12 +37,15 @@ def markdown(
     """
     names, groups = distinct_names(runs), groups_of(runs)
     timings = [timing_of(run) for run in runs]
-    rows = [facts.overview_cells(run, name, timing) for run, name, timing in zip(runs, names, timings, strict=True)]
+    rows = [
+        facts.overview_cells(run, name, timing, progress_text(run))
+        for run, name, timing in zip(runs, names, timings, strict=True)
+    ]
     kept = facts.filled_columns(rows)
     parts = [f"{mark}\n# {_text(title or ', '.join(names))}"]
     parts += ["\n".join(f"    {line}" for line in first)] if first else []
-    parts += [_table([facts.OVERVIEW[i] for i in kept], [[row[i] for i in kept] for row in rows])]
-    parts += [_text(note) for note in (facts.returns_note(runs, names), data_facts.data_note(runs, names)) if note]
+    parts += [_table([facts.as_of_now(facts.OVERVIEW[i], runs) for i in kept], [[row[i] for i in kept] for row in rows])]
+    parts += [_text(note) for note in (facts.returns_note(runs, names), *data_facts.notes(runs, names)) if note]
     judged, damaged = evaluations(runs, names)
     if warned := [*left_out, *damaged, *(one.text for one in cautions(runs, names))]:
         parts += ["## Warnings", "\n".join(f"* {_text(text)}" for text in warned)]
@@ -52,7 +56,8 @@ def markdown(
         parts += [f"## The switch to online\n\n{facts.DIP_NOTE}", _table(facts.DIP_HEADINGS, online)]
     swept = [facts.combination_cells(*pair) for pair in facts.combinations(groups)]
     if swept:
-        parts += [f"## Combinations\n\n{facts.COMBINATIONS_NOTE}", _table(facts.COMBINATIONS, swept)]
+        note, *headings = (facts.as_of_now(text, runs) for text in (facts.COMBINATIONS_NOTE, *facts.COMBINATIONS))
+        parts += [f"## Combinations\n\n{note}", _table(headings, swept)]
     scored = held_out_figures(groups)
     if scored:
         figures = [[one.label, one.name, one.policy_text, *one.others] for one in scored]
@@ -109,7 +114,7 @@ def _members(runs: Sequence[LoggedRun], names: Sequence[str]) -> str:
         "status",
     ]
     kept = facts.filled_columns(rows)
-    return _table([headings[i] for i in kept], [[row[i] for i in kept] for row in rows])
+    return _table([facts.as_of_now(headings[i], runs) for i in kept], [[row[i] for i in kept] for row in rows])
 
 
 def _beside(columns: dict[str, dict[str, str]]) -> str:

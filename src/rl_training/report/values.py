@@ -1,4 +1,4 @@
-"""What the critics expect beside what the policy achieves, in one unit: discounted return of real rewards."""
+"""What the critics expect beside what the policy achieves, roughly, in one unit: discounted return of real rewards."""
 
 import json
 from dataclasses import dataclass
@@ -26,8 +26,9 @@ def value_curves(group: Group) -> ValueCurves | str | None:
     """Return both curves of a group, or why they cannot be compared; None without critics or without evaluations.
 
     An evaluation reports undiscounted returns, so the achieved value is that of even rewards: the mean reward of a step times
-    the discounted number of steps, without end where the data has no true ends. It is not the exact discounted return, but
-    tells a critic that is off by much.
+    the discounted number of steps, without end where the data has no true ends. Where rewards are large early or late in an
+    episode, the true discounted return differs from it by several times: it only tells a critic that is off by an order of
+    magnitude.
     """
     run = group.run
     if not {Q, RETURN, LENGTH} <= set(run.history):

@@ -174,7 +174,8 @@ class TrainingLoop:
                 raise DivergedError(
                     f"training diverged: {text}; lower the learning rates or scale rewards. Last good: {kept}"
                 )
-            self.parts.reporter.warn(f"{text}; it is frozen at its last good state, the others continue")
+            self.parts.reporter.advance(self.place.count, self._summary({}))  # the warning belongs here, not before the chunk
+            self.parts.reporter.warn(f"{text}; frozen at the last good state from before, while the others continue")
         self.population.keep_good_state()
 
     def _log(self, values: dict[str, list[float]]) -> None:
@@ -204,8 +205,7 @@ class TrainingLoop:
         stopped, self.stopping = sorted(self.stopping & set(self.population.active)), set()
         if stopped:
             self.population.freeze(stopped, "stopped", self.place.count)
-            seeds = ", ".join(self.population.records[member].label for member in stopped)
-            self.parts.reporter.note(f"{self.place.label}: seed {seeds} stopped")
+            self.parts.reporter.note(f"{self.place.label}: {self.population.seeds_text(stopped)} stopped")
             self._write_events(stopped, "stopped")
 
     def _row(self, member: int, counters: Mapping[str, int] | None = None) -> dict[str, Any]:

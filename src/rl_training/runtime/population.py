@@ -162,11 +162,15 @@ class Population:
 
     def fault(self, members: Sequence[int], metrics: Metrics) -> str:
         """Return what diverged members met NaN or inf in, with their seeds; `metrics` are of this rank's members."""
-        seeds = [self.records[member].label for member in members]
         own = self._own(members)
         found = self._ranks.gather([name for name, value in metrics.items() if not torch.isfinite(value[own]).all()])
         broken = [name for name in metrics if name in found] or ["parameters"]
-        return f"seed {', '.join(seeds)} met NaN or inf in {', '.join(broken)}"
+        return f"{self.seeds_text(members)} met NaN or inf in {', '.join(broken)}"
+
+    def seeds_text(self, members: Sequence[int]) -> str:
+        """Return who some members are, such as `seed 3`, or `seeds 0, 2 and 5`."""
+        *others, last = (self.records[member].label for member in members)
+        return f"seeds {', '.join(others)} and {last}" if others else f"seed {last}"
 
     def record_evaluation(self, step: int, unit: str, means: Sequence[float], members: Sequence[int]) -> None:
         """Record the returns of members at a step, and each member's best."""

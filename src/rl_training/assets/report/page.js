@@ -178,10 +178,11 @@
         low = Math.min(low, value);
         high = Math.max(high, value);
       }
-    const log = state.log && low > 0;
-    if (log) return { low: low / 1.08, high: high * 1.08, log };
+    const positive = low > 0;
+    const log = state.log && positive;
+    if (log) return { low: low / 1.08, high: high * 1.08, log, positive };
     const pad = 0.05 * Math.max(high - low, flat ? span : 0);
-    return { low: low >= 0 && low - pad < 0 ? 0 : low - pad, high: high + pad, log };
+    return { low: low >= 0 && low - pad < 0 ? 0 : low - pad, high: high + pad, log, positive };
   };
 
   const path = (xs, ys, px, py) => {
@@ -233,7 +234,7 @@
     const box = { left, right: width - 14, top: 12, bottom: height - 26 };
     const px = (x) => box.left + ((x - range[0]) / (range[1] - range[0])) * (box.right - box.left);
     const outside = beyond(chart, y);
-    const switches = switchesIn(box, px);
+    const switches = switchesIn(chart, box, px);
     const named = box.top + SWITCH_ROW * Math.max(0, ...switches.map((one) => one.row)); // where the names of switches end
     const upper = named + 15 * outside.above.length; // curves stay between the names of what is outside
     const lower = box.bottom - 15 * outside.below.length;
@@ -278,9 +279,10 @@
     const below = named + (switches.length ? 14 : 8);
     outside.above.forEach((name, i) => svg.append(make("text", { x: box.right, y: below + 15 * i, class: "tick end beyond" }, `↑ ${name}`)));
     outside.below.forEach((name, i) => svg.append(make("text", { x: box.right, y: box.bottom - 4 - 15 * i, class: "tick end beyond" }, `↓ ${name}`)));
+    if (state.log && !y.log) svg.append(make("text", { x: box.left + 6, y: box.bottom - 5, class: "tick start beyond linear" }, "linear: not all values are positive"));
     const cursor = make("g", { class: "cursor" });
     svg.append(cursor);
-    views.set(plot, { chart, lines, range, box, px, py, cursor, at: null });
+    views.set(plot, { chart, lines, range, box, px, py, cursor, positive: y.positive, at: null });
   };
 
   /** The references that lie outside the axis, by the end that they are beyond. */
@@ -291,9 +293,9 @@
 
   const shortened = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
 
-  /** Where runs went online, from left to right; names that would meet stand in rows, and those that find no place are left out. */
-  const switchesIn = (box, px) => {
-    const seen = data.groups.filter((_, i) => !isOff(i));
+  /** Where the runs on a chart went online, from left to right; names that would meet stand in rows, and those that find no place are left out. */
+  const switchesIn = (chart, box, px) => {
+    const seen = data.groups.filter((_, i) => !isOff(i) && chart.lines.some((line) => line.group === i));
     const found = new Map();
     for (const group of seen) {
       if (group.switch === null) continue;
@@ -318,6 +320,16 @@
     });
   };
 
+  /** A log scale is offered where it changes something, and the box says what it cannot do. */
+  const explainLog = () => {
+    const box = document.getElementById("log");
+    const drawn = [...views.values()];
+    box.disabled = drawn.length > 0 && !drawn.some((view) => view.positive);
+    const told = box.disabled ? "No chart has positive values alone, which a log scale needs" : "Charts whose values are not all positive stay linear";
+    box.parentElement.title = told;
+    box.setAttribute("aria-description", told);
+  };
+
   let queued = false;
   const redraw = () => {
     if (queued) return;
@@ -326,6 +338,7 @@
       queued = false;
       cache.clear();
       document.querySelectorAll(".plot").forEach(draw);
+      explainLog();
       const reset = document.getElementById("zoom-reset");
       if (reset) reset.disabled = !state.zoom;
       keep();

@@ -1,5 +1,6 @@
 """Where a run is: its phase, how far, how fast, how long still, and whether it goes on."""
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -11,7 +12,8 @@ from rl_training.analysis.endings import furthest
 from rl_training.analysis.logged_run import LoggedRun
 from rl_training.config.blocks import OnlineKwargs
 from rl_training.config.run import RunConfig
-from rl_training.report.facts import GONE, duration, status_of
+from rl_training.report.facts import GONE, duration, outcome_of
+from rl_training.report.live.follow import last_written
 from rl_training.report.timing import phase_rows, recent, speed
 from rl_training.runtime.checkpoints.lock import was_locked
 
@@ -52,6 +54,11 @@ class Progress:
             return None
         return max(0.0, (self.total - self.done) / self.speed - waited)
 
+    def left_text(self, waited: float, *, may_stop_early: bool) -> str:
+        """Return how long the phase still takes, for people, such as `27.0 s left`; empty if that is not known."""
+        left = self.seconds_left(waited)
+        return f"{'at most ' * may_stop_early}{duration(left)} left{' offline' * bool(self.then)}" if left is not None else ""
+
 
 @dataclass(frozen=True)
 class State:
@@ -80,6 +87,15 @@ def progress_of(run: LoggedRun) -> Progress:
     if online:
         return Progress("online", done, online_total, *pace, 0)
     return Progress("offline", done, offline_total, *pace, online_total or 0)
+
+
+def progress_text(run: LoggedRun) -> str:
+    """Return how far a run under way is by now and how long it still takes; empty for one that has ended."""
+    if run.record["status"] != "running":
+        return ""
+    progress, waited = progress_of(run), max(0.0, time.time() - last_written(run.path))
+    left = progress.left_text(waited, may_stop_early=run.config.early_stopping is not None)
+    return ", ".join(filter(None, (progress.text(), left)))
 
 
 def _began_online(run: LoggedRun, switch: int) -> bool:
@@ -115,9 +131,9 @@ def state_of(run: LoggedRun | None, alive: bool | None, waited: float, usual: fl
     if status == "running" or alive:
         return _going_on(run, alive, waited, usual)
     if status == "finished":
-        return State("finished", "finished")
+        return State("finished", outcome_of(run))
     message = " ".join(str(run.record.get("message") or "").split())
-    text = status_of(run) + (f": {message}" if message else "")
+    text = outcome_of(run) + (f": {message}" if message else "")
     if status in ("StoppedBySignal", "KeyboardInterrupt"):
         return State("stopped", text, 130)
     return State("failed", text, getattr(getattr(errors, status, None), "exit_code", 1))
@@ -141,7 +157,7 @@ def _going_on(run: LoggedRun, alive: bool | None, waited: float, usual: float | 
         return State("starting", "a process has begun to work on it again")
     patience = _FIRST_PATIENCE if usual is None else max(_SHORTEST_PATIENCE, _PATIENCE * usual)
     if waited <= patience:
-        return State("running", "running" if len(run.history) else "running; no row has been written yet")
+        return State("running", outcome_of(run) if len(run.history) else "running; no row has been written yet")
     process = "its process is alive" if alive else "its process is on another machine" if alive is None else ""
     rows = f", usually at most {duration(usual)}" if usual is not None else ""
     return State("not moving", f"not moving: no new row for {duration(waited)}{rows}; {process}")

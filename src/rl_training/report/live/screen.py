@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from rich.text import Text
 
-from rl_training.report.facts import MemberFacts, duration, number, range_text, returns_of
+from rl_training.report.facts import MemberFacts, number, range_text, returns_of
 from rl_training.report.live.plot import Glyphs, plot, sparkline, wrapped
 from rl_training.report.live.progress import State
 from rl_training.report.live.view import RunView, knobs_of
@@ -42,7 +42,8 @@ def _head(name: str, view: RunView | None, state: State, waited: float, size: Si
     """Which run it is, whether it goes on, how far it is, and what it has reached."""
     lines = [Text(size.glyphs.fit(view.title if view else name, size.width), style="bold")]
     told = [state.text] if view is None else [state.text, view.progress.text()]
-    lines += [Text(line, style=_STYLES.get(state.kind, "")) for line in wrapped(told, size.width, size.glyphs)]
+    style = "yellow" if state.kind in ("running", "finished") and view and view.lost else _STYLES.get(state.kind, "")
+    lines += [Text(line, style=style) for line in wrapped(told, size.width, size.glyphs)]
     details = [] if view is None else [*speed_texts(view, state, waited), *filter(None, [view.result()])]
     return lines + [Text(line) for line in wrapped(details, size.width, size.glyphs)]
 
@@ -51,10 +52,8 @@ def speed_texts(view: RunView, state: State, waited: float) -> list[str]:
     """Return speed and time left of a run that goes on, for people; the speed alone of one that has ended."""
     speed = view.progress.speed
     texts = [] if speed is None else [f"{number(speed)} {view.progress.unit}s/s"]
-    left = view.progress.seconds_left(waited) if state.kind == "running" else None
-    if left is not None:
-        texts.append(f"{'at most ' * view.may_stop_early}{duration(left)} left" + " offline" * bool(view.progress.then))
-    return texts
+    left = view.progress.left_text(waited, may_stop_early=view.may_stop_early) if state.kind == "running" else ""
+    return [*texts, *filter(None, [left])]
 
 
 def _caution_lines(view: RunView, size: Size, room: int) -> list[Text]:
@@ -75,7 +74,7 @@ def _curve_lines(view: RunView, size: Size, room: int) -> list[Text]:
         return []
     knobs = [f"best of the sweep: {view.group.label}"] if view.group.knobs else []
     online = [f"online from {view.switch:,}"] if view.switch is not None else []
-    told = view.group.band_text if len(view.curve.positions) > 1 else view.group.band_text.partition(", band")[0]
+    told = view.curve.text if len(view.curve.positions) > 1 else view.curve.text.partition(", band")[0]
     title = ", ".join([view.label, *online, told, *knobs])
     drawn = plot(view.curve, size.width, room - 1, size.glyphs, view.switch)
     return [Text(size.glyphs.fit(title, size.width), style=_SOFT), *drawn]
@@ -121,7 +120,7 @@ def _figures(members: Sequence[MemberFacts]) -> tuple[str, ...]:
 
 
 def _cells(one: MemberFacts, figures: Sequence[str]) -> list[str]:
-    at = one.best_text.partition(",")[0].replace("gradient step ", "").replace("environment step", "env")  # lines are short
+    at = one.best_text.partition(", ")[0].replace("gradient step ", "").replace("environment step", "env")  # lines are short
     known = {"last": number(one.final), "best": number(one.best), "at step": at, "distance": number(one.distance)}
     return [str(one.seed), *(known[name] for name in figures), *([knobs_of(one)] if one.knobs else []), one.status]
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from rl_training.analysis.logged_run import DISTANCE, RETURN, LoggedRun
 from rl_training.config.sweep import knob_text
-from rl_training.report.bands import Band, Group, Numbers, band, groups_of
+from rl_training.report.bands import Band, Group, Numbers, band, groups_of, losses, main_metric
 from rl_training.report.cautions import Caution, cautions_of
 from rl_training.report.facts import (
     MemberFacts,
@@ -45,13 +45,17 @@ class RunView:
         """
         if self.metric == RETURN:
             final, best = (returns_of(self.members, which) for which in ("final", "best"))
-            lost = sum(one.diverged for one in self.members)
-            more = f", {lost} of {len(self.members)} diverged" if lost else ""
-            return f"return {spread_text(final)}, best {spread_text(best)}{more}" if len(final) else None
+            last = "each member's last return" if self.lost else "return"  # the curve goes on without those that diverged
+            return f"{last} {spread_text(final)}, best {spread_text(best)}" if len(final) else None
         if self.metric is None or self.curve is None:
             return None
         last = self.curve.members[-1]
         return f"{self.label} {spread_text(last[~np.isnan(last)])}"
+
+    @property
+    def lost(self) -> bool:
+        """Whether a member diverged."""
+        return any(one.diverged for one in self.members)
 
     @property
     def label(self) -> str:
@@ -66,7 +70,7 @@ class RunView:
 
 def view_of(run: LoggedRun) -> RunView:
     """Return what to show of a run; the curve of a sweep is that of its best combination."""
-    metric = _curve_metric(run)
+    metric = main_metric(run)
     group = curve = None
     if metric is not None:
         group = best_groups(groups_of([run]), 1)[0]
@@ -93,21 +97,11 @@ def _title(run: LoggedRun) -> str:
     return f"{run.name}: {run.config.algo} on {source_of(run)}, {members}"
 
 
-def _curve_metric(run: LoggedRun) -> str | None:
-    """The return, or without an environment what is known of the policy on held-out rows, or a loss."""
-    known = [RETURN, DISTANCE, *run.metrics("validation/"), *_losses(run), *run.metrics("train/")]
-    return next((name for name in known if name in run.history), None)
-
-
-def _losses(run: LoggedRun) -> list[str]:
-    return [name for name in run.metrics("train/") if "loss" in name]
-
-
 def _further(run: LoggedRun, shown: str | None) -> list[str]:
     """The metrics beside the curve: figures on held-out rows without an environment, losses, values."""
     held_out = [] if shown == RETURN else run.metrics("validation/")[:4]
     values = [name for name in ("train/q_mean", "data/episode_return") if name in run.history]
-    names = dict.fromkeys([*held_out, *_losses(run), *values])
+    names = dict.fromkeys([*held_out, *losses(run), *values])
     return [name for name in names if name != shown][:_MOST_METRICS]
 
 

@@ -67,7 +67,7 @@ class Watched:
     def line(self) -> str:
         """Return the run in one line: where it is, its latest result, and how long it still takes."""
         state, view = self.state, self.view
-        parts = [state.text] if state.kind != "running" or view is None else []
+        parts = [] if state.text == "running" and view is not None else [state.text]
         if view is not None:
             parts += [view.progress.text(), *filter(None, [view.result()]), *speed_texts(view, state, self.waited)]
         return f"{self.follower.name}: {', '.join(parts)}"
