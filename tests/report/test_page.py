@@ -232,6 +232,20 @@ def large_run(folder, members, points, metrics, **config):
     return LoggedRun(template.path, template.config, template.record, History(columns), template.timings)
 
 
+def test_a_collapse_of_a_long_run_of_one_member_is_in_its_band(tmp_path):
+    returns = [[-9999.5 if 2001 <= i < 2004 else float(i)] for i in range(4000)]
+    page = page_of(write_run(tmp_path / "long", rows_of(RETURN, returns, (0,))))
+    line = data_of(page)["charts"][0]["lines"][0]
+    assert len(line["mid"]) == len(line["low"]) == 400
+    assert min(line["mid"]) == 0
+    assert (min(line["low"]), max(line["high"])) == (pytest.approx(-9999.5, abs=1.0), 3999)
+    assert "their band covers the points left out" in page
+    assert 'id="bands"' in page
+    short = page_of(write_run(tmp_path / "short", rows_of(RETURN, returns[:100], (0,))))
+    assert "low" not in data_of(short)["charts"][0]["lines"][0]
+    assert 'id="bands"' not in short
+
+
 def test_the_page_of_a_large_population_stays_small(tmp_path):
     page = render_page([large_run(tmp_path / "run", 64, 1000, 30)])
     assert len(page.encode()) < 1_400_000, "there is room for half a megabyte of pictures"

@@ -80,20 +80,21 @@ def _thinned(charts: Sequence[Chart], axes: _Axes, most: int, groups: Sequence[G
 
 
 def _line(line: Line, axes: _Axes, points: int, single: int) -> dict[str, Any]:
-    thin = line.band.thinned(points)
-    axes.thinned |= len(thin.positions) < len(line.band.positions)
+    thin, several = line.band.thinned(points), line.band.members.shape[1] > 1
+    left_out = len(thin.positions) < len(line.band.positions)
+    axes.thinned |= left_out
     found: dict[str, Any] = {
         "group": line.group,
         "name": line.name,
         "x": axes.index(thin.positions),
         "mid": _column(thin.middle, _DIGITS),
     }
-    if line.band.members.shape[1] > 1:
+    if several or left_out:  # the band of one member is nothing but the points left out: a collapse may be among them
         found |= {"low": _column(thin.low, _MEMBER_DIGITS), "high": _column(thin.high, _MEMBER_DIGITS)}
-        if single >= _LEAST:
-            few = line.band.thinned(single)
-            found["mx"] = axes.index(few.positions)
-            found["each"] = [_column(column, _MEMBER_DIGITS) for column in few.members.T]
+    if several and single >= _LEAST:
+        few = line.band.thinned(single)
+        found["mx"] = axes.index(few.positions)
+        found["each"] = [_column(column, _MEMBER_DIGITS) for column in few.members.T]
     return found
 
 

@@ -49,7 +49,7 @@ def curves(
     chosen = best if of > len(groups) else ""
     thinned = "Long curves are thinned; their band covers the points left out. " if data["thinned"] else ""
     note = f'<p class="note">{chosen}{thinned}{_several_environments(groups)}{_explained(groups)}</p>'
-    return f"<section><h2>Learning curves</h2>{_toolbar(seen, groups, data)}{note}{drawn}{_switches(groups, runs)}</section>"
+    return f"<section><h2>Learning curves</h2>{_toolbar(seen, data)}{note}{drawn}{_switches(groups, runs)}</section>"
 
 
 def _colour(group: int) -> str:
@@ -66,10 +66,9 @@ def _nothing(runs: Sequence[LoggedRun]) -> str:
     return "Trained without an environment, so there are no returns; below is what the policy does on rows it never saw."
 
 
-def _toolbar(seen: str, groups: Sequence[Group], data: Mapping[str, Any]) -> str:
-    several = any(len(group.members) > 1 for group in groups)
-    each = any("each" in line for chart in data["charts"] for line in chart["lines"])
-    boxes = [("bands", "Bands")] * several + [("members", "Members")] * (several and each) + [("log", "Log scale")]
+def _toolbar(seen: str, data: Mapping[str, Any]) -> str:
+    bands, each = (any(key in line for chart in data["charts"] for line in chart["lines"]) for key in ("low", "each"))
+    boxes = [("bands", "Bands")] * bands + [("members", "Members")] * each + [("log", "Log scale")]
     checks = "".join(f'<label><input type="checkbox" id="{name}">{text}</label>' for name, text in boxes)
     timed = all(len(group["time"][0]) > 1 for group in data["groups"])
     choice = '<option value="false">steps</option><option value="true">time</option>'
