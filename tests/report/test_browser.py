@@ -184,6 +184,23 @@ def test_log_scale_time_and_smoothing(browser, pages):
     assert ticks(browser)[-1] == "20 s"
 
 
+def test_smoothed_values_are_called_so(browser, pages):
+    browser.open(pages["population"])
+    browser.evaluate("sessionStorage.clear()")
+    browser.open(pages["population"])
+    smooth = "(s => {{ s.value = '{}'; s.dispatchEvent(new Event('input')); }})(document.getElementById('smooth'))"
+    browser.evaluate(smooth.format(0.8))
+    browser.settle()
+    browser.evaluate("document.querySelector('.plot').focus()")
+    browser.press("End")
+    assert tip(browser).startswith("step 120, smoothed by 0.80 population -")
+    assert not tip(browser).startswith("step 120, smoothed by 0.80 population -34.00")
+    browser.evaluate(smooth.format(0))
+    browser.settle()
+    browser.press("End")
+    assert tip(browser).startswith("step 120 population -34.00")
+
+
 def test_the_switch_is_marked_and_its_dip_told(browser, pages):
     browser.open(pages["finetune"])
     assert count(browser, "[data-chart='0'] .switch") == 1

@@ -63,7 +63,8 @@
       list.append(row);
     }
     const more = rows.length - MOST_ROWS;
-    tip.replaceChildren(cell("strong", "", stepText(at)), list, ...(more > 0 ? [cell("em", "", `and ${more} more`)] : []));
+    const how = state.smooth ? `, smoothed by ${state.smooth.toFixed(2)}` : ""; // the values below are not those that were logged
+    tip.replaceChildren(cell("strong", "", stepText(at) + how), list, ...(more > 0 ? [cell("em", "", `and ${more} more`)] : []));
     tip.hidden = false;
     const x = view.px(at);
     const room = plot.clientWidth - tip.offsetWidth - 4;
