@@ -317,6 +317,19 @@ def test_tables_are_sorted_by_their_headings(browser, pages):
     assert browser.evaluate(f"{heading}.parentElement.getAttribute('aria-sort')") == "descending"
 
 
+def test_runs_are_sorted_by_the_number_of_their_steps(browser, tmp_path):
+    every = {"short": 900, "long": 60_000, "middle": 7_000}
+    folders = [write_run(tmp_path / name, rows_of(RETURN, [[1.0]], (0,), every=step)) for name, step in every.items()]
+    folders.append(finetune(tmp_path / "both"))  # 60 and 60
+    (tmp_path / "page.html").write_text(render_page([LoggedRun.load(folder) for folder in folders]))
+    browser.open(tmp_path / "page.html")
+    browser.evaluate(
+        "[...document.querySelectorAll('[aria-label=\"Runs\"] th button')].find(b => b.textContent === 'steps').click()"
+    )
+    column = "[...document.querySelectorAll('[aria-label=\"Runs\"] tbody tr')].map(r => r.children[0].textContent)"
+    assert browser.evaluate(column) == ["long", "middle", "short", "both"]
+
+
 def test_the_picture_of_a_policy_moves_and_stops(browser, tmp_path):
     image = pytest.importorskip("PIL.Image")
     files = {}

@@ -28,10 +28,10 @@ def overview(runs: Sequence[LoggedRun], names: Sequence[str], timings: Mapping[P
             Cell(in_brackets(shown), _sorted_by(facts.returns_of(found, which)), number=True)
             for shown, which in ((final, "final"), (best, "best"))
         ]
-        spent = Cell(whole(time), timing.seconds, number=True)
+        taken, spent = Cell(steps, facts.steps_taken(run)), Cell(whole(time), timing.seconds, number=True)
         texts.append(cells)
         away = Cell(in_brackets(distance), number=True)
-        rows.append([own, _status(run), *returns, away, algo, where, Cell(count, number=True), steps, spent])
+        rows.append([own, _status(run), *returns, away, algo, where, Cell(count, number=True), taken, spent])
     kept = facts.filled_columns(texts)
     shown = [[row[i] for i in kept] for row in rows]
     listed = table([facts.OVERVIEW[i] for i in kept], shown, "Runs", sortable=True)
