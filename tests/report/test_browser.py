@@ -132,6 +132,42 @@ def test_the_keyboard_reads_a_chart_step_by_step(browser, pages):
     assert ticks(browser) == before
 
 
+def test_the_keyboard_leads_back_from_where_nothing_is(browser, tmp_path):
+    losses = rows_of("train/critic_loss", [[1.0], [2.0]], (0,))  # at steps 10 and 20
+    run = LoggedRun.load(write_run(tmp_path / "run", rows_of(RETURN, [[1.0], [3.0]], (0,), every=500) + losses))
+    (tmp_path / "page.html").write_text(render_page([run]))
+    browser.open(tmp_path / "page.html")
+    empty = "[...document.querySelectorAll('.plot')].map(p => p.querySelector('.empty')?.textContent ?? '')"
+    assert browser.evaluate(empty) == ["", ""]
+    before = ticks(browser)
+    for back in ("0", "Escape", "-", "ArrowLeft"):
+        browser.evaluate("document.querySelectorAll('.plot')[1].focus()")
+        browser.press("+")
+        browser.press("+")
+        assert browser.evaluate(empty) == ["", "nothing in this range"], "while the other chart is drawn"
+        zoomed = ticks(browser)
+        browser.press(back)
+        assert ticks(browser) != zoomed
+        browser.press("0")
+        assert ticks(browser) == before
+
+
+def test_a_line_without_points_in_the_range_is_drawn(browser, tmp_path):
+    rows = rows_of(RETURN, [[0.0], [1000.0]], (0,), every=500)  # a line from step 500 to 1000
+    (tmp_path / "page.html").write_text(render_page([LoggedRun.load(write_run(tmp_path / "run", rows, dataset={}))]))
+    browser.open(tmp_path / "page.html")
+    browser.evaluate("document.querySelector('.plot').focus()")
+    for _ in range(3):
+        browser.press("+")
+    assert count(browser, ".empty") == 0
+    heights = browser.evaluate("[...document.querySelectorAll('.plot .tick.end')].map(t => +t.textContent)")
+    assert 430 < min(heights) < max(heights) < 570, "the part of the line in the range fills the chart"
+    zoomed = ticks(browser)
+    browser.press("ArrowRight")
+    assert tip(browser) is None
+    assert ticks(browser) != zoomed, "the arrow goes to where points are"
+
+
 def test_toggles_hide_runs_bands_and_members(browser, pages):
     browser.open(pages["two"])
     first = "[data-chart='0'] "
