@@ -296,6 +296,21 @@ def test_a_reference_outside_the_axis_is_named_at_its_end(browser, tmp_path):
     assert curve_bottom <= name_top, "the name covers no curve"
 
 
+def test_on_paper_colours_have_a_legend_and_no_table_is_cut(browser, tmp_path):
+    rows = rows_of(RETURN, [[-1251.2, -1428.3], [-1565.0, -1697.9]], every=1000)
+    runs = [LoggedRun.load(write_run(tmp_path / f"{i}_with_a_name_of_some_length", rows)) for i in range(6)]
+    (tmp_path / "page.html").write_text(render_page(runs))
+    browser.open(tmp_path / "page.html", width=700, media="print")
+    click(browser, "[data-group='1']")
+    seen = "[...document.querySelectorAll({!r})].filter(one => one.checkVisibility()).length"
+    assert browser.evaluate(seen.format(".legend .chip")) == 5, "of the runs that are drawn"
+    assert browser.evaluate(seen.format("input, select, [data-zoom]")) == len(runs) * 2, "the boxes of the members alone"
+    right = "Math.max(...[...document.querySelectorAll('td, th')].map(cell => cell.getBoundingClientRect().right))"
+    assert browser.evaluate(right) <= 700
+    assert browser.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+    browser.evaluate("sessionStorage.clear()")
+
+
 def test_the_ninth_run_does_not_look_like_the_first(browser, tmp_path):
     runs = [LoggedRun.load(population(tmp_path / str(i), members=1, points=3)) for i in range(9)]
     (tmp_path / "page.html").write_text(render_page(runs))
