@@ -93,6 +93,15 @@ def test_every_chart_is_drawn_and_the_page_fits(browser, pages, name, width):
     assert outside == 0, "no label leaves its chart"
 
 
+@pytest.mark.parametrize("width", [1200, 390])
+def test_a_page_of_runs_with_very_long_names_fits(browser, tmp_path, width):
+    runs = [LoggedRun.load(population(tmp_path / (letter * 240))) for letter in "LM"]
+    path = tmp_path / "page.html"
+    path.write_text(render_page(runs, pictures=[Picture(run.name, "an episode", b"GIF", b"PNG") for run in runs]))
+    browser.open(path, width=width)
+    assert browser.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+
+
 @pytest.mark.parametrize("width", [900, 1200, 1600])
 def test_the_table_of_runs_is_seen_whole(browser, tmp_path, width):
     rows = rows_of(RETURN, [[-1251.2, -1428.3], [-1565.0, -1697.9]], every=1000)
