@@ -420,6 +420,18 @@ def test_every_control_is_reached_by_tab_and_has_a_name(browser, pages):
     assert browser.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
 
 
+def test_controls_of_several_runs_have_names_of_their_own(browser, tmp_path):
+    runs = [LoggedRun.load(population(tmp_path / name, members=2)) for name in ("one", "other")]
+    path = tmp_path / "page.html"
+    path.write_text(render_page(runs, pictures=[Picture(run.name, "an episode", b"GIF", b"PNG") for run in runs]))
+    browser.open(path)
+    names = "[...document.querySelectorAll('[data-member], .play')].map(e => e.getAttribute('aria-label') ?? e.textContent)"
+    members = [f"draw member {member} of {run}" for run in ("one", "other") for member in (0, 1)]
+    assert browser.evaluate(names) == ["Stop one", "Stop other", *members]
+    click(browser, "button.play")
+    assert browser.evaluate(names)[:2] == ["Play one", "Stop other"]
+
+
 @pytest.mark.parametrize("width", [1200, 400])
 def test_the_value_by_the_log_is_drawn_and_fits(browser, tmp_path, width):
     long = "a column with a name of many words, and_one_word_of_it_is_far_too_long_for_a_telephone"

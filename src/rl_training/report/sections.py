@@ -118,7 +118,9 @@ def pictures(found: Sequence["Picture"]) -> str:
     drawn = "".join(
         f'<figure><img src="{_uri("png", one.still)}" data-moving="{_uri("gif", one.moving)}" '
         f'alt="Animation of the policy of {escape(one.label)}: {escape(one.caption)}"><div><figcaption>{escape(one.label)}'
-        f'<p>{escape(one.caption)}</p></figcaption><button type="button" class="play">Play</button></div></figure>'
+        f"<p>{escape(one.caption)}</p></figcaption>"
+        f'<button type="button" class="play"><span>Play</span><span class="hidden"> {escape(one.label)}</span></button>'
+        "</div></figure>"
         for one in shown
     )
     notes = "".join(f'<p class="note">{escape(one.label)}: no picture: {escape(one.caption)}</p>' for one in missing)

@@ -242,7 +242,7 @@
     let moving = !matchMedia("(prefers-reduced-motion: reduce)").matches;
     const show = () => {
       image.src = moving ? image.dataset.moving : still;
-      button.textContent = moving ? "Stop" : "Play";
+      button.firstChild.textContent = moving ? "Stop" : "Play"; // what follows is the name of the run, for those who hear it
     };
     button.addEventListener("click", () => {
       moving = !moving;
