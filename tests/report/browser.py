@@ -84,11 +84,12 @@ class Browser:
         elif method == "Network.requestWillBeSent" and not params["request"]["url"].startswith(("file:", "data:")):
             self.problems.append(f"request of {params['request']['url']}")
 
-    def open(self, path, width=1200, height=900, scheme="light"):
-        """Load a file in a window of a size, and wait until its charts are drawn."""
+    def open(self, path, width=1200, height=900, scheme="light", media=""):
+        """Load a file in a window of a size, or as on paper of that size, and wait until its charts are drawn."""
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
         self._call("Emulation.setDeviceMetricsOverride", size)
-        self._call("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]})
+        preferred = [{"name": "prefers-color-scheme", "value": scheme}]
+        self._call("Emulation.setEmulatedMedia", {"media": media, "features": preferred})
         self._events = []
         self._call("Page.navigate", {"url": path.resolve().as_uri()})
         self.wait_for_load()

@@ -92,6 +92,15 @@ def test_every_chart_is_drawn_and_the_page_fits(browser, pages, name, width):
     assert outside == 0, "no label leaves its chart"
 
 
+@pytest.mark.parametrize("width", [1200, 390])
+def test_a_page_of_runs_with_very_long_names_fits(browser, tmp_path, width):
+    runs = [LoggedRun.load(population(tmp_path / (letter * 240))) for letter in "LM"]
+    path = tmp_path / "page.html"
+    path.write_text(render_page(runs, pictures=[Picture(run.name, "an episode", b"GIF", b"PNG") for run in runs]))
+    browser.open(path, width=width)
+    assert browser.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+
+
 @pytest.mark.parametrize("width", [900, 1200, 1600])
 def test_the_table_of_runs_is_seen_whole(browser, tmp_path, width):
     rows = rows_of(RETURN, [[-1251.2, -1428.3], [-1565.0, -1697.9]], every=1000)
@@ -129,6 +138,42 @@ def test_the_keyboard_reads_a_chart_step_by_step(browser, pages):
     assert ticks(browser) != before
     browser.press("0")
     assert ticks(browser) == before
+
+
+def test_the_keyboard_leads_back_from_where_nothing_is(browser, tmp_path):
+    losses = rows_of("train/critic_loss", [[1.0], [2.0]], (0,))  # at steps 10 and 20
+    run = LoggedRun.load(write_run(tmp_path / "run", rows_of(RETURN, [[1.0], [3.0]], (0,), every=500) + losses))
+    (tmp_path / "page.html").write_text(render_page([run]))
+    browser.open(tmp_path / "page.html")
+    empty = "[...document.querySelectorAll('.plot')].map(p => p.querySelector('.empty')?.textContent ?? '')"
+    assert browser.evaluate(empty) == ["", ""]
+    before = ticks(browser)
+    for back in ("0", "Escape", "-", "ArrowLeft"):
+        browser.evaluate("document.querySelectorAll('.plot')[1].focus()")
+        browser.press("+")
+        browser.press("+")
+        assert browser.evaluate(empty) == ["", "nothing in this range"], "while the other chart is drawn"
+        zoomed = ticks(browser)
+        browser.press(back)
+        assert ticks(browser) != zoomed
+        browser.press("0")
+        assert ticks(browser) == before
+
+
+def test_a_line_without_points_in_the_range_is_drawn(browser, tmp_path):
+    rows = rows_of(RETURN, [[0.0], [1000.0]], (0,), every=500)  # a line from step 500 to 1000
+    (tmp_path / "page.html").write_text(render_page([LoggedRun.load(write_run(tmp_path / "run", rows, dataset={}))]))
+    browser.open(tmp_path / "page.html")
+    browser.evaluate("document.querySelector('.plot').focus()")
+    for _ in range(3):
+        browser.press("+")
+    assert count(browser, ".empty") == 0
+    heights = browser.evaluate("[...document.querySelectorAll('.plot .tick.end')].map(t => +t.textContent)")
+    assert 430 < min(heights) < max(heights) < 570, "the part of the line in the range fills the chart"
+    zoomed = ticks(browser)
+    browser.press("ArrowRight")
+    assert tip(browser) is None
+    assert ticks(browser) != zoomed, "the arrow goes to where points are"
 
 
 def test_toggles_hide_runs_bands_and_members(browser, pages):
@@ -205,6 +250,23 @@ def test_a_log_scale_that_cannot_be_is_told(browser, pages, tmp_path):
     assert browser.evaluate(f"[{box}.parentElement.title, {box}.getAttribute('aria-description')]") == [told, told]
 
 
+def test_smoothed_values_are_called_so(browser, pages):
+    browser.open(pages["population"])
+    browser.evaluate("sessionStorage.clear()")
+    browser.open(pages["population"])
+    smooth = "(s => {{ s.value = '{}'; s.dispatchEvent(new Event('input')); }})(document.getElementById('smooth'))"
+    browser.evaluate(smooth.format(0.8))
+    browser.settle()
+    browser.evaluate("document.querySelector('.plot').focus()")
+    browser.press("End")
+    assert tip(browser).startswith("step 120, smoothed by 0.80 population -")
+    assert not tip(browser).startswith("step 120, smoothed by 0.80 population -34.00")
+    browser.evaluate(smooth.format(0))
+    browser.settle()
+    browser.press("End")
+    assert tip(browser).startswith("step 120 population -34.00")
+
+
 def test_the_switch_is_marked_and_its_dip_told(browser, pages):
     browser.open(pages["finetune"])
     assert count(browser, "[data-chart='0'] .switch") == 1
@@ -264,6 +326,21 @@ def test_a_reference_outside_the_axis_is_named_at_its_end(browser, tmp_path):
     assert curve_bottom <= name_top, "the name covers no curve"
 
 
+def test_on_paper_colours_have_a_legend_and_no_table_is_cut(browser, tmp_path):
+    rows = rows_of(RETURN, [[-1251.2, -1428.3], [-1565.0, -1697.9]], every=1000)
+    runs = [LoggedRun.load(write_run(tmp_path / f"{i}_with_a_name_of_some_length", rows)) for i in range(6)]
+    (tmp_path / "page.html").write_text(render_page(runs))
+    browser.open(tmp_path / "page.html", width=700, media="print")
+    click(browser, "[data-group='1']")
+    seen = "[...document.querySelectorAll({!r})].filter(one => one.checkVisibility()).length"
+    assert browser.evaluate(seen.format(".legend .chip")) == 5, "of the runs that are drawn"
+    assert browser.evaluate(seen.format("input, select, [data-zoom]")) == len(runs) * 2, "the boxes of the members alone"
+    right = "Math.max(...[...document.querySelectorAll('td, th')].map(cell => cell.getBoundingClientRect().right))"
+    assert browser.evaluate(right) <= 700
+    assert browser.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+    browser.evaluate("sessionStorage.clear()")
+
+
 def test_the_ninth_run_does_not_look_like_the_first(browser, tmp_path):
     runs = [LoggedRun.load(population(tmp_path / str(i), members=1, points=3)) for i in range(9)]
     (tmp_path / "page.html").write_text(render_page(runs))
@@ -320,6 +397,19 @@ def test_tables_are_sorted_by_their_headings(browser, pages):
     assert browser.evaluate(f"{heading}.parentElement.getAttribute('aria-sort')") == "descending"
 
 
+def test_runs_are_sorted_by_the_number_of_their_steps(browser, tmp_path):
+    every = {"short": 900, "long": 60_000, "middle": 7_000}
+    folders = [write_run(tmp_path / name, rows_of(RETURN, [[1.0]], (0,), every=step)) for name, step in every.items()]
+    folders.append(finetune(tmp_path / "both"))  # 60 and 60
+    (tmp_path / "page.html").write_text(render_page([LoggedRun.load(folder) for folder in folders]))
+    browser.open(tmp_path / "page.html")
+    browser.evaluate(
+        "[...document.querySelectorAll('[aria-label=\"Runs\"] th button')].find(b => b.textContent === 'steps').click()"
+    )
+    column = "[...document.querySelectorAll('[aria-label=\"Runs\"] tbody tr')].map(r => r.children[0].textContent)"
+    assert browser.evaluate(column) == ["long", "middle", "short", "both"]
+
+
 def test_the_picture_of_a_policy_moves_and_stops(browser, tmp_path):
     image = pytest.importorskip("PIL.Image")
     files = {}
@@ -348,6 +438,18 @@ def test_every_control_is_reached_by_tab_and_has_a_name(browser, pages):
     browser.press("Tab")
     assert browser.evaluate("document.activeElement.id") == "theme"
     assert browser.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+
+
+def test_controls_of_several_runs_have_names_of_their_own(browser, tmp_path):
+    runs = [LoggedRun.load(population(tmp_path / name, members=2)) for name in ("one", "other")]
+    path = tmp_path / "page.html"
+    path.write_text(render_page(runs, pictures=[Picture(run.name, "an episode", b"GIF", b"PNG") for run in runs]))
+    browser.open(path)
+    names = "[...document.querySelectorAll('[data-member], .play')].map(e => e.getAttribute('aria-label') ?? e.textContent)"
+    members = [f"draw member {member} of {run}" for run in ("one", "other") for member in (0, 1)]
+    assert browser.evaluate(names) == ["Stop one", "Stop other", *members]
+    click(browser, "button.play")
+    assert browser.evaluate(names)[:2] == ["Play one", "Stop other"]
 
 
 @pytest.mark.parametrize("width", [1200, 400])

@@ -15,6 +15,7 @@ import pytest
 from rl_training.analysis.history import History
 from rl_training.analysis.logged_run import RETURN, LoggedRun
 from rl_training.config.loading import make_config
+from rl_training.report.facts import number
 from rl_training.report.page import MARK, Picture, render_page
 from rl_training.report.tables import markdown
 from tests.helpers import contents
@@ -295,15 +296,52 @@ def test_a_page_never_touches_its_runs(tmp_path):
     assert contents(folder) == before
 
 
-def large_run(folder, members, points, metrics, **config):
-    """A run in memory: random numbers take more room than those of real runs."""
+@pytest.mark.parametrize(
+    "returns",
+    [
+        [[-1498.7, -1328.5, -1457.3], [-1400.0, -1300.0, -1200.0]],
+        [[123473.0, 123497.0, 123514.0], [123470.0, 123500.0, 123510.0]],
+        [[12.3449, 12.3449, 12.3449], [12.3551, 12.3551, 12.3551]],  # halves, if they are rounded twice
+        [[0.0, 1e-9, 123456.0], [0.01234, 1.0, 9999.9]],
+    ],
+)
+def test_numbers_of_a_chart_are_printed_as_in_the_tables(tmp_path, returns):
+    run = LoggedRun.load(write_run(tmp_path / "run", rows_of(RETURN, returns, (0, 1, 2))))
+    (line,) = data_of(render_page([run]))["charts"][0]["lines"]
+    drawn = [*zip(*line["each"], strict=True), line["mid"], line["low"], line["high"]]
+    known = [*returns, *([of(row) for row in returns] for of in (np.mean, min, max))]
+    assert [[number(value) for value in row] for row in drawn] == [[number(value) for value in row] for row in known]
+
+
+def test_small_differences_of_large_numbers_are_drawn(tmp_path):
+    returns = [[123456.0 + 0.01 * i] for i in range(20)]
+    page = page_of(write_run(tmp_path / "run", rows_of(RETURN, returns, (0,))))
+    assert data_of(page)["charts"][0]["lines"][0]["mid"] == [round(row[0], 2) for row in returns]
+
+
+def large_run(folder, members, points, metrics, least=0.0, **config):
+    """A run in memory: random numbers take more room than those of real runs, and `least` makes them large."""
     template = LoggedRun.load(write_run(folder, rows_of(RETURN, [[1.0] * members], tuple(range(members))), **config))
     count, draw = members * points, np.random.Generator(np.random.Philox(0))
     columns = {"step": np.repeat(np.arange(points) * 1000 + 1000, members)}
     columns |= {name: np.tile(np.arange(members), points) for name in ("member", "seed")}
-    columns |= {name: draw.normal(size=count) for name in (RETURN, "eval/length_mean", "data/episode_return")}
+    columns |= {name: least + draw.normal(size=count) for name in (RETURN, "eval/length_mean", "data/episode_return")}
     columns |= {f"train/metric_{i}": 1e-3 * draw.normal(size=count) for i in range(metrics - 3)}
     return LoggedRun(template.path, template.config, template.record, History(columns), template.timings)
+
+
+def test_a_collapse_of_a_long_run_of_one_member_is_in_its_band(tmp_path):
+    returns = [[-9999.5 if 2001 <= i < 2004 else float(i)] for i in range(4000)]
+    page = page_of(write_run(tmp_path / "long", rows_of(RETURN, returns, (0,))))
+    line = data_of(page)["charts"][0]["lines"][0]
+    assert len(line["mid"]) == len(line["low"]) == 400
+    assert min(line["mid"]) == 0
+    assert (min(line["low"]), max(line["high"])) == (-9999.5, 3999)
+    assert "their band covers the points left out" in page
+    assert 'id="bands"' in page
+    short = page_of(write_run(tmp_path / "short", rows_of(RETURN, returns[:100], (0,))))
+    assert "low" not in data_of(short)["charts"][0]["lines"][0]
+    assert 'id="bands"' not in short
 
 
 def test_the_page_of_a_large_population_stays_small(tmp_path):
@@ -314,8 +352,9 @@ def test_the_page_of_a_large_population_stays_small(tmp_path):
     assert all(len(line["each"]) == 64 for line in lines)
 
 
-def test_the_page_of_many_large_runs_stays_small(tmp_path):
-    runs = [large_run(tmp_path / str(i), 64, 400, 12) for i in range(12)]
+@pytest.mark.parametrize("least", [0.0, 123_456.0])
+def test_the_page_of_many_large_runs_stays_small(tmp_path, least):
+    runs = [large_run(tmp_path / str(i), 64, 400, 12, least) for i in range(12)]
     page = render_page(runs)
     assert len(page.encode()) < 1_400_000, "there is room for half a megabyte of pictures"
     assert "The best 500 of 768" in page

@@ -32,7 +32,8 @@ def members(groups: Sequence[Group], drawn: Sequence[Group]) -> str:
             if id(one) not in shown:
                 continue
             key = f"{drawn.index(group)}:{place}" if group in drawn else ""
-            box = f'<input type="checkbox" data-member="{key}" checked aria-label="draw member {one.member}">' if key else ""
+            name = escape(f"draw member {one.member} of {group.label}")
+            box = f'<input type="checkbox" data-member="{key}" checked aria-label="{name}">' if key else ""
             rows.append(
                 [
                     Cell(f"{group.run.name} {one.member}" if several else str(one.member)),

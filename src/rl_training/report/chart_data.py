@@ -13,10 +13,12 @@ from rl_training.report.charts import Chart, Line
 from rl_training.report.timing import Timing
 
 MAIN_POINTS, SMALL_POINTS = 400, 200  # most points of a curve with its band: on a large chart, on a small one
-_MEMBER_NUMBERS = 45_000  # most numbers for curves of single members: on all large charts, and on all small ones
-_BAND_NUMBERS = 45_000  # the same for curves with bands
-_LEAST = 12  # points: with fewer, the curves of members say nothing and are left out
-_DIGITS, _MEMBER_DIGITS = 5, 4
+_MEMBER_NUMBERS = 36_000  # most numbers for curves of single members: on all large charts, and on all small ones
+_BAND_NUMBERS = 36_000  # the same for curves with bands
+_LEAST = 10  # points: with fewer, the curves of members say nothing and are left out
+_DIGITS, _MEMBER_DIGITS = 5, 4  # at least
+_MOST_DIGITS = 8  # what differs beyond them counts as noise
+_LEVELS = 1000  # that a curve is drawn with at least, between its lowest and its highest value
 _REFERENCE_DIGITS = 9  # they are few, and stand in the legend too
 
 
@@ -79,32 +81,49 @@ def _thinned(charts: Sequence[Chart], axes: _Axes, most: int, groups: Sequence[G
 
 
 def _line(line: Line, axes: _Axes, points: int, single: int) -> dict[str, Any]:
-    thin = line.band.thinned(points)
-    axes.thinned |= len(thin.positions) < len(line.band.positions)
+    thin, several = line.band.thinned(points), line.band.members.shape[1] > 1
+    left_out = len(thin.positions) < len(line.band.positions)
+    axes.thinned |= left_out
     found: dict[str, Any] = {
         "group": line.group,
         "name": line.name,
         "x": axes.index(thin.positions),
         "mid": _column(thin.middle, _DIGITS),
     }
-    if line.band.members.shape[1] > 1:
+    if several or left_out:  # the band of one member is nothing but the points left out: a collapse may be among them
         found |= {"low": _column(thin.low, _MEMBER_DIGITS), "high": _column(thin.high, _MEMBER_DIGITS)}
-        if single >= _LEAST:
-            few = line.band.thinned(single)
-            found["mx"] = axes.index(few.positions)
-            found["each"] = [_column(column, _MEMBER_DIGITS) for column in few.members.T]
+    if several and single >= _LEAST:
+        few = line.band.thinned(single)
+        found["mx"] = axes.index(few.positions)
+        found["each"] = [_column(column, _MEMBER_DIGITS) for column in few.members.T]
     return found
 
 
 def _column(values: NDArray[np.float64], digits: int) -> list[float | int | None]:
-    return [_rounded(value, digits) for value in values.tolist()]
+    """Numbers with as many digits as are printed, and as tell them apart on a chart."""
+    known = values[np.isfinite(values)]
+    span = float(known.max() / _LEVELS - known.min() / _LEVELS) if len(known) else 0.0
+    places = -math.floor(math.log10(span)) if span > 0.0 else 0
+    return [_rounded(value, max(digits, min(_MOST_DIGITS, _digits(value, places)))) for value in values.tolist()]
+
+
+def _digits(value: float, places: int) -> int:
+    """How many digits a number has with so many decimal places, or with those that the page prints if they are more."""
+    size = abs(value)
+    if not 0.0 < size < math.inf:
+        return 0
+    printed = 0 if size >= 1e4 else 1 if size >= 100 else 2  # as `shown` in the script; the digits of smaller numbers are few
+    return math.floor(math.log10(size)) + 1 + max(places, printed)
 
 
 def _rounded(value: float, digits: int) -> float | int | None:
     """A number with few digits, in few characters; None for NaN and inf."""
     if not math.isfinite(value):
         return None
-    short = float(f"{value:.{digits}g}")
+    shown = f"{value:.{digits}g}"
+    if shown.partition("e")[0].endswith("5"):  # half of the digit before: what is printed would be rounded twice
+        shown = f"{value:.{digits + 2}g}"
+    short = float(shown)
     return int(short) if short.is_integer() and abs(short) < 1e15 else short
 
 

@@ -261,6 +261,12 @@ def speed_text(timing: Timing) -> str:
     return ", ".join(map(str.strip, texts))
 
 
+def steps_taken(run: LoggedRun) -> int:
+    """Return how many steps a run took in its own directory, those of both phases together."""
+    elsewhere = taken_elsewhere(run)
+    return sum((furthest(run, counter) or 0) - elsewhere.get(counter, 0) for counter in _STEPS)
+
+
 def steps_text(run: LoggedRun) -> str:
     """Return the steps that a run took, such as `6,000 gradient steps, 3,000 environment steps`.
 

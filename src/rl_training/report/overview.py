@@ -29,7 +29,7 @@ def overview(runs: Sequence[LoggedRun], names: Sequence[str], timings: Mapping[P
             Cell(in_brackets(shown), _sorted_by(facts.returns_of(found, which)), number=True)
             for shown, which in ((final, "final"), (best, "best"))
         ]
-        spent = Cell(whole(time), timing.seconds, number=True)
+        taken, spent = Cell(steps, facts.steps_taken(run)), Cell(whole(time), timing.seconds, number=True)
         texts.append(cells)
         away = Cell(in_brackets(distance), number=True)
         rows.append(
@@ -41,7 +41,7 @@ def overview(runs: Sequence[LoggedRun], names: Sequence[str], timings: Mapping[P
                 algo,
                 where,
                 Cell(count, number=True),
-                steps,
+                taken,
                 spent,
             ]
         )

@@ -48,7 +48,7 @@ def curves(
     chosen = facts.as_of_now(best, runs) if of > len(groups) else ""
     thinned = "Long curves are thinned; their band covers the points left out. " if data["thinned"] else ""
     note = f'<p class="note">{chosen}{thinned}{_explained(groups)}</p>'
-    return f"<section><h2>Learning curves</h2>{_toolbar(seen, groups, data)}{note}{drawn}{_switches(groups, runs)}</section>"
+    return f"<section><h2>Learning curves</h2>{_toolbar(seen, data)}{note}{drawn}{_switches(groups, runs)}</section>"
 
 
 def _colour(group: int) -> str:
@@ -65,10 +65,9 @@ def _nothing(runs: Sequence[LoggedRun]) -> str:
     return "Trained without an environment, so there are no returns; below is what the policy does on rows it never saw."
 
 
-def _toolbar(seen: str, groups: Sequence[Group], data: Mapping[str, Any]) -> str:
-    several = any(len(group.members) > 1 for group in groups)
-    each = any("each" in line for chart in data["charts"] for line in chart["lines"])
-    boxes = [("bands", "Bands")] * several + [("members", "Members")] * (several and each) + [("log", "Log scale")]
+def _toolbar(seen: str, data: Mapping[str, Any]) -> str:
+    bands, each = (any(key in line for chart in data["charts"] for line in chart["lines"]) for key in ("low", "each"))
+    boxes = [("bands", "Bands")] * bands + [("members", "Members")] * each + [("log", "Log scale")]
     checks = "".join(f'<label><input type="checkbox" id="{name}">{text}</label>' for name, text in boxes)
     timed = all(len(group["time"][0]) > 1 for group in data["groups"])
     choice = '<option value="false">steps</option><option value="true">time</option>'
@@ -111,7 +110,9 @@ def pictures(found: Sequence["Picture"]) -> str:
     drawn = "".join(
         f'<figure><img src="{_uri("png", one.still)}" data-moving="{_uri("gif", one.moving)}" '
         f'alt="Animation of the policy of {escape(one.label)}: {escape(one.caption)}"><div><figcaption>{escape(one.label)}'
-        f'<p>{escape(one.caption)}</p></figcaption><button type="button" class="play">Play</button></div></figure>'
+        f"<p>{escape(one.caption)}</p></figcaption>"
+        f'<button type="button" class="play"><span>Play</span><span class="hidden"> {escape(one.label)}</span></button>'
+        "</div></figure>"
         for one in shown
     )
     notes = "".join(f'<p class="note">{escape(one.label)}: no picture: {escape(one.caption)}</p>' for one in missing)

@@ -63,7 +63,8 @@
       list.append(row);
     }
     const more = rows.length - MOST_ROWS;
-    tip.replaceChildren(cell("strong", "", stepText(at)), list, ...(more > 0 ? [cell("em", "", `and ${more} more`)] : []));
+    const how = state.smooth ? `, smoothed by ${state.smooth.toFixed(2)}` : ""; // the values below are not those that were logged
+    tip.replaceChildren(cell("strong", "", stepText(at) + how), list, ...(more > 0 ? [cell("em", "", `and ${more} more`)] : []));
     tip.hidden = false;
     const x = view.px(at);
     const room = plot.clientWidth - tip.offsetWidth - 4;
@@ -151,14 +152,17 @@
     plot.addEventListener("dblclick", actions.reset);
     plot.addEventListener("blur", () => leave(plot));
     plot.addEventListener("keydown", (event) => {
-      const view = views.get(plot);
-      if (!view || event.ctrlKey || event.metaKey || event.altKey) return;
-      const xs = positionsOf(view);
-      const now = view.at === null ? -1 : nearest(xs, view.at);
+      if (event.ctrlKey || event.metaKey || event.altKey) return;
+      const view = views.get(plot); // none where nothing is drawn: the keys lead back from there too
+      const at = view ? view.at : null;
+      const xs = view ? positionsOf(view) : [];
+      const now = at === null ? -1 : nearest(xs, at);
       const moves = { ArrowRight: now + 1, ArrowLeft: now < 0 ? xs.length - 1 : now - 1, Home: 0, End: xs.length - 1 };
-      if (event.key in moves) point(plot, xs[Math.min(xs.length - 1, Math.max(0, moves[event.key]))]);
-      else if (event.key === "+" || event.key === "=") zoomBy(0.5, view.at);
-      else if (event.key === "-") zoomBy(2, view.at);
+      if (event.key in moves && xs.length) point(plot, xs[Math.min(xs.length - 1, Math.max(0, moves[event.key]))]);
+      else if (event.key === "ArrowLeft") actions.left(); // no point to read here: on to where there are some
+      else if (event.key === "ArrowRight") actions.right();
+      else if (event.key === "+" || event.key === "=") zoomBy(0.5, at);
+      else if (event.key === "-") zoomBy(2, at);
       else if (event.key === "0" || event.key === "Escape") actions.reset();
       else return;
       event.preventDefault();
@@ -238,7 +242,7 @@
     let moving = !matchMedia("(prefers-reduced-motion: reduce)").matches;
     const show = () => {
       image.src = moving ? image.dataset.moving : still;
-      button.textContent = moving ? "Stop" : "Play";
+      button.firstChild.textContent = moving ? "Stop" : "Play"; // what follows is the name of the run, for those who hear it
     };
     button.addEventListener("click", () => {
       moving = !moving;

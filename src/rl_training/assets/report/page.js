@@ -139,12 +139,22 @@
       });
   };
 
+  /** The share of the way from one value to the next, along the line that is drawn between them. */
+  const onLine = (from, to, share) => (state.log && from > 0 && to > 0 ? from * (to / from) ** share : from + share * (to - from));
+
+  /** Lowest and highest value of a curve in a range: of its points there, and where it enters or leaves the range. */
   const extent = (xs, ys, range, low, high) => {
-    for (let i = 0; i < ys.length; i++)
-      if (ys[i] !== null && xs[i] >= range[0] && xs[i] <= range[1]) {
-        if (ys[i] < low) low = ys[i];
-        if (ys[i] > high) high = ys[i];
-      }
+    const include = (y) => {
+      if (y < low) low = y;
+      if (y > high) high = y;
+    };
+    for (let i = 0; i < ys.length; i++) {
+      if (ys[i] === null) continue;
+      if (xs[i] >= range[0] && xs[i] <= range[1]) include(ys[i]);
+      if (i === 0 || ys[i - 1] === null) continue;
+      for (const end of range)
+        if (xs[i - 1] < end && end < xs[i]) include(onLine(ys[i - 1], ys[i], (end - xs[i - 1]) / (xs[i] - xs[i - 1])));
+    }
     return [low, high];
   };
 
