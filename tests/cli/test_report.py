@@ -3,6 +3,7 @@
 import csv
 import io
 import os
+import re
 import shutil
 
 import pytest
@@ -30,6 +31,15 @@ def test_the_page_of_a_real_run_in_a_process_of_its_own(finished, tmp_path):
     assert b"data:image/gif" in page
     assert len(page) < 2_000_000
     assert contents(run) == before
+
+
+def test_a_page_is_the_same_in_a_locale_without_utf_8(run_dir, tmp_path):
+    pages = []
+    for locale in ({"PYTHONUTF8": "1"}, {"LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}):
+        run_cli("report", run_dir, "--no-picture", "--title", "x", "--out", tmp_path / "page.html", **locale)
+        page = (tmp_path / "page.html").read_text(encoding="utf-8")
+        pages.append(re.sub(r"Training report, [^<]*", "", page))
+    assert pages[0] == pages[1]
 
 
 def test_text_is_printed_unless_a_file_is_named(run_dir, tmp_path, capsys):

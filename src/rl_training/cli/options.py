@@ -203,7 +203,7 @@ def parse_columns(text: str) -> Any:
 
     if not text.lstrip().startswith("{"):
         try:
-            text = Path(text).read_text()
+            text = Path(text).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"--columns {text[:60]!r}: is neither a {{...}} map nor a readable file ({error})") from None
     values, _ = parse_yaml(text, "--columns")

@@ -106,7 +106,7 @@ def _document(title: str, body: str, data: str, *, live: bool) -> str:
 
 @cache
 def _asset(name: str) -> str:
-    return (files("rl_training") / "assets" / "report" / name).read_text()
+    return (files("rl_training") / "assets" / "report" / name).read_text(encoding="utf-8")
 
 
 def _hash(text: str) -> str:
