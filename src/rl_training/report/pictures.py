@@ -93,7 +93,9 @@ def _draw(axes: "Axes", chart: Chart, groups: Sequence[Group], *, members: bool,
     if chart.lines and (legend or (len(chart.lines) <= _FEW_LINES and (len(names) > 1 or chart.references))):
         size, below, columns = (8, 4.5, 5) if legend else (6, 3.5, 2)  # below the axis, where it covers no curve
         place: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, 0.0), "borderaxespad": below}
-        axes.legend(fontsize=size, frameon=False, ncols=columns, **place)
+        drawn = axes.legend(fontsize=size, frameon=False, ncols=columns, **place)
+        for text in drawn.get_texts():  # names of runs, in which a $ is no mathematics
+            text.set_parse_math(False)
 
 
 def _draw_switches(axes: "Axes", groups: Sequence[Group], *, named: bool) -> None:
