@@ -2,16 +2,16 @@
 
 import io
 import math
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, get_args
 
-from rl_training.analysis.logged_run import LoggedRun, printable
+from rl_training.analysis.logged_run import LoggedRun
 from rl_training.errors import CheckpointError, ConfigError, RLTrainingError
 from rl_training.experiment.run_record import run_status
+from rl_training.output import printable, say
 from rl_training.remote.runs import local_run
 from rl_training.report.bands import distinct_names
 from rl_training.report.facts import member_facts, number
@@ -333,4 +333,4 @@ def _episode_text(run: LoggedRun, member: int, drawn: "Rendering") -> str:
 
 
 def _to_stderr(text: str) -> None:
-    print(f"warning: {text}", file=sys.stderr)
+    say(f"warning: {text}")

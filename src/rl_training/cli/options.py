@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 
 from rl_training.errors import ConfigError
-from rl_training.output import return_text
+from rl_training.output import printable, return_text
 from rl_training.remote.address import is_remote
 
 if TYPE_CHECKING:
@@ -77,8 +77,8 @@ ImportOption = Annotated[
 
 
 def full_path(path: str | Path) -> str:
-    """Return where a file was written, from the root: missing folders are made, so a mistyped one must be seen."""
-    return str(Path(path).absolute())
+    """Return where a file was written, from the root and fit to be printed: a mistyped folder is made, and must be seen."""
+    return printable(str(Path(path).absolute()))
 
 
 def block_marks() -> str:

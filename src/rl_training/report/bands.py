@@ -7,8 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rl_training.analysis.aggregates import cut
-from rl_training.analysis.logged_run import Curve, LoggedRun, printable
+from rl_training.analysis.logged_run import Curve, LoggedRun
 from rl_training.config.sweep import knob_text
+from rl_training.output import printable
 
 MANY = 5  # members from which on the middle half says more than mean and extremes
 

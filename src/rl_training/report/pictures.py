@@ -6,8 +6,9 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from rl_training.analysis.logged_run import LoggedRun, printable
+from rl_training.analysis.logged_run import LoggedRun
 from rl_training.errors import ConfigError
+from rl_training.output import printable
 from rl_training.report import data_facts, facts
 from rl_training.report.bands import Group, curves_text, distinct_names, groups_of
 from rl_training.report.charts import Chart, held_out_charts, return_charts, training_charts, value_chart

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from rl_training.analysis.endings import missing_rows
-from rl_training.analysis.logged_run import LoggedRun, printable
+from rl_training.analysis.logged_run import LoggedRun
 from rl_training.config.sweep import knob_text
+from rl_training.output import printable
 from rl_training.report import data_facts, facts
 from rl_training.report.bands import distinct_names, groups_of
 from rl_training.report.cautions import cautions
