@@ -198,3 +198,11 @@ def test_csv_has_every_logged_number_once(tmp_path):
     last = table[-1]
     assert (last["run"], last["position"], last["step"], last["env_step"], last[RETURN]) == ("c", "120", "120", "60", "-9.0")
     assert "b" not in {row["run"] for row in table}
+
+
+@pytest.mark.parametrize("name", ["=cmd|calc!A1", "+1+1", "-x", "@SUM(1)"])
+def test_a_name_is_no_formula_in_a_spreadsheet(tmp_path, name):
+    rows = rows_of("=HYPERLINK(1)", [[-1.5]], (0,))
+    head, row = csv.reader(io.StringIO(comma_separated([LoggedRun.load(write_run(tmp_path / name, rows))])))
+    assert row[0] == f"'{name}"
+    assert (head[-1], row[-1]) == ("'=HYPERLINK(1)", "-1.5"), "a number stays one"

@@ -22,6 +22,7 @@ from rl_training.report.off_policy.kept import Evaluation, evaluations
 from rl_training.report.timing import timing_of
 
 CSV_START = ("run", "member", "seed", "position")
+_FORMULA = ("=", "+", "-", "@")  # how formulas begin in spreadsheets
 
 
 def markdown(
@@ -137,7 +138,7 @@ def comma_separated(runs: Sequence[LoggedRun]) -> str:
     counters = ["step", *(["env_step"] if any("env_step" in run.history for run in runs) else [])]
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*CSV_START, *knobs, *counters, *metrics])
+    writer.writerow(map(_text_cell, [*CSV_START, *knobs, *counters, *metrics]))
     for run, name in zip(runs, distinct_names(runs), strict=True):
         count = len(run.positions)
         empty = np.full(count, np.nan)
@@ -146,8 +147,13 @@ def comma_separated(runs: Sequence[LoggedRun]) -> str:
         filled = ~np.all([np.isnan(run.history.get(metric, empty)) for metric in metrics] or [[True] * count], axis=0)
         cells = [_cells(column[filled], whole=i < 3 or 3 + len(knobs) <= i < 3 + len(knobs) + len(counters))
                  for i, column in enumerate(columns)]  # fmt: skip
-        writer.writerows([name, *row] for row in zip(*cells, strict=True))
+        writer.writerows([_text_cell(name), *row] for row in zip(*cells, strict=True))
     return text.getvalue()
+
+
+def _text_cell(text: str) -> str:
+    """A text that no spreadsheet takes for a formula: an apostrophe before it says that it is text."""
+    return f"'{text}" if text.startswith(_FORMULA) else text
 
 
 def _cells(values: Any, *, whole: bool) -> list[Any]:
