@@ -91,6 +91,17 @@ def test_what_cannot_be_written_is_refused_in_one_line(run_dir, tmp_path, capsys
     assert contents(run_dir) == before
 
 
+@pytest.mark.parametrize("more", [(), ("--live",)])
+def test_a_report_is_written_into_no_run_at_all(run_dir, tmp_path, capsys, more):
+    other = finetune(tmp_path / "other")
+    (tmp_path / "link").symlink_to(other)
+    before = contents(other)
+    for place in (other, other / "checkpoints" / "new", tmp_path / "link"):
+        error = call_cli(capsys, "report", run_dir, "--no-picture", "--out", place / "page.html", *more, code=2).stderr
+        assert error.endswith(f"lies in the run {other}, which a report never changes; choose another --out\n")
+    assert contents(other) == before
+
+
 def test_a_folder_means_its_runs(run_dir, tmp_path, capsys):
     finetune(tmp_path / "more" / "other")
     out = tmp_path / "page.md"
