@@ -3,6 +3,8 @@
 import csv
 import io
 import json
+import re
+from html import escape
 
 import pytest
 
@@ -206,3 +208,21 @@ def test_a_name_is_no_formula_in_a_spreadsheet(tmp_path, name):
     head, row = csv.reader(io.StringIO(comma_separated([LoggedRun.load(write_run(tmp_path / name, rows))])))
     assert row[0] == f"'{name}"
     assert (head[-1], row[-1]) == ("'=HYPERLINK(1)", "-1.5"), "a number stays one"
+
+
+MARKED = ["`code` **b** [l](javascript:x)", "_i_ a_b __c__ ~~d~~", "\\*a\\|b\\", "![i](x)", "<b>|&lt;"]
+
+
+@pytest.mark.parametrize("name", MARKED)
+def test_a_name_is_shown_as_it_is_in_markdown(tmp_path, name):
+    reader = pytest.importorskip("markdown_it").MarkdownIt("commonmark").enable(["table", "strikethrough"])
+    folders = [finetune(tmp_path / name), finetune(tmp_path / "a_b")]
+    text = markdown([LoggedRun.load(folder) for folder in folders], MARK)
+    page = reader.render(text)
+    shown = escape(name)
+    for tag in ("td", "th"):
+        assert f"<{tag}>{shown}</{tag}>" in page
+    assert f"<h1>{shown}, a_b</h1>" in page
+    assert not re.search("<(a|em|strong|s|img|b)[ >]", page)
+    assert ", a_b\n" in text, "what is no markup has no backslash"
+    assert f"<h1>{shown}</h1>" in reader.render(markdown([LoggedRun.load(folders[1])], MARK, title=name))

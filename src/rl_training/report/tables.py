@@ -2,7 +2,9 @@
 
 import csv
 import io
+import re
 from collections.abc import Sequence
+from dataclasses import replace
 from html import escape
 from typing import Any
 
@@ -22,6 +24,8 @@ from rl_training.report.off_policy.kept import Evaluation, evaluations
 from rl_training.report.timing import timing_of
 
 CSV_START = ("run", "member", "seed", "position")
+# an underscore within a word is plain, and so is a backslash before a letter: both are common, and stay readable
+_MARKUP = re.compile(r"[`*~\[\]]|(?<![^\W_])_|_(?![^\W_])|\\(?=[!-/:-@\[-`{-~]|$)")
 _FORMULA = ("=", "+", "-", "@")  # how formulas begin in spreadsheets
 
 
@@ -36,11 +40,12 @@ def markdown(
 
     `first` are lines of plain text that come before them; `left_out` says which runs are missing, and why.
     """
-    names, groups = distinct_names(runs), groups_of(runs)
+    names = [_name(name) for name in distinct_names(runs)]
+    groups = [replace(group, label=_name(group.label)) for group in groups_of(runs)]
     timings = [timing_of(run) for run in runs]
     rows = [facts.overview_cells(run, name, timing) for run, name, timing in zip(runs, names, timings, strict=True)]
     kept = facts.filled_columns(rows)
-    parts = [f"{mark}\n# {_text(title or ', '.join(names))}"]
+    parts = [f"{mark}\n# {_text(_name(title) if title else ', '.join(names))}"]
     parts += ["\n".join(f"    {line}" for line in first)] if first else []
     parts += [_table([facts.OVERVIEW[i] for i in kept], [[row[i] for i in kept] for row in rows])]
     parts += [_text(note) for note in (facts.returns_note(runs, names), data_facts.data_note(runs, names)) if note]
@@ -129,6 +134,11 @@ def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def _text(value: str) -> str:
     """A text that is itself in Markdown, and stays inside its cell."""
     return escape(printable(" ".join(value.split())), quote=False).replace("|", "\\|")
+
+
+def _name(text: str) -> str:
+    """A name that Markdown shows as it is: what would be code, a link or emphasis has a backslash before it."""
+    return _MARKUP.sub(r"\\\g<0>", text)
 
 
 def comma_separated(runs: Sequence[LoggedRun]) -> str:
