@@ -70,6 +70,7 @@ class Watched:
         parts = [state.text] if state.kind != "running" or view is None else []
         if view is not None:
             parts += [view.progress.text(), *filter(None, [view.result()]), *speed_texts(view, state, self.waited)]
+            parts += [f"warning: {text}" for text in view.missing]
         return f"{self.follower.name}: {', '.join(parts)}"
 
 
