@@ -140,6 +140,24 @@ def test_nothing_in_a_file_is_executed(path):
         assert not {name.split(".")[0] for name in names} & (FORBIDDEN_MODULES - started)
 
 
+def depends_on_the_locale(call):
+    """Whether a call reads or writes text without naming its encoding, as far as the call itself shows."""
+    options = {keyword.arg: ast.unparse(keyword.value) for keyword in call.keywords}
+    if "encoding" in options:
+        return False
+    name = ast.unparse(call.func).rpartition(".")[2]
+    if name in ("open", "fdopen"):
+        modes = [one.value for one in call.args if isinstance(one, ast.Constant) and isinstance(one.value, str)]
+        return any("b" not in mode for mode in modes) or (isinstance(call.func, ast.Name) and not modes)
+    return name in ("read_text", "write_text") or options.get("text") == "True"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_texts_are_utf_8_whatever_the_locale(path):
+    calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
+    assert [ast.unparse(call) for call in calls if depends_on_the_locale(call)] == []
+
+
 @pytest.mark.parametrize("path", STARTING, ids=lambda path: path.stem)
 def test_a_program_is_started_without_a_shell(path):
     calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]

@@ -14,6 +14,11 @@ def return_text(value: float | None) -> str:
     return f"{value:.2g}" if 0.0 < abs(value) < 1.0 else f"{value:z.1f}"
 
 
+def printable(text: str) -> str:
+    """Return a text that any file can hold and no terminal obeys: control characters and bytes outside UTF-8 are escapes."""
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+
+
 class NobodyReadsError(Exception):
     """Standard output was closed by who read it, such as `head`; not an OSError, which a parser of arguments would take."""
 
@@ -71,8 +76,8 @@ class _Results(ForgivingStream):
 
 
 def say(text: str) -> None:
-    """Print a line on standard error, if it can be printed."""
-    print(text, file=ForgivingStream(), flush=True)
+    """Print a line on standard error, if it can be printed; names in it cannot command the terminal."""
+    print(printable(text), file=ForgivingStream(), flush=True)
 
 
 @contextlib.contextmanager

@@ -36,7 +36,8 @@ def test_any_name_of_a_directory_can_be_reported(tmp_path, name, kind):
     (runs[0] / "run.json").write_text(json.dumps({**record, "status": "DatasetError", "message": f"{runs[0]}: is gone"}))
     report = reporting.make_report(load_runs(runs), kind, title=os.fsdecode(name), picture=False)
     if kind != "png":
-        assert b"first/a" + (rb"\udcffb" if name == b"a\xffb" else rb"\x1b[2Jb\n") in report
+        shown = report.replace(rb"\[", b"[")  # as Markdown shows it
+        assert b"first/a" + (rb"\udcffb" if name == b"a\xffb" else rb"\x1b[2Jb\n") in shown
         assert kind == "html" or b"\x1b" not in report  # which may be printed
 
 

@@ -7,7 +7,9 @@ import sys
 import pytest
 import yaml
 
-from tests.helpers import checkpoints, environment, run_values
+from rl_training.runtime.progress import BarReporter, LineReporter
+from tests.helpers import call_cli, checkpoints, environment, run_values
+from tests.report.run_files import population
 
 WAYS = {
     "full": "{command} 2>/dev/full",
@@ -37,3 +39,35 @@ def test_a_run_goes_on_where_nothing_can_be_printed(way, tmp_path):
 @pytest.mark.parametrize("way", ["full", "gone", "closed"])
 def test_errors_keep_their_code(way, tmp_path):
     assert shell(way, "resume nowhere", tmp_path).returncode == 4
+
+
+HOSTILE = "é日\x1b[31mred\x1b]0;pwn\x07 \u202e\nline"
+
+
+def commands(tmp_path):
+    first, second = (population(tmp_path / f"{name}{HOSTILE}") for name in ("a", "b"))
+    yield 0, ("compare", first, second)
+    yield 0, ("compare", f"x{HOSTILE}={first}", second, "--against", f"x{HOSTILE}")
+    yield 0, ("report", first, "--out", tmp_path / f"{HOSTILE}.md")
+    yield 0, ("report", first, "--no-picture", "--live", "--out", tmp_path / f"{HOSTILE}.html")
+    yield 0, ("watch", first, "--once")
+    for command in (["report"], ["watch"], ["compare", first]):
+        yield (2 if command[0] == "compare" else 4), (*command, tmp_path / HOSTILE)
+    yield 2, (f"nothing{HOSTILE}",)
+
+
+def test_names_do_not_command_the_terminal(tmp_path, capsys):
+    for code, arguments in commands(tmp_path):
+        done = call_cli(capsys, *arguments, code=code)
+        seen = done.stdout + done.stderr
+        assert [one for one in seen if not one.isprintable() and one != "\n"] == [], arguments
+        assert "é日\\x1b[31mred\\x1b]0;pwn\\x07 \\u202e" in seen, arguments
+        if code == 0:
+            assert not [line for line in seen.splitlines() if line.startswith("line")], arguments
+
+
+def test_warnings_beside_a_bar_do_not_command_the_terminal(capsys):
+    for reporter in (BarReporter(), LineReporter()):
+        reporter.warn(HOSTILE)
+        reporter.note(HOSTILE)
+    assert "\x1b[31m" not in capsys.readouterr().err

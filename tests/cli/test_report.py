@@ -3,6 +3,7 @@
 import csv
 import io
 import os
+import re
 import shutil
 
 import pytest
@@ -30,6 +31,15 @@ def test_the_page_of_a_real_run_in_a_process_of_its_own(finished, tmp_path):
     assert b"data:image/gif" in page
     assert len(page) < 2_000_000
     assert contents(run) == before
+
+
+def test_a_page_is_the_same_in_a_locale_without_utf_8(run_dir, tmp_path):
+    pages = []
+    for locale in ({"PYTHONUTF8": "1"}, {"LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}):
+        run_cli("report", run_dir, "--no-picture", "--title", "x", "--out", tmp_path / "page.html", **locale)
+        page = (tmp_path / "page.html").read_text(encoding="utf-8")
+        pages.append(re.sub(r"Training report, [^<]*", "", page))
+    assert pages[0] == pages[1]
 
 
 def test_text_is_printed_unless_a_file_is_named(run_dir, tmp_path, capsys):
@@ -79,6 +89,17 @@ def test_what_cannot_be_written_is_refused_in_one_line(run_dir, tmp_path, capsys
         assert error.count("\n") == 1
     assert (tmp_path / "notes.html").read_text() == "mine"
     assert contents(run_dir) == before
+
+
+@pytest.mark.parametrize("more", [(), ("--live",)])
+def test_a_report_is_written_into_no_run_at_all(run_dir, tmp_path, capsys, more):
+    other = finetune(tmp_path / "other")
+    (tmp_path / "link").symlink_to(other)
+    before = contents(other)
+    for place in (other, other / "checkpoints" / "new", tmp_path / "link"):
+        error = call_cli(capsys, "report", run_dir, "--no-picture", "--out", place / "page.html", *more, code=2).stderr
+        assert error.endswith(f"lies in the run {other}, which a report never changes; choose another --out\n")
+    assert contents(other) == before
 
 
 def test_a_folder_means_its_runs(run_dir, tmp_path, capsys):

@@ -211,7 +211,7 @@ def test_a_lock_is_seen_and_not_taken(tmp_path):
 
 def test_without_a_list_of_locks_the_process_tells(tmp_path, monkeypatch):
     path = tmp_path / "run.lock"
-    monkeypatch.setattr("pathlib.Path.read_text", lambda _: (_ for _ in ()).throw(FileNotFoundError))
+    monkeypatch.setattr("pathlib.Path.read_text", lambda _, **__: (_ for _ in ()).throw(FileNotFoundError))
     for signal, known in ((None, True), (ProcessLookupError, False), (PermissionError, True)):
         path.write_text(json.dumps({"host": socket.gethostname(), "pid": 12}))
 

@@ -32,6 +32,14 @@ def test_a_picture_says_what_its_lines_and_bands_are(tmp_path, monkeypatch):
     assert notes == ["Line: mean of 3 members, band from the lowest to the highest. Steps are gradient steps."]
 
 
+def test_dollars_in_names_are_no_mathematics(tmp_path):
+    pytest.importorskip("matplotlib")
+    image = pytest.importorskip("PIL.Image")
+    folders = [population(tmp_path / name) for name in ("$\\bad$", "$x")]
+    with image.open(io.BytesIO(png([LoggedRun.load(folder) for folder in folders], title="$\\bad$"))) as picture:
+        assert picture.width == 1430
+
+
 @pytest.fixture
 def drawn(monkeypatch):
     """Draw runs and return the figure."""

@@ -3,6 +3,8 @@
 import csv
 import io
 import json
+import re
+from html import escape
 
 import pytest
 
@@ -198,3 +200,29 @@ def test_csv_has_every_logged_number_once(tmp_path):
     last = table[-1]
     assert (last["run"], last["position"], last["step"], last["env_step"], last[RETURN]) == ("c", "120", "120", "60", "-9.0")
     assert "b" not in {row["run"] for row in table}
+
+
+@pytest.mark.parametrize("name", ["=cmd|calc!A1", "+1+1", "-x", "@SUM(1)"])
+def test_a_name_is_no_formula_in_a_spreadsheet(tmp_path, name):
+    rows = rows_of("=HYPERLINK(1)", [[-1.5]], (0,))
+    head, row = csv.reader(io.StringIO(comma_separated([LoggedRun.load(write_run(tmp_path / name, rows))])))
+    assert row[0] == f"'{name}"
+    assert (head[-1], row[-1]) == ("'=HYPERLINK(1)", "-1.5"), "a number stays one"
+
+
+MARKED = ["`code` **b** [l](javascript:x)", "_i_ a_b __c__ ~~d~~", "\\*a\\|b\\", "![i](x)", "<b>|&lt;"]
+
+
+@pytest.mark.parametrize("name", MARKED)
+def test_a_name_is_shown_as_it_is_in_markdown(tmp_path, name):
+    reader = pytest.importorskip("markdown_it").MarkdownIt("commonmark").enable(["table", "strikethrough"])
+    folders = [finetune(tmp_path / name), finetune(tmp_path / "a_b")]
+    text = markdown([LoggedRun.load(folder) for folder in folders], MARK)
+    page = reader.render(text)
+    shown = escape(name)
+    for tag in ("td", "th"):
+        assert f"<{tag}>{shown}</{tag}>" in page
+    assert f"<h1>{shown}, a_b</h1>" in page
+    assert not re.search("<(a|em|strong|s|img|b)[ >]", page)
+    assert ", a_b\n" in text, "what is no markup has no backslash"
+    assert f"<h1>{shown}</h1>" in reader.render(markdown([LoggedRun.load(folders[1])], MARK, title=name))

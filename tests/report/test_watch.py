@@ -67,6 +67,24 @@ def test_on_the_smallest_screen_what_matters_most_stays(tmp_path):
     ]
 
 
+def test_what_is_missing_in_the_metrics_of_an_ended_run_is_told(tmp_path, capsys):
+    run = population(tmp_path / "run")
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    returns = [json.dumps(row) for row in rows if RETURN in row]
+    (run / "metrics.jsonl").write_text("\n".join(returns)[:-9])
+    cut = "the last line of metrics.jsonl is incomplete and is left out"
+    uneven = "members were last evaluated at different steps, which final returns mix"
+    told = " ".join(shown(run, 80, 40))
+    assert f"warning: {cut}" in told
+    assert f"warning: {uneven}" in told
+    watch_runs([run])
+    line = capsys.readouterr().out
+    assert f"warning: {cut}, warning: {uneven}" in line
+    assert line.count("\n") == 1
+    (run / "metrics.jsonl").unlink()
+    assert "warning: metrics.jsonl is missing, so there are no curves and no returns" in shown(run, 80, 40)
+
+
 def test_a_run_under_way_on_a_usual_screen(tmp_path):
     folder = population(tmp_path / "run", points=4, status="running")
     (folder / "run.lock").write_text(json.dumps({"host": "elsewhere", "pid": 1}))

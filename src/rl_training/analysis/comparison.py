@@ -26,6 +26,7 @@ from rl_training.analysis.logged_run import RETURN
 from rl_training.analysis.scales import Normalization, normalized
 from rl_training.analysis.verdict import FEW, MOST_SEEDS, Wording, conclusion, verdict
 from rl_training.errors import ConfigError, did_you_mean
+from rl_training.output import printable
 
 Source: TypeAlias = Scores | Mapping[str, Scores] | str | Path | Sequence[str | Path]
 _PROFILE_POINTS = 49
@@ -124,7 +125,7 @@ def compare(
         refuse_turned(metric)
     lower_is_better = direction == "lower"
     scores = _common_tasks(found)
-    pairs = _pairs(list(scores), against)
+    pairs = _pairs(list(scores), against and printable(against))
     tasks = list(next(iter(scores.values())))
     scale = normalized(scores, normalize, metric=metric, of_runs=found.of_runs)
     joint = {name: [scale.values[name][task] for task in tasks] for name in scores}

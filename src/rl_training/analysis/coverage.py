@@ -129,6 +129,6 @@ def truth(kind: str, shape: str) -> float:
 @cache
 def measured() -> dict[str, Any]:
     """Return the packaged table: the command, its settings, and `coverage[kind][runs][shape]`."""
-    text = resources.files("rl_training").joinpath("assets", TABLE).read_text()
+    text = resources.files("rl_training").joinpath("assets", TABLE).read_text(encoding="utf-8")
     found: dict[str, Any] = json.loads(text)
     return found

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 from rl_training.analysis.aggregates import Values, strata
 from rl_training.analysis.logged_run import RETURN
 from rl_training.errors import ConfigError, DatasetError
+from rl_training.output import printable
 from rl_training.storage import parse_json, read_regular_file
 
 TASK = "scores"  # what the one task is called where nobody named it
@@ -62,7 +63,8 @@ def _read(sources: Any, choice: Choice) -> Groups:
         given = {str(name): value for name, value in sources.items() if not _is_path(value)}
         runs = [(str(name), _named_paths(value)) for name, value in sources.items() if _is_path(value)]
         found = _merged([Groups(scored(given, "the scores")), _read_runs(runs, choice)])
-        first = [name for name in map(str, sources) if name in found.scores]  # a sweep has other names than it was given
+        given_names = [printable(str(name)) for name in sources]
+        first = [name for name in given_names if name in found.scores]  # a sweep has other names than it was given
         found.scores = {name: found.scores[name] for name in dict.fromkeys((*first, *found.scores))}
         return found
     arguments = [sources] if isinstance(sources, str | Path) else sources
@@ -80,16 +82,24 @@ def _read_runs(named: Sequence[tuple[str | None, list[Path]]], choice: Choice) -
 
 
 def _merged(parts: Sequence[Groups]) -> Groups:
-    names = [name for part in parts for name in part.scores]
+    """Join groups; their names and tasks may come from files and folders, and are made fit to be printed."""
+    names = [printable(name) for part in parts for name in part.scores]
     if repeated := sorted({name for name in names if names.count(name) > 1}):
         raise ConfigError(f"two groups are called {repeated[0]!r}; give each its own name: NAME=PATH")
     return Groups(
-        {name: tasks for part in parts for name, tasks in part.scores.items()},
+        {printable(name): _printable_tasks(tasks) for part in parts for name, tasks in part.scores.items()},
         [warning for part in parts for warning in part.warnings],
         all(part.of_runs for part in parts if part.scores),
         any(part.any_runs for part in parts),
         all(part.by_data for part in parts if part.scores),
     )
+
+
+def _printable_tasks(tasks: dict[str, Values]) -> dict[str, Values]:
+    found = {printable(task): scores for task, scores in tasks.items()}
+    if len(found) < len(tasks):
+        raise ConfigError(f"two tasks look the same once they are printed ({', '.join(found)}); give each its own name")
+    return found
 
 
 def scored(values: Mapping[str, Any], where: str) -> Scored:

@@ -15,6 +15,7 @@ from rl_training.config.run import RunConfig
 from rl_training.errors import CheckpointError, ConfigError, StorageError, did_you_mean
 from rl_training.experiment.manager import ExperimentManager, locate
 from rl_training.experiment.run_record import run_record, run_status
+from rl_training.output import printable
 
 RETURN, RETURN_STD = "eval/return_mean", "eval/return_std"  # over the episodes of an evaluation
 DISTANCE = "validation/action_distance"  # to logged actions: what is known of a policy without an environment
@@ -156,11 +157,6 @@ def _label(part: Any) -> str:
     """A source of data in a word: the name of its file, the run or the recipe."""
     paths = [part.path] if isinstance(part.path, str) else part.path or ()
     return "+".join(Path(path).stem for path in paths) or (Path(part.run).name if part.run else str(part.kind))
-
-
-def printable(text: str) -> str:
-    """Return a text that any file can hold and no terminal obeys: control characters and bytes outside UTF-8 are escapes."""
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
 
 
 def why_no_run(path: Path) -> str | None:

@@ -2,16 +2,16 @@
 
 import io
 import math
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, get_args
 
-from rl_training.analysis.logged_run import LoggedRun, printable
+from rl_training.analysis.logged_run import LoggedRun
 from rl_training.errors import CheckpointError, ConfigError, RLTrainingError
 from rl_training.experiment.run_record import run_status
+from rl_training.output import printable, say
 from rl_training.remote.runs import local_run
 from rl_training.report.bands import distinct_names
 from rl_training.report.facts import member_facts, number
@@ -171,7 +171,7 @@ def write_report(
     found = load_runs(runs, warn) if loaded is None else loaded
     path = Path(out)
     kind = format_of(path, kind)
-    check_target(path, kind, found)
+    check_target(path, kind)
     studies = [one for one in runs if StudyFolder.is_one(one)]
     named = title or ", ".join(Path(study).resolve().name for study in studies) or None
     picture &= not studies  # of which of so many policies?
@@ -197,12 +197,12 @@ def format_of(out: str | Path | None, chosen: str | None = None) -> Format:
     return named or "html"
 
 
-def check_target(path: Path, kind: Format, runs: Sequence[LoggedRun]) -> None:
-    """Raise a ConfigError unless a report may be written here: a new file, or in place of an earlier report."""
-    for run in runs:
-        if path.resolve().is_relative_to(run.path.resolve()):
-            raise ConfigError(f"{path}: lies in the run {run.path}, which a report never changes; choose another --out")
+def check_target(path: Path, kind: Format) -> None:
+    """Raise a ConfigError unless a report may be written here, in no run: a new file, or in place of an earlier report."""
+    place = path.resolve()
     try:
+        if run := next((one for one in (place, *place.parents) if (one / "run.json").exists()), None):
+            raise ConfigError(f"{path}: lies in the run {run}, which a report never changes; choose another --out")
         if path.is_dir():
             raise ConfigError(f"{path}: is a directory; name a file with --out, such as {path / 'report.html'}")
         if path.exists() and not path.is_file():  # a pipe would be waited for without end
@@ -248,7 +248,7 @@ def keep_report_fresh(
         found = [run for one in followed if (run := one.run) is not None]
         if len(found) < len(followed):  # one has yet to begin
             return False
-        check_target(path, "html", found)
+        check_target(path, "html")
         chosen: dict[str, Any] = {"title": title, "members": members, "picture": picture, "warn": warn}
         replace_file(path, make_report(found, **chosen, live=live, left_out=left_out))
         return True
@@ -334,4 +334,4 @@ def _episode_text(run: LoggedRun, member: int, drawn: "Rendering") -> str:
 
 
 def _to_stderr(text: str) -> None:
-    print(f"warning: {text}", file=sys.stderr)
+    say(f"warning: {text}")

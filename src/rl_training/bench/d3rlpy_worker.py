@@ -57,7 +57,7 @@ def timed_round(algorithm: Any, dataset: Any, batch_size: int, count: int) -> di
 
 def main() -> None:
     """Answer requests until standard input ends."""
-    channel = os.fdopen(os.dup(1), "w")
+    channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     settings = json.loads(sys.stdin.readline())
 

@@ -92,7 +92,7 @@ def time_to_first_steps(config: RunConfig[Any], run_dir: Path, cache: Path) -> d
     They are as many as the run takes before it looks for signals. Compiled code is cached in `cache` alone.
     """
     path = run_dir.with_suffix(".yaml")
-    path.write_text(config.to_yaml())
+    path.write_text(config.to_yaml(), encoding="utf-8")
     caches = dict.fromkeys(("XDG_CACHE_HOME", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"), str(cache))
     cache.mkdir(mode=0o700, exist_ok=True)
     command: list[str | Path] = [sys.executable, "-m", "rl_training", "train", path, "--run-dir", run_dir]
@@ -114,7 +114,7 @@ def time_to_first_steps(config: RunConfig[Any], run_dir: Path, cache: Path) -> d
 def _begun(run_dir: Path) -> list[dict[str, float]]:
     """The complete rows of a run's timings from the first gradient steps on."""
     path = run_dir / "timings.jsonl"
-    lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
     rows = [json.loads(line) for line in lines if line.endswith("\n")]
     return [row for row in rows if row["step"] > 0]
 

@@ -31,7 +31,7 @@ def make_algorithm(settings: dict[str, Any], sb3: Any) -> Any:
 
 def main() -> None:
     """Answer requests until standard input ends."""
-    channel = os.fdopen(os.dup(1), "w")
+    channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     settings = json.loads(sys.stdin.readline())
 

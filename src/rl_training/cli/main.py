@@ -26,7 +26,7 @@ from rl_training.cli.results.verify import verify
 from rl_training.cli.results.watch import watch
 from rl_training.cli.tune import tune, tune_app
 from rl_training.errors import RLTrainingError
-from rl_training.output import NobodyReadsError, forgiving_output
+from rl_training.output import NobodyReadsError, forgiving_output, say
 
 app = typer.Typer(
     name="rl-training",
@@ -84,15 +84,15 @@ def _run(arguments: Sequence[str]) -> int:
         if debug:
             traceback.print_exc()
         for line in [] if error.told else str(error).splitlines():
-            print(f"error: {line}" if error.exit_code < 128 else line, file=sys.stderr)
+            say(f"error: {line}" if error.exit_code < 128 else line)
         return error.exit_code
     except (MemoryError, RuntimeError) as error:
         if isinstance(error, RuntimeError) and "allocate memory" not in str(error):
             raise
-        print("error: not enough memory; lower batch_size, hidden_sizes, buffer_capacity or the seeds", file=sys.stderr)
+        say("error: not enough memory; lower batch_size, hidden_sizes, buffer_capacity or the seeds")
         return 6
     except KeyboardInterrupt:  # before a run has anything to save
-        print("stopped before training began", file=sys.stderr)
+        say("stopped before training began")
         return 130
     except OSError as error:
         code = _output_error(error)
@@ -112,7 +112,7 @@ def _output_error(error: OSError) -> int | None:
     """Return the exit code when standard output is full; None for another error."""
     if error.errno != errno.ENOSPC:
         return None
-    print(f"error: output cannot be written: {error.strerror}", file=sys.stderr)
+    say(f"error: output cannot be written: {error.strerror}")
     return 6
 
 
@@ -122,7 +122,7 @@ def _usage_error(error: Exception, arguments: Sequence[str]) -> int | None:
         return None
     context = getattr(error, "ctx", None)  # none where an option lacks its value
     command = _named_command(arguments) if context is None else context.command_path
-    print(f"error: {error.format_message().rstrip('.')}; try `{command} --help`", file=sys.stderr)
+    say(f"error: {error.format_message().rstrip('.')}; try `{command} --help`")
     return 2
 
 

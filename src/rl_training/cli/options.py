@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 
 from rl_training.errors import ConfigError
-from rl_training.output import return_text
+from rl_training.output import printable, return_text
 from rl_training.remote.address import is_remote
 
 if TYPE_CHECKING:
@@ -77,8 +77,8 @@ ImportOption = Annotated[
 
 
 def full_path(path: str | Path) -> str:
-    """Return where a file was written, from the root: missing folders are made, so a mistyped one must be seen."""
-    return str(Path(path).absolute())
+    """Return where a file was written, from the root and fit to be printed: a mistyped folder is made, and must be seen."""
+    return printable(str(Path(path).absolute()))
 
 
 def block_marks() -> str:
@@ -203,7 +203,7 @@ def parse_columns(text: str) -> Any:
 
     if not text.lstrip().startswith("{"):
         try:
-            text = Path(text).read_text()
+            text = Path(text).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"--columns {text[:60]!r}: is neither a {{...}} map nor a readable file ({error})") from None
     values, _ = parse_yaml(text, "--columns")

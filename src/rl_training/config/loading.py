@@ -59,7 +59,7 @@ def packaged_configs() -> dict[str, str]:
     found: dict[str, str] = {}
     for folder in sorted(root.iterdir(), key=lambda entry: entry.name):
         texts = {file.name.removesuffix(".yaml"): file for file in folder.iterdir() if file.name.endswith(".yaml")}
-        found |= {f"{folder.name}/{name}": texts[name].read_text() for name in sorted(texts)}
+        found |= {f"{folder.name}/{name}": texts[name].read_text(encoding="utf-8") for name in sorted(texts)}
     return found
 
 
@@ -103,7 +103,7 @@ def config_text(name: str) -> tuple[str, str]:
         hint = did_you_mean(name, [*packaged, *REGISTRY])
         raise ConfigError(f"{name}: neither an algorithm, a packaged config nor a file.{hint} See `rl-training list`")
     try:
-        return path.read_text(), name
+        return path.read_text(encoding="utf-8"), name
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{name}: cannot be read: {error}") from error
 

@@ -55,7 +55,7 @@ class CompiledHeader:
         last = ", row + POLICY_OBSERVATIONS" if program.safety.uses_last else ""
         width = "POLICY_OBSERVATIONS + POLICY_ACTIONS" if program.safety.uses_last else "POLICY_OBSERVATIONS"
         source = self._file.with_suffix(".c")
-        source.write_text(_MAIN % {"width": width, "last": last, "calls": _TIMED_CALLS})
+        source.write_text(_MAIN % {"width": width, "last": last, "calls": _TIMED_CALLS}, encoding="utf-8")
         command = [compiler, *flags, f"-I{path.parent}", str(source), "-o", str(self._file), "-lm"]
         code, _, told = _started(command)
         if code != 0:

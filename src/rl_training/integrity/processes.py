@@ -106,7 +106,7 @@ def _started(words: Sequence[str], cut: Cut | None) -> "Iterator[subprocess.Pope
     if cut is not None and cut.point is not None:
         variables[VARIABLE] = f"{cut.point}@{cut.saves}"
     process = subprocess.Popen(  # noqa: S603 - our own Python, and no shell
-        words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace", env=variables
+        words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, encoding="utf-8", errors="replace", env=variables
     )
     try:
         yield process

@@ -8,8 +8,9 @@ from numpy.typing import NDArray
 
 from rl_training.analysis.aggregates import cut
 from rl_training.analysis.endings import ended_early
-from rl_training.analysis.logged_run import DISTANCE, RETURN, Curve, LoggedRun, printable
+from rl_training.analysis.logged_run import DISTANCE, RETURN, Curve, LoggedRun
 from rl_training.config.sweep import knob_text
+from rl_training.output import printable
 
 MANY = 5  # members from which on the middle half says more than mean and extremes
 

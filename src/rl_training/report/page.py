@@ -105,7 +105,7 @@ def _document(title: str, body: str, data: str, *, live: float) -> str:
 
 @cache
 def _asset(name: str) -> str:
-    return (files("rl_training") / "assets" / "report" / name).read_text()
+    return (files("rl_training") / "assets" / "report" / name).read_text(encoding="utf-8")
 
 
 def _hash(text: str) -> str:

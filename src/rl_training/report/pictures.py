@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from rl_training.analysis.logged_run import RETURN, LoggedRun, printable
+from rl_training.analysis.logged_run import RETURN, LoggedRun
 from rl_training.errors import ConfigError
+from rl_training.output import printable
 from rl_training.report import data_facts, facts
 from rl_training.report.bands import Group, curves_text, distinct_names, groups_of
 from rl_training.report.charts import Chart, held_out_charts, return_charts, training_charts, value_charts
@@ -95,7 +96,9 @@ def _draw(axes: "Axes", chart: Chart, groups: Sequence[Group], *, members: bool,
     if chart.lines and (legend or (len(chart.lines) <= _FEW_LINES and (len(names) > 1 or chart.references))):
         size, below, columns = (8, 4.5, 5) if legend else (6, 3.5, 2)  # below the axis, where it covers no curve
         place: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, 0.0), "borderaxespad": below}
-        axes.legend(fontsize=size, frameon=False, ncols=columns, **place)
+        drawn = axes.legend(fontsize=size, frameon=False, ncols=columns, **place)
+        for text in drawn.get_texts():  # names of runs, in which a $ is no mathematics
+            text.set_parse_math(False)
 
 
 def _draw_switches(axes: "Axes", groups: Sequence[Group], drawn: Sequence[int], *, named: bool) -> None:

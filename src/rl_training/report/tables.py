@@ -2,15 +2,18 @@
 
 import csv
 import io
+import re
 from collections.abc import Sequence
+from dataclasses import replace
 from html import escape
 from typing import Any
 
 import numpy as np
 
 from rl_training.analysis.endings import missing_rows
-from rl_training.analysis.logged_run import LoggedRun, printable
+from rl_training.analysis.logged_run import LoggedRun
 from rl_training.config.sweep import knob_text
+from rl_training.output import printable
 from rl_training.report import data_facts, facts
 from rl_training.report.bands import distinct_names, groups_of
 from rl_training.report.cautions import cautions
@@ -22,6 +25,9 @@ from rl_training.report.off_policy.kept import Evaluation, evaluations
 from rl_training.report.timing import timing_of
 
 CSV_START = ("run", "member", "seed", "position")
+# an underscore within a word is plain, and so is a backslash before a letter: both are common, and stay readable
+_MARKUP = re.compile(r"[`*~\[\]]|(?<![^\W_])_|_(?![^\W_])|\\(?=[!-/:-@\[-`{-~]|$)")
+_FORMULA = ("=", "+", "-", "@")  # how formulas begin in spreadsheets
 
 
 def markdown(
@@ -35,14 +41,15 @@ def markdown(
 
     `first` are lines of plain text that come before them; `left_out` says which runs are missing, and why.
     """
-    names, groups = distinct_names(runs), groups_of(runs)
+    names = [_name(name) for name in distinct_names(runs)]
+    groups = [replace(group, label=_name(group.label)) for group in groups_of(runs)]
     timings = [timing_of(run) for run in runs]
     rows = [
         facts.overview_cells(run, name, timing, progress_text(run))
         for run, name, timing in zip(runs, names, timings, strict=True)
     ]
     kept = facts.filled_columns(rows)
-    parts = [f"{mark}\n# {_text(title or ', '.join(names))}"]
+    parts = [f"{mark}\n# {_text(_name(title) if title else ', '.join(names))}"]
     parts += ["\n".join(f"    {line}" for line in first)] if first else []
     parts += [_table([facts.as_of_now(facts.OVERVIEW[i], runs) for i in kept], [[row[i] for i in kept] for row in rows])]
     parts += [_text(note) for note in (facts.returns_note(runs, names), *data_facts.notes(runs, names)) if note]
@@ -134,6 +141,11 @@ def _text(value: str) -> str:
     return escape(printable(" ".join(value.split())), quote=False).replace("|", "\\|")
 
 
+def _name(text: str) -> str:
+    """A name that Markdown shows as it is: what would be code, a link or emphasis has a backslash before it."""
+    return _MARKUP.sub(r"\\\g<0>", text)
+
+
 def comma_separated(runs: Sequence[LoggedRun]) -> str:
     """Return every logged number of some runs as CSV: a row for each run, member and step, a column for each metric."""
     knobs = list(dict.fromkeys(name for run in runs for name in run.history if name.startswith("knob/")))
@@ -141,7 +153,7 @@ def comma_separated(runs: Sequence[LoggedRun]) -> str:
     counters = ["step", *(["env_step"] if any("env_step" in run.history for run in runs) else [])]
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*CSV_START, *knobs, *counters, *metrics])
+    writer.writerow(map(_text_cell, [*CSV_START, *knobs, *counters, *metrics]))
     for run, name in zip(runs, distinct_names(runs), strict=True):
         count = len(run.positions)
         empty = np.full(count, np.nan)
@@ -150,8 +162,13 @@ def comma_separated(runs: Sequence[LoggedRun]) -> str:
         filled = ~np.all([np.isnan(run.history.get(metric, empty)) for metric in metrics] or [[True] * count], axis=0)
         cells = [_cells(column[filled], whole=i < 3 or 3 + len(knobs) <= i < 3 + len(knobs) + len(counters))
                  for i, column in enumerate(columns)]  # fmt: skip
-        writer.writerows([name, *row] for row in zip(*cells, strict=True))
+        writer.writerows([_text_cell(name), *row] for row in zip(*cells, strict=True))
     return text.getvalue()
+
+
+def _text_cell(text: str) -> str:
+    """A text that no spreadsheet takes for a formula: an apostrophe before it says that it is text."""
+    return f"'{text}" if text.startswith(_FORMULA) else text
 
 
 def _cells(values: Any, *, whole: bool) -> list[Any]:

@@ -5,7 +5,7 @@ from typing import IO, Any, Protocol, cast
 
 from rl_training.config.run import RunConfig
 from rl_training.config.schedules import CONSTANT
-from rl_training.output import ForgivingStream, return_text, say
+from rl_training.output import ForgivingStream, printable, return_text, say
 
 NOTHING_LEFT = "nothing is left to do: "
 FIXED_BUDGET = "a schedule spans the whole run, so its budget is fixed; start a new run"
@@ -113,11 +113,11 @@ class BarReporter(QuietReporter):
 
     def note(self, text: str) -> None:
         """Print a line above the bar."""
-        self._console.print(text, highlight=False, markup=False)
+        self._console.print(printable(text), highlight=False, markup=False)
 
     def warn(self, text: str) -> None:
         """Print a warning above the bar."""
-        self._console.print(f"warning: {text}", highlight=False, markup=False, style="yellow")
+        self._console.print(printable(f"warning: {text}"), highlight=False, markup=False, style="yellow")
 
     def close(self) -> None:
         """Stop the bar, leaving it on the screen."""

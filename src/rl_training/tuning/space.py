@@ -135,7 +135,7 @@ def changed(record: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str,
 def read_space(path: str | Path, config: RunConfig[Any]) -> Space:
     """Return the space of a file, or one ConfigError with a line for every fault, each with the line in the file."""
     try:
-        text = Path(path).read_text()
+        text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read: {error}") from None
     values, lines = parse_yaml(text, str(path))

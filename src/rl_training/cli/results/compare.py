@@ -2,13 +2,13 @@
 
 import json
 import math
-import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from rl_training.cli.options import DebugOption, JsonOption, block_marks
+from rl_training.output import say
 
 if TYPE_CHECKING:
     from rl_training.analysis.comparison import Cell, Comparison
@@ -58,7 +58,7 @@ def compare(
         print(json.dumps(found.as_dict()))
         return
     for warning in found.warnings:
-        print(f"warning: {warning}", file=sys.stderr)
+        say(f"warning: {warning}")
     _print(found)
 
 

@@ -1,11 +1,13 @@
 """`rl-training report`: parsing and printing only."""
 
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from rl_training.cli.options import DebugOption, ImportOption, full_path, local_runs
+from rl_training.output import printable
 
 
 def report(
@@ -48,7 +50,7 @@ def report(
         loaded = load_runs(runs)
         sys.stdout.write(make_report(loaded, chosen, title=title, left_out=loaded.left_out).decode())
         return
-    target = full_path(out or f"report.{chosen}")
+    target = Path(out or f"report.{chosen}").absolute()
     if live:
         with interrupted_by_stop_signals(f"{target} was left as it was"):
             code = keep_report_fresh(
@@ -59,9 +61,9 @@ def report(
                 members=members,
                 picture=not no_picture,
                 interval=interval,
-                told=lambda text: print(text, flush=True),
+                told=lambda text: print(printable(text), flush=True),
             )
         raise typer.Exit(code)
     found = load_runs(runs)
     path = write_report(runs, target, kind=chosen, title=title, members=members, picture=not no_picture, loaded=found)
-    print(f"{path}: {len(found)} run{'s' if len(found) > 1 else ''}, {path.stat().st_size / 1e3:,.0f} kB")
+    print(f"{full_path(path)}: {len(found)} run{'s' if len(found) > 1 else ''}, {path.stat().st_size / 1e3:,.0f} kB")

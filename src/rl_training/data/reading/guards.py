@@ -29,7 +29,7 @@ def memory_limit(limit: int | None) -> int:
 def available_memory() -> int:
     """Return the bytes available without swapping: free memory and reclaimable page cache."""
     with contextlib.suppress(OSError, ValueError, IndexError):
-        for line in Path("/proc/meminfo").read_text().splitlines():
+        for line in Path("/proc/meminfo").read_text(encoding="utf-8").splitlines():
             if line.startswith("MemAvailable:"):
                 return int(line.split()[1]) * 1024
     return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -88,7 +88,7 @@ def bounded_memory(limit: int | None) -> Iterator[None]:
 def _private_memory() -> int | None:
     """The bytes of private memory that this process has reserved; None where the system does not say."""
     with contextlib.suppress(OSError, ValueError, IndexError):
-        for line in Path("/proc/self/status").read_text().splitlines():
+        for line in Path("/proc/self/status").read_text(encoding="utf-8").splitlines():
             if line.startswith("VmData:"):
                 return int(line.split()[1]) * 1024
     return None

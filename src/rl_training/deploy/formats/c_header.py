@@ -106,7 +106,7 @@ $change_lines        action[k] = policy_bounded(x, policy_low[k], policy_high[k]
 
 def write(program: Program, directory: Path) -> None:
     """Write the file of a policy."""
-    (directory / "policy.h").write_text(header(program))
+    (directory / "policy.h").write_text(header(program), encoding="utf-8")
 
 
 def header(program: Program) -> str:

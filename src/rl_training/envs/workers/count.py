@@ -57,7 +57,7 @@ def available_cores() -> int:
     """Return the number of cores that this process may use; a container may be limited to a share of them."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     with contextlib.suppress(OSError, ValueError):
-        quota, period = _CORE_LIMIT.read_text().split()
+        quota, period = _CORE_LIMIT.read_text(encoding="utf-8").split()
         cores = min(cores, int(quota) // int(period))  # "max" is no number, and no limit
     return max(1, cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))  # which the ranks of a run share
 

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from rl_training.analysis.history import History
-from rl_training.analysis.logged_run import LoggedRun, open_plain, parse_rows, printable, why_no_run
+from rl_training.analysis.logged_run import LoggedRun, open_plain, parse_rows, why_no_run
 from rl_training.errors import CheckpointError, ConfigError, RLTrainingError, StorageError
 from rl_training.experiment.manager import locate
 from rl_training.experiment.run_record import run_status
+from rl_training.output import printable
 from rl_training.runtime.checkpoints.lock import is_in_use
 
 _ANCHOR = 256  # bytes before the place that is read next; they differ if the file was cut and written again

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.text import Text
 
-from rl_training.analysis.logged_run import printable
+from rl_training.output import printable
 from rl_training.report.bands import Band, Numbers
 from rl_training.report.facts import number
 

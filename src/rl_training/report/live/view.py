@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rl_training.analysis.endings import missing_rows
 from rl_training.analysis.logged_run import DISTANCE, RETURN, LoggedRun
 from rl_training.config.sweep import knob_text
 from rl_training.report.bands import Band, Group, Numbers, band, groups_of, losses, main_metric
@@ -36,7 +37,8 @@ class RunView:
     members: list[MemberFacts]
     may_stop_early: bool
     metrics: dict[str, Numbers]  # further ones, by name: the mean of members at each row
-    cautions: list[Caution]  # what training warned of
+    cautions: list[Caution]  # what training warned of, and what is missing
+    missing: list[str]  # in the metrics of a run that has ended, so that its numbers mislead
 
     def result(self) -> str | None:
         """Return the latest of what counts, such as `return -210.8 (-335.1 to -156.1), best -198.3 (-320.0 to -150.2)`.
@@ -70,7 +72,7 @@ class RunView:
 
 def view_of(run: LoggedRun) -> RunView:
     """Return what to show of a run; the curve of a sweep is that of its best combination."""
-    metric = main_metric(run)
+    metric, missing = main_metric(run), missing_rows(run)
     group = curve = None
     if metric is not None:
         group = best_groups(groups_of([run]), 1)[0]
@@ -87,7 +89,8 @@ def view_of(run: LoggedRun) -> RunView:
         members=member_facts(run),
         may_stop_early=run.config.early_stopping is not None,
         metrics={name: _mean(run, name) for name in _further(run, metric)},
-        cautions=cautions_of(run),
+        cautions=[*cautions_of(run), *map(Caution, missing)],
+        missing=missing,
     )
 
 

@@ -70,6 +70,7 @@ class Watched:
         parts = [] if state.text == "running" and view is not None else [state.text]
         if view is not None:
             parts += [view.progress.text(), *filter(None, [view.result()]), *speed_texts(view, state, self.waited)]
+            parts += [f"warning: {text}" for text in view.missing]
         return f"{self.follower.name}: {', '.join(parts)}"
 
 

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rl_training.analysis.endings import furthest
-from rl_training.analysis.logged_run import LoggedRun, printable
+from rl_training.analysis.logged_run import LoggedRun
 from rl_training.errors import CheckpointError, RLTrainingError
+from rl_training.output import printable
 from rl_training.storage import OPE_FILE, parse_json, read_regular_file
 
 ESTIMATORS = ("fqe", "model", "dr", "wpdis")

@@ -122,7 +122,8 @@ def is_in_use(directory: Path) -> bool | None:
     if host != socket.gethostname():
         return None
     with contextlib.suppress(OSError, ValueError, IndexError):  # only Linux lists locks
-        held = [line.split() for line in Path("/proc/locks").read_text().splitlines() if "FLOCK" in line and "->" not in line]
+        lines = Path("/proc/locks").read_text(encoding="utf-8").splitlines()
+        held = [line.split() for line in lines if "FLOCK" in line and "->" not in line]
         return any(int(entry[4]) == process or int(entry[5].rpartition(":")[2]) == inode for entry in held)
     try:
         os.kill(process, 0)  # sends nothing
