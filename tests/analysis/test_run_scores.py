@@ -194,7 +194,7 @@ def test_what_cannot_be_compared_is_told(runs, tmp_path):
     (checkpoint / "manifest.json").write_text("{}")
     cases = [
         ([checkpoint, runs / "two"], ConfigError, "is a checkpoint or a dataset; whole runs are compared"),
-        ([runs / "one", empty], ConfigError, "is neither a run directory nor a folder of runs"),
+        ([runs / "one", empty], CheckpointError, "is not a run directory (no run.json)"),
         ([runs / "one", tmp_path / "nowhere"], CheckpointError, "there is no run or checkpoint here"),
         ([runs / "one", f"{tmp_path}/none-*"], ConfigError, "matches no directory"),
         ([f"a={runs}/one,{runs}/two", runs / "one"], ConfigError, "a: holds runs of iql, td3_bc"),

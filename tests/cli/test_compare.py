@@ -1,6 +1,7 @@
 """`rl-training compare`: what is printed, and what is refused."""
 
 import json
+import shutil
 
 import pytest
 
@@ -144,6 +145,16 @@ def test_what_is_refused(runs, monkeypatch, capsys, arguments, code, words):
     assert words in done.stderr
     assert done.stderr.count("\n") == 1
     assert done.stdout == ""
+
+
+def test_a_run_without_its_record_is_refused_alone_and_in_a_folder(runs, capsys):
+    lost = runs / "more" / "lost"
+    shutil.copytree(runs / "two", lost)
+    (lost / "run.json").unlink()
+    shutil.copytree(runs / "two", runs / "more" / "whole")
+    for group in (lost, runs / "more", f"x={lost},{runs / 'two'}"):
+        error = call_cli(capsys, "compare", runs / "one", group, code=4).stderr
+        assert error == f"error: {lost}: its run.json is missing; use another copy of the run\n"
 
 
 def test_help_names_every_option():

@@ -111,25 +111,27 @@ def test_a_folder_means_its_runs(run_dir, tmp_path, capsys):
 
 
 def test_a_damaged_run_in_a_folder_is_left_out(tmp_path, capsys):
-    whole, rows, record = (population(tmp_path / "runs" / name) for name in ("whole", "rows", "record"))
+    whole, rows, record, lost = (population(tmp_path / "runs" / name) for name in ("whole", "rows", "record", "x"))
     (rows / "metrics.jsonl").write_text("not a row\n")
     (record / "run.json").write_text("{")
+    (lost / "run.json").unlink()
     done = call_cli(capsys, "report", tmp_path / "runs", "--out", tmp_path / "page.md")
     assert ": 1 run, " in done.stdout
     live = call_cli(capsys, "report", tmp_path / "runs", "--live", "--no-picture", "--out", tmp_path / "page.html")
-    assert len(live.stderr.splitlines()) == 2
+    assert len(live.stderr.splitlines()) == 3
     told = done.stderr.splitlines()
-    assert [line.split(": ")[:2] for line in told] == [["warning", "left out"]] * 2
+    assert [line.split(": ")[:2] for line in told] == [["warning", "left out"]] * 3
     printed = call_cli(capsys, "report", tmp_path / "runs", "--format", "md").stdout
     for page in (printed, (tmp_path / "page.md").read_text(), (tmp_path / "page.html").read_text()):
         assert f"left out: {rows / 'metrics.jsonl'}: line 1 is damaged" in page
         assert f"left out: {record}: its run.json is damaged" in page
+        assert f"left out: {lost}: its run.json is missing; use another copy of the run" in page
     assert str(record) in told[0]
     assert "its run.json is damaged" in told[0]
     assert str(rows / "metrics.jsonl") in told[1]
     shutil.rmtree(whole)
     error = call_cli(capsys, "report", tmp_path / "runs", "--format", "md", code=4).stderr.splitlines()[-1]
-    assert error == f"error: {tmp_path / 'runs'}: none of its 2 runs can be read; use another copy of them"
+    assert error == f"error: {tmp_path / 'runs'}: none of its 3 runs can be read; use another copy of them"
     assert "metrics.jsonl" in call_cli(capsys, "report", rows, "--format", "md", code=4).stderr
 
 

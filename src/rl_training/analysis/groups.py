@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from rl_training.analysis.aggregates import Values, strata
-from rl_training.analysis.logged_run import RETURN
-from rl_training.errors import ConfigError, DatasetError
+from rl_training.analysis.logged_run import RETURN, runs_in, why_no_run
+from rl_training.errors import CheckpointError, ConfigError, DatasetError
 from rl_training.output import printable
 from rl_training.storage import parse_json, read_regular_file
 
@@ -167,8 +167,8 @@ def _runs_in(path: Path) -> list[Path]:
         raise ConfigError(f"{path}: is a checkpoint or a dataset; whole runs are compared, so name a run directory")
     if not path.is_dir() or (path / "run.json").exists():
         return [path]
-    if not (found := sorted(record.parent for record in path.rglob("run.json"))):
-        raise ConfigError(f"{path}: is neither a run directory nor a folder of runs (no run.json)")
+    if not (found := runs_in(path)):
+        raise CheckpointError(f"{path}: {why_no_run(path)}")
     return found
 
 

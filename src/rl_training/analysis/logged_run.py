@@ -159,12 +159,20 @@ def _label(part: Any) -> str:
     return "+".join(Path(path).stem for path in paths) or (Path(part.run).name if part.run else str(part.kind))
 
 
+def runs_in(folder: Path) -> list[Path]:
+    """Return every run in a folder, also one that lost its run.json: reading it fails, so it is not left out silently."""
+    files = [file for name in ("run.json", "metrics.jsonl") for file in folder.rglob(name)]
+    return sorted({file.parent for file in files if file.parent != folder})
+
+
 def why_no_run(path: Path) -> str | None:
     """Return why a directory is no run that can be read, and what to do; None if it is one."""
     if run_status(path) is not None:
         return None
     if (path / "run.json").exists():
         return "its run.json is damaged, or of another program; use another copy of the run"
+    if (path / "metrics.jsonl").exists():
+        return "its run.json is missing; use another copy of the run"
     return "is not a run directory (no run.json); pass one that `rl-training train` wrote"
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, get_args
 
-from rl_training.analysis.logged_run import LoggedRun
+from rl_training.analysis.logged_run import LoggedRun, runs_in
 from rl_training.errors import CheckpointError, ConfigError, RLTrainingError
 from rl_training.experiment.run_record import run_status
 from rl_training.output import printable, say
@@ -88,7 +88,7 @@ def _runs_in(path: Path) -> list[Path]:
     begun = is_in_use(path) and not StudyFolder.is_one(path)
     if begun or run_status(path) is not None or (path / "manifest.json").exists():
         return []
-    return sorted(record.parent for record in path.rglob("run.json") if record.parent != path)
+    return runs_in(path)
 
 
 def _readable(folder: Path, runs: Sequence[Path], read: Callable[[Path], _Run], warn: Warn) -> list[_Run]:
