@@ -38,6 +38,16 @@ def test_a_forward_pass_of_wide_networks_has_rows_that_fit(width, precision, nor
     assert weights < 220 * 1024  # of shared memory
 
 
+@pytest.mark.parametrize("hidden", [(512, 16), (16, 512), (256, 16), (512, 64, 512)], ids=str)
+@pytest.mark.parametrize("precision", ["float32", "tf32", "bf16"])
+@pytest.mark.parametrize("norm", ["none", "after"])
+def test_no_step_is_wider_than_a_layer(hidden, precision, norm):
+    layout = StackedMLP("f", "f", 24, hidden, 6, norm=norm).layout
+    for rows in (256, 2560, 10_000, 20_000, 100_000):
+        assert forward_tiles(rows, precision, layout)["STEP"] <= min(hidden)
+        assert backward_tiles(rows, precision, layout)["STEP"] <= min(hidden)
+
+
 @pytest.mark.parametrize("norm", ["none", "after"])
 @pytest.mark.parametrize(("width", "precision", "warps"), [(512, "tf32", 8), (512, "bf16", 4), (256, "tf32", 4)])
 def test_a_backward_pass_of_wide_networks_has_more_warps_in_place_of_fewer_rows(width, precision, warps, norm):

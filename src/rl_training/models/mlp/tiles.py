@@ -32,7 +32,7 @@ def forward_tiles(rows: int, precision: str, layout: MLPLayout) -> dict[str, int
         warps = 4 * max(1, max(layout.hidden) // _USUAL_WIDTH)
         return first | {"ROWS": 64, "PAIR": 0, "STEP": 16, "num_warps": warps, "num_stages": 4}
     if _is_wide(precision, layout):
-        return first | {"PAIR": 0} | (_WIDE_NORM if layout.layer_norm else _WIDE)
+        return first | {"PAIR": 0} | _within(_WIDE_NORM if layout.layer_norm else _WIDE, layout)
     pair = int(rows > 128 * PROCESSORS and max(layout.hidden) <= _USUAL_WIDTH)
     return first | _fitted({"ROWS": 32, "PAIR": pair, "STEP": 16, "num_warps": 4, "num_stages": 4}, layout)
 
@@ -42,7 +42,7 @@ def backward_tiles(rows: int, precision: str, layout: MLPLayout) -> dict[str, in
     if rows <= 16 * PROCESSORS:
         return _fitted({"ROWS": 16, "STEP": 64, "num_warps": 4, "num_stages": 3}, layout)
     if _is_wide(precision, layout):
-        return dict(_WIDE)
+        return _within(_WIDE, layout)
     if rows <= 64 * PROCESSORS:
         return _fitted({"ROWS": 32, "STEP": 32, "num_warps": 4, "num_stages": 3}, layout)
     if precision == "bf16":
@@ -114,7 +114,12 @@ def _fitted(options: dict[str, int], layout: MLPLayout) -> dict[str, int]:
     """The options, with smaller tiles for wider networks, so that they fit into registers and shared memory."""
     times = max(1, max(layout.hidden) // _USUAL_WIDTH)
     rows, step = max(16, options["ROWS"] // times), max(16, options["STEP"] // times)
-    return options | {"ROWS": rows, "STEP": min((step, *layout.hidden))}
+    return _within(options | {"ROWS": rows, "STEP": step}, layout)
+
+
+def _within(options: dict[str, int], layout: MLPLayout) -> dict[str, int]:
+    """The options, with steps that end within every layer: the kernels would read on in the next row."""
+    return options | {"STEP": min(options["STEP"], *layout.hidden)}
 
 
 def _parts(size: int, most: int) -> int:
