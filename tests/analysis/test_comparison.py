@@ -225,6 +225,29 @@ def test_files_of_scores(tmp_path):
     assert list(compare([tmp_path / "s.json", tmp_path / "more.json"]).overall) == ["a", "b", "c"]
 
 
+def test_files_of_evaluations(tmp_path):
+    """Diverged members count, as they do where runs are compared, and each combination of a sweep is a group."""
+
+    def written(name, knobs):
+        rows = [{"member": k, "seed": k, "knobs": own, "return_mean": GOOD[k]} for k, own in enumerate(knobs)]
+        rows[0]["diverged_at"] = 3
+        (tmp_path / name).write_text(json.dumps({"env_id": "Pendulum-v1", "members": rows}))
+        return tmp_path / name
+
+    found = compare([written("iql.json", [{}] * 4), written("sweep.json", [{"beta": 1.5}, {"beta": 1.5}, {"beta": 3.0}])])
+    assert {name: scores["Pendulum-v1"].tolist() for name, scores in found.scores.items()} == {
+        "iql": GOOD[:4],
+        "sweep beta=1.5": GOOD[:2],
+        "sweep beta=3": GOOD[2:3],
+    }
+    assert found.warnings == [
+        f"iql: 1 of 4 members in {tmp_path / 'iql.json'} diverged; their last good policies count",
+        f"sweep beta=1.5: 1 of 2 members in {tmp_path / 'sweep.json'} diverged; their last good policies count",
+    ]
+    written("iql.json", ["x", {"beta": "<b>"}])  # by another hand
+    assert list(compare([tmp_path / "iql.json", tmp_path / "sweep.json"]).scores)[0] == "iql"
+
+
 @pytest.mark.parametrize(
     ("name", "text", "words"),
     [
@@ -314,7 +337,30 @@ def test_seeds_that_ranks_need():
     """Noether's example: (1.960 + 0.842)^2 / (6 * 0.2^2) = 32.7 runs each show a probability of 0.7."""
     assert seeds_to_rank(0.7, 0.95, tasks=1) == seeds_to_rank(0.3, 0.95, tasks=1) == 33
     assert seeds_to_rank(0.7, 0.95, tasks=3) == 11
-    assert seeds_to_rank(0.5, 0.95, tasks=1) == 0
+    assert seeds_to_rank(0.5 + 1e-9, 0.95, tasks=1) == 1001  # more than are told
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [([0.0, 5.0, 20.0], [4.0, 5.0, 6.0]), ([0.0, 1.0, 2.0, 2.5, 100.0, 120.0, 3.0], [4.0, 5.0, 6.0, 7.0, 8.0, 4.5, 5.0])],
+    ids=["even ranks", "ranks that contradict"],
+)
+@pytest.mark.parametrize("lower_is_better", [False, True])
+def test_no_number_of_seeds_is_advised_where_ranks_do_not_agree_with_the_difference(first, second, lower_is_better):
+    found = compare({"a": first, "b": second}, lower_is_better=lower_is_better)
+    assert found.pairs[0].difference.estimate > 0.0
+    assert found.pairs[0].seeds_needed is None
+    assert "seeds each would show it" not in found.conclusion
+
+
+def test_the_number_of_seeds_is_the_smallest_that_suffices():
+    for difference in (0.15, 0.2, 0.3, 1.0):
+        reached = [
+            n
+            for n in range(5, 1001)
+            if n * difference**2 >= 2.0 * (stats.t.ppf(0.975, 2.0 * (n - 1)) + stats.norm.ppf(0.8)) ** 2
+        ]
+        assert seeds_to_show(difference, 2.0, 0.95, freedom=2.0, runs=3) == reached[0]
 
 
 def test_more_seeds_are_needed_where_one_group_alone_spreads():

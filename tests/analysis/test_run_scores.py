@@ -1,6 +1,7 @@
 """The scores of runs: which runs form a group and a task, and what makes a comparison unfair."""
 
 import json
+import shutil
 
 import pytest
 
@@ -356,6 +357,13 @@ def test_luck_of_few_episodes_is_not_taken_for_a_spread_over_seeds(runs):
     assert "(75% of iql); compare what `rl-training evaluate RUN --episodes 100 --seed 1 --json" in warning  # 25 / 9 / 3.7
     write_run(runs / "one", [LAST], spread=4.0, eval_episodes=10)  # 16 / 9 / 3.7 is less than half
     assert compare([runs]).warnings == []
+    write_run(runs / "one", [LAST], spread=20.0, eval_episodes=100)
+    write_run(runs / "two", [WORSE], "td3_bc", spread=20.0, eval_episodes=100)
+    assert "--episodes 400 --seed 1" in compare([runs]).warnings[0]
+    write_run(runs / "three", [LAST], seeds=[5, 6, 7, 8, 9], spread=20.0, eval_episodes=100)
+    assert compare([runs]).warnings[0].endswith("; more eval_episodes tell as much as more seeds would")  # of several runs
+    shutil.rmtree(runs / "three")
+    write_run(runs / "two", [WORSE], "td3_bc", spread=1.0, eval_episodes=10)
     write_run(runs / "one", [LAST], spread=0.0, eval_episodes=1)  # one episode tells nothing of its luck
     assert not any("luck" in warning for warning in compare([runs]).warnings)
 
@@ -369,10 +377,14 @@ def test_a_combination_that_diverged_does_not_keep_others_from_being_compared(tm
     left_out = "iql expectile=0.8: no member has any eval/return_mean (2 of 2 diverged), so it is left out"
     assert found.warnings == [left_out]
     write_run(tmp_path / "run", [[-10.0, -11.0, None, None, None, None]], **sweep)
-    with pytest.raises(
-        ConfigError, match="expectile=0.8: no member has any eval/return_mean, so there is nothing to compare"
-    ):
+    empty = [f"iql expectile={value}: no member has any eval/return_mean, so it is left out" for value in ("0.8", "0.9")]
+    with pytest.raises(ConfigError) as error:
         compare([run])
+    only = "there is only one group (iql expectile=0.7); name two or more to compare"
+    assert str(error.value) == "; ".join([only, *empty])
+    (tmp_path / "peers.json").write_text(json.dumps({"corl": {"Pendulum-v1": WORSE}}))
+    found = compare([run, tmp_path / "peers.json"])
+    assert (list(found.scores), found.warnings) == (["iql expectile=0.7", "corl"], empty)
 
 
 def test_a_low_return_is_never_good(runs):

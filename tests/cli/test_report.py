@@ -102,6 +102,11 @@ def test_a_report_is_written_into_no_run_at_all(run_dir, tmp_path, capsys, more)
     assert contents(other) == before
 
 
+def test_a_report_is_written_beside_a_run_json_of_another_program(run_dir, tmp_path, capsys):
+    (tmp_path / "run.json").write_text('{"script": "go"}')
+    call_cli(capsys, "report", run_dir, "--no-picture", "--out", tmp_path / "page.html")
+
+
 def test_a_folder_means_its_runs(run_dir, tmp_path, capsys):
     finetune(tmp_path / "more" / "other")
     out = tmp_path / "page.md"

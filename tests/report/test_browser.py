@@ -250,6 +250,25 @@ def test_a_log_scale_that_cannot_be_is_told(browser, pages, tmp_path):
     assert browser.evaluate(f"[{box}.parentElement.title, {box}.getAttribute('aria-description')]") == [told, told]
 
 
+def test_a_chart_that_stays_linear_is_drawn_whole_and_the_log_scale_can_be_switched_off(browser, tmp_path):
+    losses = rows_of("train/critic_loss", [[1.0], [2.0]], (0,))  # at steps 10 and 20, for which a log scale is offered
+    rising = rows_of(RETURN, [[1.0], [100.0]], (0,), every=500) + losses
+    below = rows_of(RETURN, [[-1.0], [-1.0]], (0,), every=500)
+    runs = [LoggedRun.load(write_run(tmp_path / name, rows)) for name, rows in (("a", rising), ("b", below))]
+    (tmp_path / "page.html").write_text(render_page(runs))
+    browser.open(tmp_path / "page.html")
+    click(browser, "#log")
+    browser.evaluate("document.querySelector('.plot').focus()")
+    for _ in range(3):
+        browser.press("+")
+    heights = browser.evaluate("[...document.querySelectorAll('.plot .tick.end')].map(t => +t.textContent)")
+    assert max(heights) == 10, "the line is at 15 where it leaves; a geometric one would be at 2"
+    box = "document.getElementById('log')"
+    assert browser.evaluate(f"[{box}.checked, {box}.disabled]") == [True, False]
+    click(browser, "#log")
+    assert browser.evaluate(f"[{box}.checked, {box}.disabled]") == [False, True]
+
+
 def test_smoothed_values_are_called_so(browser, pages):
     browser.open(pages["population"])
     browser.evaluate("sessionStorage.clear()")

@@ -165,7 +165,8 @@ def _common_tasks(found: Groups) -> Scored:
     """The scores on the tasks that all groups have, in one order; a warning for those that are left out."""
     scores = found.scores
     if len(scores) < 2:
-        raise ConfigError(f"there is only one group ({', '.join(scores) or 'none'}); name two or more to compare")
+        only = f"there is only one group ({', '.join(scores) or 'none'}); name two or more to compare"
+        raise ConfigError("; ".join([only, *found.left_out]))
     common = [task for task in next(iter(scores.values())) if all(task in group for group in scores.values())]
     if not common:
         has = "; ".join(f"{name}: {', '.join(group)}" for name, group in scores.items())
@@ -219,7 +220,9 @@ class _Judge:
             return Pair(*names, None, improvement, self._verdict(None, improvement), None)
         difference = self._difference(first, second, "widened")
         judged = self._verdict(difference, improvement)
-        needed = self._seeds_needed(first, second, improvement.estimate) if not difference.excludes(0.0) else None
+        ahead = -difference.estimate if self.lower_is_better else difference.estimate
+        agree = ahead * (improvement.estimate - 0.5) > 0.0  # otherwise more seeds would show nothing
+        needed = self._seeds_needed(first, second, improvement.estimate) if agree and not difference.excludes(0.0) else None
         return Pair(*names, difference, improvement, judged, needed)
 
     def profile(self, tasks: Sequence[Values], thresholds: Values) -> list[float]:
@@ -258,24 +261,24 @@ def seeds_to_show(difference: float, variance: float, confidence: float, freedom
     `variance` and `freedom` are those of a difference with one run of each more than one. Beyond MOST_SEEDS the number is
     not exact.
     """
-    needed = max(FEW, runs + 1)
+    power = normal_quantile(_FOUR_OF_FIVE)
+    by_normal = variance * (normal_quantile(confidence) + power) ** 2 / difference**2  # Student's distribution needs more
+    needed = max(FEW, runs + 1, math.ceil(min(by_normal, MOST_SEEDS + 1)))
     while needed <= MOST_SEEDS:
         quantile = student_quantile(confidence, freedom * (needed - 1))
-        if needed * difference**2 >= variance * (quantile + normal_quantile(_FOUR_OF_FIVE)) ** 2:
+        if needed * difference**2 >= variance * (quantile + power) ** 2:
             break
-        needed += 1 + needed // 50
+        needed += 1
     return needed
 
 
 def seeds_to_rank(improvement: float, confidence: float, tasks: int) -> int:
     """Return how many runs a task and group need to show a probability of improvement in four of five experiments.
 
-    Noether (1987), "Sample size determination for some common nonparametric tests". With a probability of 0.5 there is
-    nothing to show, and the number is 0.
+    Noether (1987), "Sample size determination for some common nonparametric tests". A probability of 0.5 is not one.
     """
     reach = normal_quantile(confidence) + normal_quantile(_FOUR_OF_FIVE)
-    away = abs(improvement - 0.5)
-    return min(MOST_SEEDS + 1, math.ceil(reach**2 / (6.0 * tasks * away**2))) if away else 0
+    return min(MOST_SEEDS + 1, math.ceil(reach**2 / (6.0 * tasks * (improvement - 0.5) ** 2)))
 
 
 def _thresholds(tasks: Sequence[Values]) -> Values:

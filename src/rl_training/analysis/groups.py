@@ -48,6 +48,7 @@ class Groups:
     of_runs: bool = False  # of runs alone, so that the unit of the scores is known
     any_runs: bool = False
     by_data: bool = False  # of runs without an environment alone, whose tasks are their data
+    left_out: list[str] = field(default_factory=list)  # the warnings that say which groups have no score
 
 
 def read_groups(sources: Any, choice: Choice) -> Groups:
@@ -72,7 +73,7 @@ def _read(sources: Any, choice: Choice) -> Groups:
         raise ConfigError("groups must be a mapping from names to scores or runs, or a list of paths")
     files = [Path(argument) for argument in arguments if _is_score_file(str(argument))]
     runs_named = [_named(str(argument)) for argument in arguments if not _is_score_file(str(argument))]
-    return _merged([_read_runs(runs_named, choice), *(Groups(read_score_file(path)) for path in files)])
+    return _merged([_read_runs(runs_named, choice), *(read_score_file(path) for path in files)])
 
 
 def _read_runs(named: Sequence[tuple[str | None, list[Path]]], choice: Choice) -> Groups:
@@ -92,6 +93,7 @@ def _merged(parts: Sequence[Groups]) -> Groups:
         all(part.of_runs for part in parts if part.scores),
         any(part.any_runs for part in parts),
         all(part.by_data for part in parts if part.scores),
+        [told for part in parts for told in part.left_out],
     )
 
 
@@ -172,28 +174,44 @@ def _runs_in(path: Path) -> list[Path]:
     return found
 
 
-def read_score_file(path: Path) -> Scored:
+def read_score_file(path: Path) -> Groups:
     """Return the scores of a file: JSON `{group: {task: [scores]}}`, or CSV with the columns group, task and score.
 
-    What `evaluate --json` prints is a file too: a group with the name of the file, and a score for each member.
+    What `evaluate --json` prints is a file too: a group with the name of the file, and a score for each member; of a sweep a
+    group for each combination.
     """
     data = read_regular_file(path.resolve(), _LARGEST_FILE, DatasetError)
     try:
         if path.suffix.lower() == ".json":
             found = parse_json(data, str(path), DatasetError)
-            return scored(_evaluation(found, path.stem) or found, str(path))
-        return scored(_table(data.decode("utf-8-sig"), path), str(path))
+            return _evaluation(found, path) or Groups(scored(found, str(path)))
+        return Groups(scored(_table(data.decode("utf-8-sig"), path), str(path)))
     except (ConfigError, UnicodeDecodeError) as error:
         why = str(error) if isinstance(error, ConfigError) else f"{path}: is not text"
         raise DatasetError(why) from None
 
 
-def _evaluation(found: Any, name: str) -> dict[str, Any] | None:
-    """The scores of the members in what `evaluate --json` prints, without diverged ones; None for any other content."""
+def _evaluation(found: Any, path: Path) -> Groups | None:
+    """The scores of the members in what `evaluate --json` prints; None for any other content."""
     rows = found.get("members") if isinstance(found, Mapping) and "env_id" in found else None
     if not isinstance(rows, list) or not all(isinstance(row, Mapping) and "return_mean" in row for row in rows):
         return None
-    return {name: {str(found["env_id"]): [row["return_mean"] for row in rows if row.get("diverged_at") is None]}}
+    by_group: dict[str, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        by_group.setdefault(combination_name(path.stem, row.get("knobs")), []).append(row)
+    task = str(found["env_id"])
+    scores = scored({name: {task: [row["return_mean"] for row in own]} for name, own in by_group.items()}, str(path))
+    warnings = []
+    for name, own in by_group.items():
+        if lost := sum(row.get("diverged_at") is not None for row in own):
+            warnings.append(f"{name}: {lost} of {len(own)} members in {path} diverged; their last good policies count")
+    return Groups(scores, warnings)
+
+
+def combination_name(group: str, knobs: Any) -> str:
+    """Return the name of a group for one combination of its sweep; knobs that are no numbers name nothing."""
+    named = knobs.items() if isinstance(knobs, Mapping) else ()
+    return " ".join([group, *(f"{knob}={value:g}" for knob, value in named if isinstance(value, int | float))])
 
 
 def _table(text: str, path: Path) -> dict[str, dict[str, list[str]]]:

@@ -161,8 +161,14 @@ def _label(part: Any) -> str:
 
 def runs_in(folder: Path) -> list[Path]:
     """Return every run in a folder, also one that lost its run.json: reading it fails, so it is not left out silently."""
-    files = [file for name in ("run.json", "metrics.jsonl") for file in folder.rglob(name)]
-    return sorted({file.parent for file in files if file.parent != folder})
+    places = {file.parent for file in folder.rglob("run.json")}
+    places |= {file.parent for file in folder.rglob("metrics.jsonl") if is_left_of_run(file.parent)}
+    return sorted(places - {folder})
+
+
+def is_left_of_run(path: Path) -> bool:
+    """Return whether a directory was written by a run, though its run.json may be lost: other programs have metrics, too."""
+    return (path / "config.yaml").exists() and (path / "metrics.jsonl").exists()
 
 
 def why_no_run(path: Path) -> str | None:
@@ -171,7 +177,7 @@ def why_no_run(path: Path) -> str | None:
         return None
     if (path / "run.json").exists():
         return "its run.json is damaged, or of another program; use another copy of the run"
-    if (path / "metrics.jsonl").exists():
+    if is_left_of_run(path):
         return "its run.json is missing; use another copy of the run"
     return "is not a run directory (no run.json); pass one that `rl-training train` wrote"
 

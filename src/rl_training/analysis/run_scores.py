@@ -1,7 +1,7 @@
 """The scores of runs: one for each member, by task, with a warning for everything that makes a comparison unfair."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rl_training.analysis.aggregates import Values
-from rl_training.analysis.groups import Choice, Groups, Scored
+from rl_training.analysis.groups import Choice, Groups, Scored, combination_name
 from rl_training.analysis.logged_run import DISTANCE, RETURN, RETURN_STD, LoggedRun
 from rl_training.config.base import flat
 from rl_training.config.shared_knobs import CriticKnobs
@@ -83,7 +83,7 @@ def read_runs(arguments: Sequence[tuple[str | None, Sequence[Path]]], choice: Ch
         if len(present):
             scores[part.group][task] = np.concatenate([scores[part.group].get(task, np.zeros(0)), present])
     empty = [name for name, found in scores.items() if not found]
-    if empty and len(scores) - len(empty) < 2:
+    if len(empty) == len(scores):
         raise ConfigError(f"{empty[0]}: no member has any {choice.metric}, so there is nothing to compare")
     _refuse_repeated_seeds(runs, tasks)
     left_out = [f"{name}: no member has any {choice.metric}{_lost(name, runs)}, so it is left out" for name in empty]
@@ -92,7 +92,7 @@ def read_runs(arguments: Sequence[tuple[str | None, Sequence[Path]]], choice: Ch
     found = [*left_out, *_own_warnings(runs, choice), *_unequal(runs, tasks, choice), *_lucky(runs, tasks, choice)]
     kept = {name: own for name, own in scores.items() if own}
     by_data = all(part.env == _DATA for part in runs)
-    return Groups(kept, list(dict.fromkeys(found)), of_runs=True, any_runs=True, by_data=by_data)
+    return Groups(kept, list(dict.fromkeys(found)), of_runs=True, any_runs=True, by_data=by_data, left_out=left_out)
 
 
 def _lost(group: str, runs: Sequence[ScoredRun]) -> str:
@@ -159,10 +159,10 @@ def _scored(group: str, run: LoggedRun, choice: Choice) -> Iterator[ScoredRun]:
     members, noise = list(run.seeds), _noise(run)
     for knobs in run.config.combinations:
         own = [place for place, member in enumerate(members) if run.config.member_knobs[member] == knobs]
-        name = " ".join([group, *(f"{knob}={value:g}" for knob, value in knobs.items())])
         steps, count = int(curve.positions[-1]), len(curve.positions)
         reached = np.where(np.isnan(curve.values), 0, curve.positions[:, None]).max(axis=0)
-        yield ScoredRun(name, run, [members[place] for place in own], values[own], steps, count, reached[own], noise[own])
+        name, chosen = combination_name(group, knobs), [members[place] for place in own]
+        yield ScoredRun(name, run, chosen, values[own], steps, count, reached[own], noise[own])
 
 
 def _noise(run: LoggedRun) -> Values:
@@ -319,8 +319,15 @@ def _lucky(runs: Sequence[ScoredRun], tasks: Sequence[str], choice: Choice) -> I
             counts = sorted({part.run.config.final_rhythm.eval_episodes for name in lucky for part in groups[name]})
             told = ", ".join(f"{share:.0%} of {name}" for name, share in lucky.items())
             few = f"{' and '.join(map(str, counts))} evaluation episodes, of which each seed has its own ({told})"
-            how = "compare what `rl-training evaluate RUN --episodes 100 --seed 1 --json > NAME.json` gives: equal episodes"
-            yield f"{task}: most of the spread over seeds is luck of {few}; {how}"
+            yield f"{task}: most of the spread over seeds is luck of {few}; {_way_out(groups.values(), counts[-1])}"
+
+
+def _way_out(groups: Iterable[Sequence[ScoredRun]], episodes: int) -> str:
+    """How to compare with less luck of episodes than so many leave."""
+    if any(len(parts) > 1 for parts in groups):
+        return "more eval_episodes tell as much as more seeds would"
+    more = max(100, 4 * episodes)
+    return f"compare what `rl-training evaluate RUN --episodes {more} --seed 1 --json > NAME.json` gives: equal episodes"
 
 
 def _share_of_luck(parts: Sequence[ScoredRun]) -> float | None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, get_args
 
-from rl_training.analysis.logged_run import LoggedRun, runs_in
+from rl_training.analysis.logged_run import LoggedRun, is_left_of_run, runs_in
 from rl_training.errors import CheckpointError, ConfigError, RLTrainingError
 from rl_training.experiment.run_record import run_status
 from rl_training.output import printable, say
@@ -98,7 +98,7 @@ def _readable(folder: Path, runs: Sequence[Path], read: Callable[[Path], _Run], 
         try:
             found.append(read(run))
         except RLTrainingError as error:
-            warn(f"left out: {printable(str(error))}")
+            warn(f"left out: {printable('; '.join(str(error).splitlines()))}")
     if not found:
         raise CheckpointError(f"{folder}: none of its {len(runs)} runs can be read; use another copy of them")
     return found
@@ -201,7 +201,7 @@ def check_target(path: Path, kind: Format) -> None:
     """Raise a ConfigError unless a report may be written here, in no run: a new file, or in place of an earlier report."""
     place = path.resolve()
     try:
-        if run := next((one for one in (place, *place.parents) if (one / "run.json").exists()), None):
+        if run := next((one for one in (place, *place.parents) if run_status(one) is not None or is_left_of_run(one)), None):
             raise ConfigError(f"{path}: lies in the run {run}, which a report never changes; choose another --out")
         if path.is_dir():
             raise ConfigError(f"{path}: is a directory; name a file with --out, such as {path / 'report.html'}")

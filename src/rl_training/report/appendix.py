@@ -94,7 +94,8 @@ def datasets(runs: Sequence[LoggedRun], names: Sequence[str]) -> str:
     tables = []
     for found, whose in by_data.items():
         title = f"<h3>{escape(', '.join(whose))}</h3>" if len(runs) > 1 else ""
-        tables.append(f"<div>{title}{pairs(dict(found), 'Dataset')}</div>")
+        caption = f"Dataset of {', '.join(whose)}" if len(by_data) > 1 else "Dataset"
+        tables.append(f"<div>{title}{pairs(dict(found), caption)}</div>")
     note = f'<p class="note">{data_facts.DATASET_NOTE}</p>'
     return f'<section><h2>Dataset</h2>{note}<div class="columns">{"".join(tables)}</div></section>'
 
@@ -123,17 +124,18 @@ def times(runs: Sequence[LoggedRun], names: Sequence[str], timings: Mapping[Path
         if timing.activities and timing.seconds:
             title = f"{name}: " if len(runs) > 1 else ""
             told = ", ".join(filter(None, (facts.time_text(timing), facts.speed_text(timing))))
-            tables.append(f"<div><h3>{escape(title)}{told}</h3>{_activities(timing)}</div>")
+            whose = f" of {name}" if len(runs) > 1 else ""
+            tables.append(f"<div><h3>{escape(title)}{told}</h3>{_activities(timing, whose)}</div>")
     setups: dict[tuple[tuple[str, str], ...], list[str]] = {}
     for run, name in zip(runs, names, strict=True):
         setups.setdefault(tuple(facts.setup_of(run).items()), []).append(name)
     for found, whose in setups.items():
         title = "Versions and hardware" + (f": {', '.join(whose)}" if len(setups) > 1 else "")
-        tables.append(f"<div><h3>{escape(title)}</h3>{pairs(dict(found), 'Versions and hardware')}</div>")
+        tables.append(f"<div><h3>{escape(title)}</h3>{pairs(dict(found), title)}</div>")
     return f'<section><h2>Time and versions</h2><div class="columns">{"".join(tables)}</div></section>'
 
 
-def _activities(timing: Timing) -> str:
+def _activities(timing: Timing, whose: str) -> str:
     rows: list[Row] = []
     for activity, seconds in sorted(timing.activities.items(), key=lambda item: -item[1]):
         share = seconds / timing.seconds
@@ -145,4 +147,4 @@ def _activities(timing: Timing) -> str:
                     bar(share, f"{share:.0%}"),
                 ]
             )
-    return table(["activity", "time", "share"], rows, "Time by activity")
+    return table(["activity", "time", "share"], rows, f"Time by activity{whose}")

@@ -118,8 +118,11 @@ def curves_text(groups: Sequence[Group]) -> str:
     bands = [band(curves[group.run.path], group.members) for group in groups if group.run.path in curves]
     texts = list(dict.fromkeys(own.text for own in bands if len(own.positions)))
     lines = f"Line: {'; '.join(texts)}. " if texts not in ([], ["one member"]) else ""
-    if any(ended_early(group.run) for group in groups):
-        lines += "A member that diverged or stopped counts up to there, and in a final return with its last evaluation. "
+    if early := [group.run for group in groups if ended_early(group.run)]:
+        counted_last = (
+            ", and in a final return with its last evaluation" if any(RETURN in run.history for run in early) else ""
+        )
+        lines += f"A member that diverged or stopped counts up to there{counted_last}. "
     kinds: dict[str, list[str]] = {}
     for group in groups:
         kinds.setdefault(_steps(group.run), []).append(group.label)

@@ -48,7 +48,7 @@ def png(runs: Sequence[LoggedRun], title: str | None = None, *, members: bool = 
     shown = title or ", ".join(names[:4]) + (" ..." if len(names) > 4 else "")
     figure.suptitle(printable(shown), parse_math=False)
     left_out = [_left_out("charts", len(charts), _MOST_CHARTS), _left_out("curves", len(every), _MOST_GROUPS)]
-    told = [curves_text(groups), *data_facts.notes(runs, names), *left_out]
+    told = [facts.as_of_now(curves_text(groups), runs), *data_facts.notes(runs, names), *left_out]
     note = textwrap.fill(printable(" ".join(filter(None, told))), _NOTE_WIDTH)
     figure.supxlabel(note, fontsize=8, color="#525d6e", parse_math=False)
     data = io.BytesIO()

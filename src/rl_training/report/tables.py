@@ -26,7 +26,7 @@ from rl_training.report.timing import timing_of
 
 CSV_START = ("run", "member", "seed", "position")
 # an underscore within a word is plain, and so is a backslash before a letter: both are common, and stay readable
-_MARKUP = re.compile(r"[`*~\[\]]|(?<![^\W_])_|_(?![^\W_])|\\(?=[!-/:-@\[-`{-~]|$)")
+_MARKUP = re.compile(r"[`*~$\[\]]|(?<![^\W_])_|_(?![^\W_])|\\(?=[!-/:-@\[-`{-~]|$)")
 _FORMULA = ("=", "+", "-", "@")  # how formulas begin in spreadsheets
 
 
@@ -41,7 +41,8 @@ def markdown(
 
     `first` are lines of plain text that come before them; `left_out` says which runs are missing, and why.
     """
-    names = [_name(name) for name in distinct_names(runs)]
+    plain = distinct_names(runs)
+    names = [_name(name) for name in plain]
     groups = [replace(group, label=_name(group.label)) for group in groups_of(runs)]
     timings = [timing_of(run) for run in runs]
     rows = [
@@ -52,9 +53,9 @@ def markdown(
     parts = [f"{mark}\n# {_text(_name(title) if title else ', '.join(names))}"]
     parts += ["\n".join(f"    {line}" for line in first)] if first else []
     parts += [_table([facts.as_of_now(facts.OVERVIEW[i], runs) for i in kept], [[row[i] for i in kept] for row in rows])]
-    parts += [_text(note) for note in (facts.returns_note(runs, names), *data_facts.notes(runs, names)) if note]
+    parts += [_text(note) for note in (facts.returns_note(runs, names), *map(_name, data_facts.notes(runs, plain))) if note]
     judged, damaged = evaluations(runs, names)
-    if warned := [*left_out, *damaged, *(one.text for one in cautions(runs, names))]:
+    if warned := [*map(_name, left_out), *damaged, *(one.text for one in cautions(runs, names))]:
         parts += ["## Warnings", "\n".join(f"* {_text(text)}" for text in warned)]
     missing = [f"{name}: {text}" for run, name in zip(runs, names, strict=True) for text in missing_rows(run)]
     parts += ["\n".join(f"* {_text(line)}" for line in missing)] if missing else []

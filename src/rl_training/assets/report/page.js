@@ -140,10 +140,10 @@
   };
 
   /** The share of the way from one value to the next, along the line that is drawn between them. */
-  const onLine = (from, to, share) => (state.log && from > 0 && to > 0 ? from * (to / from) ** share : from + share * (to - from));
+  const onLine = (from, to, share, log) => (log ? from * (to / from) ** share : from + share * (to - from));
 
   /** Lowest and highest value of a curve in a range: of its points there, and where it enters or leaves the range. */
-  const extent = (xs, ys, range, low, high) => {
+  const extent = (xs, ys, range, log, low, high) => {
     const include = (y) => {
       if (y < low) low = y;
       if (y > high) high = y;
@@ -153,7 +153,7 @@
       if (xs[i] >= range[0] && xs[i] <= range[1]) include(ys[i]);
       if (i === 0 || ys[i - 1] === null) continue;
       for (const end of range)
-        if (xs[i - 1] < end && end < xs[i]) include(onLine(ys[i - 1], ys[i], (end - xs[i - 1]) / (xs[i] - xs[i - 1])));
+        if (xs[i - 1] < end && end < xs[i]) include(onLine(ys[i - 1], ys[i], (end - xs[i - 1]) / (xs[i] - xs[i - 1]), log && ys[i - 1] > 0 && ys[i] > 0));
     }
     return [low, high];
   };
@@ -173,11 +173,11 @@
     return low === high ? [low - 1, high + 1] : [low, high];
   };
 
-  const rangeOfY = (lines, refs, range) => {
+  const rangeOfY = (lines, refs, range, log = state.log) => {
     let [low, high] = [Infinity, -Infinity];
     for (const line of lines) {
-      for (const ys of [line.mid, line.low, line.high]) if (ys) [low, high] = extent(line.xs, ys, range, low, high);
-      for (const { ys } of line.each) [low, high] = extent(line.mxs, ys, range, low, high);
+      for (const ys of [line.mid, line.low, line.high]) if (ys) [low, high] = extent(line.xs, ys, range, log, low, high);
+      for (const { ys } of line.each) [low, high] = extent(line.mxs, ys, range, log, low, high);
     }
     if (low === Infinity) return null;
     const size = Math.max(Math.abs(low), Math.abs(high));
@@ -189,7 +189,7 @@
         high = Math.max(high, value);
       }
     const positive = low > 0;
-    const log = state.log && positive;
+    if (log && !positive) return rangeOfY(lines, refs, range, false); // such a chart stays linear, and so do its lines
     if (log) return { low: low / 1.08, high: high * 1.08, log, positive };
     const pad = 0.05 * Math.max(high - low, flat ? span : 0);
     return { low: low >= 0 && low - pad < 0 ? 0 : low - pad, high: high + pad, log, positive };
@@ -334,8 +334,9 @@
   const explainLog = () => {
     const box = document.getElementById("log");
     const drawn = [...views.values()];
-    box.disabled = drawn.length > 0 && !drawn.some((view) => view.positive);
-    const told = box.disabled ? "No chart has positive values alone, which a log scale needs" : "Charts whose values are not all positive stay linear";
+    const useless = drawn.length > 0 && !drawn.some((view) => view.positive);
+    box.disabled = useless && !state.log; // what is switched on can be switched off
+    const told = useless ? "No chart has positive values alone, which a log scale needs" : "Charts whose values are not all positive stay linear";
     box.parentElement.title = told;
     box.setAttribute("aria-description", told);
   };

@@ -56,8 +56,8 @@ class Progress:
 
     def left_text(self, waited: float, *, may_stop_early: bool) -> str:
         """Return how long the phase still takes, for people, such as `27.0 s left`; empty if that is not known."""
-        left = self.seconds_left(waited)
-        return f"{'at most ' * may_stop_early}{duration(left)} left{' offline' * bool(self.then)}" if left is not None else ""
+        left = self.seconds_left(waited)  # 0 where the run waited longer than the rest should take, so it is not known
+        return f"{'at most ' * may_stop_early}{duration(left)} left{' offline' * bool(self.then)}" if left else ""
 
 
 @dataclass(frozen=True)
