@@ -245,7 +245,7 @@ def test_files_of_evaluations(tmp_path):
         f"sweep beta=1.5: 1 of 2 members in {tmp_path / 'sweep.json'} diverged; their last good policies count",
     ]
     written("iql.json", ["x", {"beta": "<b>"}])  # by another hand
-    assert list(compare([tmp_path / "iql.json", tmp_path / "sweep.json"]).scores)[0] == "iql"
+    assert "iql" in compare([tmp_path / "iql.json", tmp_path / "sweep.json"]).scores
 
 
 @pytest.mark.parametrize(

@@ -467,6 +467,9 @@ def test_controls_of_several_runs_have_names_of_their_own(browser, tmp_path):
     names = "[...document.querySelectorAll('[data-member], .play')].map(e => e.getAttribute('aria-label') ?? e.textContent)"
     members = [f"draw member {member} of {run}" for run in ("one", "other") for member in (0, 1)]
     assert browser.evaluate(names) == ["Stop one", "Stop other", *members]
+    regions = browser.evaluate("[...document.querySelectorAll('[role=region]')].map(e => e.getAttribute('aria-label'))")
+    assert "Time by activity of other" in regions
+    assert len(set(regions)) == len(regions)
     click(browser, "button.play")
     assert browser.evaluate(names)[:2] == ["Play one", "Stop other"]
 

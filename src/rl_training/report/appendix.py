@@ -124,8 +124,8 @@ def times(runs: Sequence[LoggedRun], names: Sequence[str], timings: Mapping[Path
         if timing.activities and timing.seconds:
             title = f"{name}: " if len(runs) > 1 else ""
             told = ", ".join(filter(None, (facts.time_text(timing), facts.speed_text(timing))))
-            whose = f" of {name}" if len(runs) > 1 else ""
-            tables.append(f"<div><h3>{escape(title)}{told}</h3>{_activities(timing, whose)}</div>")
+            caption = f"Time by activity of {name}" if len(runs) > 1 else "Time by activity"
+            tables.append(f"<div><h3>{escape(title)}{told}</h3>{_activities(timing, caption)}</div>")
     setups: dict[tuple[tuple[str, str], ...], list[str]] = {}
     for run, name in zip(runs, names, strict=True):
         setups.setdefault(tuple(facts.setup_of(run).items()), []).append(name)
@@ -135,7 +135,7 @@ def times(runs: Sequence[LoggedRun], names: Sequence[str], timings: Mapping[Path
     return f'<section><h2>Time and versions</h2><div class="columns">{"".join(tables)}</div></section>'
 
 
-def _activities(timing: Timing, whose: str) -> str:
+def _activities(timing: Timing, caption: str) -> str:
     rows: list[Row] = []
     for activity, seconds in sorted(timing.activities.items(), key=lambda item: -item[1]):
         share = seconds / timing.seconds
@@ -147,4 +147,4 @@ def _activities(timing: Timing, whose: str) -> str:
                     bar(share, f"{share:.0%}"),
                 ]
             )
-    return table(["activity", "time", "share"], rows, f"Time by activity{whose}")
+    return table(["activity", "time", "share"], rows, caption)
