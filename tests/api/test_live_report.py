@@ -80,7 +80,7 @@ def test_a_run_whose_process_was_killed_has_failed_on_the_last_page(tmp_path):
     assert keep_report_fresh([run], page, picture=False, sleep=ticks, clock=lambda: now[-1]) == 1
     assert ticks.live == [True]
     assert '<span class="bad">failed: its process is gone</span>' in page.read_text()
-    assert f"run: go on with `rl-training resume {run}`" in page.read_text()
+    assert f"run: go on with <code>rl-training resume {run}</code>" in page.read_text()
     assert ">running<" not in page.read_text()
 
 

@@ -12,7 +12,7 @@ from rl_training.api import reporting
 from rl_training.api.reporting import load_runs, policy_pictures
 from rl_training.errors import ConfigError
 from rl_training.report.facts import member_facts, number
-from rl_training.report.page import Picture
+from rl_training.report.page.document import Picture
 from tests.helpers import contents
 from tests.report.run_files import population, without_environment
 

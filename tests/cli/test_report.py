@@ -8,7 +8,7 @@ import shutil
 
 import pytest
 
-from rl_training.report.page import MARK
+from rl_training.report.page.document import MARK
 from rl_training.runtime.checkpoints.lock import RunLock
 from tests.helpers import call_cli, contents, run_cli
 from tests.report.run_files import finetune, population

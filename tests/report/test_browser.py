@@ -6,7 +6,7 @@ import json
 import pytest
 
 from rl_training.analysis.logged_run import RETURN, LoggedRun
-from rl_training.report.page import Picture, render_page
+from rl_training.report.page.document import Picture, render_page
 from tests.report.browser import PROGRAM, Browser
 from tests.report.run_files import finetune, population, rows_of, timing_rows, without_environment, write_run
 from tests.report.test_off_policy import policy, report, run_with

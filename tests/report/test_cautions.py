@@ -9,7 +9,7 @@ from rl_training.analysis.last_check import last_check
 from rl_training.analysis.logged_run import RETURN, LoggedRun
 from rl_training.report.cautions import Caution, cautions_of
 from rl_training.report.live.watching import watch_runs
-from rl_training.report.page import MARK, render_page
+from rl_training.report.page.document import MARK, render_page
 from rl_training.report.tables import markdown
 from rl_training.runtime.validating.concerns import CODES
 from tests.helpers import tiny_run
@@ -34,7 +34,7 @@ def test_a_page_lists_them_below_its_cards(tmp_path):
     page = render_page([run_with(tmp_path / "a", WARNED)])
     listed = page[page.index("<h2>Warnings</h2>") : page.index("<h2>Learning curves</h2>")]
     assert listed.count("<li>") == 2
-    assert f"<li>{FIRST.replace('<', '&lt;').replace('>', '&gt;')}</li>" in listed
+    assert "<li>data: constant-column: <code>T&lt;1&gt;</code> is 7 in every row</li>" in listed
     assert f"<li>{LAST}</li>" in listed
     assert "Warnings" not in render_page([run_with(tmp_path / "b", [])])
 

@@ -10,7 +10,7 @@ from rl_training.analysis.logged_run import RETURN, LoggedRun
 from rl_training.analysis.run_scores import read_runs
 from rl_training.report import data_facts, facts
 from rl_training.report.bands import groups_of
-from rl_training.report.page import render_page
+from rl_training.report.page.document import render_page
 from rl_training.report.timing import timing_of
 from tests.report.run_files import finetune, population, rows_of, timing_rows, without_environment, write_run
 

@@ -16,7 +16,7 @@ from rl_training.analysis.history import History
 from rl_training.analysis.logged_run import RETURN, LoggedRun
 from rl_training.config.loading import make_config
 from rl_training.report.facts import number
-from rl_training.report.page import MARK, Picture, render_page
+from rl_training.report.page.document import MARK, Picture, render_page
 from rl_training.report.tables import markdown
 from tests.helpers import contents
 from tests.report.run_files import DATASET, finetune, population, rows_of, without_environment, write_run

@@ -13,7 +13,7 @@ from rl_training.report.bands import groups_of
 from rl_training.report.charts import held_out_charts
 from rl_training.report.data_facts import data_note
 from rl_training.report.facts import NOTHING
-from rl_training.report.page import MARK, render_page
+from rl_training.report.page.document import MARK, render_page
 from rl_training.report.tables import comma_separated, markdown
 from tests.report.run_files import DATASET, finetune, population, rows_of, timing_rows, without_environment, write_run
 

@@ -6,9 +6,9 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from rl_training.analysis.logged_run import LoggedRun, is_left_of_run, runs_in
+from rl_training.analysis.logged_run import LoggedRun, runs_in
 from rl_training.errors import CheckpointError, ConfigError, RLTrainingError
 from rl_training.experiment.run_record import run_status
 from rl_training.output import printable, say
@@ -17,23 +17,19 @@ from rl_training.report.bands import distinct_names
 from rl_training.report.facts import member_facts, number
 from rl_training.report.live.follow import check_distinct
 from rl_training.report.live.watching import Watched, present_run
-from rl_training.report.page import MARK, Picture, render_page
-from rl_training.report.pictures import SOFTWARE, png
-from rl_training.report.tables import CSV_START, comma_separated, markdown
+from rl_training.report.page.document import MARK, Picture, render_page
+from rl_training.report.pictures import png
+from rl_training.report.tables import comma_separated, markdown
+from rl_training.report.target import Format, check_target, format_of
 from rl_training.report.values import LENGTH
 from rl_training.runtime.checkpoints.lock import is_in_use
 from rl_training.runtime.signals import stop_signals_blocked
-from rl_training.storage import replace_file, storage_error
+from rl_training.storage import replace_file
 from rl_training.tuning.folder import StudyFolder
 
 if TYPE_CHECKING:
     from rl_training.envs.rendering import Rendering
 
-Format = Literal["html", "md", "csv", "png"]
-FORMATS: Final = get_args(Format)
-_SUFFIXES: Final[dict[str, Format]] = {".html": "html", ".htm": "html", ".md": "md", ".csv": "csv", ".png": "png"}
-_SIGNS: Final[dict[Format, str]] = {"html": MARK, "md": MARK, "csv": ",".join(CSV_START), "png": SOFTWARE}
-_HEAD = 400  # bytes in which a report shows that it is one
 _MOST_PICTURES = 4  # runs whose policies are drawn
 _TOO_MANY = (
     f"a page holds those of the first {_MOST_PICTURES} runs; "
@@ -179,42 +175,6 @@ def write_report(
     page = make_report(found, kind, **chosen, studies=studies, left_out=found.left_out)
     replace_file(path, page)
     return path
-
-
-def format_of(out: str | Path | None, chosen: str | None = None) -> Format:
-    """Return the format that a name ends in, or that was chosen; a ConfigError where they differ or are not known."""
-    if chosen is not None and chosen not in FORMATS:
-        raise ConfigError(f"--format {chosen}: must be one of {', '.join(FORMATS)}")
-    named = None if out is None else _SUFFIXES.get(Path(out).suffix.lower())
-    if chosen is not None:
-        if named is not None and named != chosen:
-            raise ConfigError(
-                f"{out}: ends like {named}, but --format is {chosen}; choose another name, or leave --format out"
-            )
-        return chosen  # type: ignore[return-value]
-    if out is not None and named is None:
-        raise ConfigError(f"{out}: does not say what to write; end the name in {', '.join(_SUFFIXES)}, or pass --format")
-    return named or "html"
-
-
-def check_target(path: Path, kind: Format) -> None:
-    """Raise a ConfigError unless a report may be written here, in no run: a new file, or in place of an earlier report."""
-    place = path.resolve()
-    try:
-        if run := next((one for one in (place, *place.parents) if run_status(one) is not None or is_left_of_run(one)), None):
-            raise ConfigError(f"{path}: lies in the run {run}, which a report never changes; choose another --out")
-        if path.is_dir():
-            raise ConfigError(f"{path}: is a directory; name a file with --out, such as {path / 'report.html'}")
-        if path.exists() and not path.is_file():  # a pipe would be waited for without end
-            raise ConfigError(f"{path}: is not a plain file; name another with --out")
-        if path.exists():
-            with path.open("rb") as stream:
-                known = _SIGNS[kind].encode() in stream.read(_HEAD)
-            if not known:
-                raise ConfigError(f"{path}: was not written by this command; choose another name with --out")
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise storage_error(path, 0, error) from error
 
 
 def keep_report_fresh(

@@ -5,7 +5,6 @@ A run keeps each warning once, from when it was first given. Figures of every ch
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from html import escape
 
 from rl_training.analysis.last_check import LastCheck, last_check
 from rl_training.analysis.logged_run import LoggedRun
@@ -42,18 +41,11 @@ def _caution(text: str, at: str | None, checked: LastCheck | None) -> Caution:
     return Caution(f"no longer at {checked.place}: {plain.text}", past=True)
 
 
-def cautions(runs: Sequence[LoggedRun], names: Sequence[str]) -> list[Caution]:
-    """Return the warnings of some runs, with the name of its run before each where there are several."""
+def cautions(runs: Sequence[LoggedRun], names: Sequence[str], more: Sequence[str] = ()) -> list[Caution]:
+    """Return the warnings of some runs, with the name of its run before each where there are several, and more of them."""
     found = [
         replace(one, text=f"{name}: {one.text}") if len(runs) > 1 else one
         for run, name in zip(runs, names, strict=True)
         for one in cautions_of(run)
     ]
-    return sorted(found, key=lambda one: one.past)
-
-
-def section(runs: Sequence[LoggedRun], names: Sequence[str], more: Sequence[str] = ()) -> str:
-    """Return the warnings of some runs, and more, as a section of a page; nothing if there are none."""
-    found = sorted([*cautions(runs, names), *map(Caution, more)], key=lambda one: one.past)
-    listed = "".join(f"<li{' class=soft' * one.past}>{escape(one.text)}</li>" for one in found)
-    return f'<section><h2>Warnings</h2><ul class="warnings">{listed}</ul></section>' if listed else ""
+    return sorted([*found, *map(Caution, more)], key=lambda one: one.past)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from html import escape
 
 from rl_training.report.facts import NOTHING, number
-from rl_training.report.html import Cell, Row, bar, card, table
+from rl_training.report.page.html import Cell, Row, bar, card, prose, table
 from rl_training.tuning import showing
 from rl_training.tuning.showing import Summary, knob_value
 from rl_training.tuning.space import Choices, Range, label
@@ -18,7 +18,7 @@ _BEST_SHARE = 0.1  # of the trials are drawn strongly
 def section(found: Summary) -> str:
     """Return the part of a page on one study; all texts in it are escaped."""
     name = f"Study of {found.task.name}"
-    sure = "".join(f"<p>{escape(text)}</p>" for text in showing.sureness(found))
+    sure = "".join(f"<p>{prose(text)}</p>" for text in showing.sureness(found))
     best = found.best
     train = "" if best is None else f"<pre>{escape(showing.train_command(found, best))}</pre>"
     parts = (_cards(found), sure, train, _confirmed(found), _parallel(found), _importance(found), _trials(found))

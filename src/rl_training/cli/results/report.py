@@ -42,7 +42,8 @@ def report(
 ) -> None:
     """Show runs on one page: learning curves, members, losses, settings, time; the page opens from disk, without network."""
     del imports, debug
-    from rl_training.api.reporting import format_of, keep_report_fresh, load_runs, make_report, write_report
+    from rl_training.api.reporting import keep_report_fresh, load_runs, make_report, write_report
+    from rl_training.report.target import format_of
     from rl_training.runtime.signals import interrupted_by_stop_signals
 
     chosen = format_of(out, kind)

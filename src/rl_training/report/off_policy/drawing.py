@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from html import escape
 
 from rl_training.report.facts import number
-from rl_training.report.html import Markup
 from rl_training.report.off_policy.facts import value_text
 from rl_training.report.off_policy.kept import Estimate
+from rl_training.report.page.html import Markup
 
 _WIDTH, _HEIGHT, _ROOM = 1000.0, 20, 0.03  # of a picture, and the part of the scale beside what it must show
 _TIP, _ARROW = 2.0, 20.0  # distance of an arrow from the edge, and its length

@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from html import escape
 
 from rl_training.report.facts import NOTHING
-from rl_training.report.html import Cell, Markup, Row, bar, in_brackets, table
 from rl_training.report.off_policy import facts
 from rl_training.report.off_policy.drawing import Scale
 from rl_training.report.off_policy.kept import Evaluation, Judged
+from rl_training.report.page.html import Cell, Markup, Row, bar, in_brackets, prose, table
 
 _MOST_ROWS, _MOST_DRAWN, _MOST_LEAVING = 100, 24, 12
 _KINDS = {"trust": "good", "doubt": "warn", "cannot tell": "bad"}
@@ -21,7 +21,7 @@ def section(found: Sequence[Evaluation]) -> str:
 
 
 def _evaluation(one: Evaluation) -> str:
-    warned = "".join(f"<li>{escape(text)}</li>" for text in one.warnings)
+    warned = "".join(f"<li>{prose(text)}</li>" for text in one.warnings)
     listed = f'<ul class="warnings">{warned}</ul>' if warned else ""
     shown = "".join(part(one) for part in (_picture, _values, _reasons, _support))
     return f'<p class="note">{escape(facts.source_text(one))}</p>{listed}{shown}'
@@ -75,7 +75,7 @@ def _reasons(one: Evaluation) -> str:
     """Why each verdict is not better; below the table, where there is room for sentences."""
     listed = "".join(
         f"<dt>{escape(facts.label(policy, one.policies))}: {_verdict(policy).text}</dt>"
-        + "".join(f"<dd>{escape(text)}</dd>" for text in policy.reasons)
+        + "".join(f"<dd>{prose(text)}</dd>" for text in policy.reasons)
         for policy in one.policies[:_MOST_ROWS]
         if policy.reasons
     )

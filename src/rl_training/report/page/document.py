@@ -10,13 +10,14 @@ from html import escape
 from importlib.resources import files
 
 from rl_training.analysis.logged_run import LoggedRun
-from rl_training.report import appendix, cautions, overview, sections
 from rl_training.report.bands import distinct_names, groups_of
-from rl_training.report.chart_data import as_json, page_data
+from rl_training.report.cautions import cautions
 from rl_training.report.charts import held_out_charts, return_charts, training_charts, value_charts
 from rl_training.report.facts import best_groups
 from rl_training.report.off_policy.kept import evaluations
 from rl_training.report.off_policy.section import section as off_policy
+from rl_training.report.page import appendix, overview, sections
+from rl_training.report.page.data import as_json, page_data
 from rl_training.report.timing import timing_of
 
 MARK = "<!-- made by rl-training report -->"
@@ -66,7 +67,7 @@ def render_page(
     body = [
         first,
         overview.overview(runs, names, timings),
-        cautions.section(runs, names, [*left_out, *damaged]),
+        sections.warnings(cautions(runs, names, [*left_out, *damaged])),
         sections.curves(groups, len(every), runs, figures, returns, data),
         sections.pictures(pictures),
         sections.values(figures, values, reasons),

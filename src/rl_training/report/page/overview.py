@@ -10,8 +10,8 @@ from rl_training.registry import get_spec
 from rl_training.report import data_facts, facts
 from rl_training.report.bands import MANY, Numbers, groups_of, summarize
 from rl_training.report.facts import MemberFacts, number
-from rl_training.report.html import Cell, Markup, Row, card, in_brackets, table, whole
 from rl_training.report.live.progress import progress_text
+from rl_training.report.page.html import Cell, Markup, Row, card, in_brackets, prose, table, whole
 from rl_training.report.timing import Timing
 
 
@@ -49,7 +49,7 @@ def overview(runs: Sequence[LoggedRun], names: Sequence[str], timings: Mapping[P
     shown = [[row[i] for i in kept] for row in rows]
     listed = table([facts.as_of_now(facts.OVERVIEW[i], runs) for i in kept], shown, "Runs", sortable=True)
     notes = filter(None, (facts.returns_note(runs, names), *data_facts.notes(runs, names)))
-    note = "".join(f'<p class="note">{escape(text)}</p>' for text in notes)
+    note = "".join(f'<p class="note">{prose(text)}</p>' for text in notes)
     return f"<section><h2>Runs</h2>{note}{listed}{''.join(map(_message, runs))}</section>"
 
 
@@ -133,6 +133,6 @@ def _status(run: LoggedRun) -> Markup:
 
 def _message(run: LoggedRun) -> str:
     message = run.record.get("message")
-    told = [f'<p class="note">{escape(run.name)}: {escape(str(message))}</p>'] if message else []
-    missing = (f'<p class="bad">{escape(run.name)}: {escape(text)}</p>' for text in missing_rows(run))
+    told = [f'<p class="note">{escape(run.name)}: {prose(str(message))}</p>'] if message else []
+    missing = (f'<p class="bad">{escape(run.name)}: {prose(text)}</p>' for text in missing_rows(run))
     return "".join([*told, *missing])

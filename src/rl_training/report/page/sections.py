@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 from rl_training.analysis.logged_run import LoggedRun
 from rl_training.report import facts
 from rl_training.report.bands import Group, curves_text
+from rl_training.report.cautions import Caution
 from rl_training.report.charts import HELD_OUT_HEADINGS, HELD_OUT_NOTE, Chart, held_out_figures
-from rl_training.report.html import Cell, Markup, Row, figure, table
+from rl_training.report.page.html import Cell, Markup, Row, figure, prose, table
 
 if TYPE_CHECKING:
-    from rl_training.report.page import Picture
+    from rl_training.report.page.document import Picture
 
 _COLOURS = 8  # of the style sheet
 
@@ -102,6 +103,12 @@ def _switches(groups: Sequence[Group], runs: Sequence[LoggedRun]) -> str:
     return f"<h3>The switch to online</h3>{note}{table(facts.DIP_HEADINGS, rows, 'The switch to online')}"
 
 
+def warnings(found: Sequence[Caution]) -> str:
+    """Return what training warned of; nothing if there is nothing."""
+    listed = "".join(f"<li{' class=soft' * one.past}>{prose(one.text)}</li>" for one in found)
+    return f'<section><h2>Warnings</h2><ul class="warnings">{listed}</ul></section>' if listed else ""
+
+
 def pictures(found: Sequence["Picture"]) -> str:
     """Return the policies at work."""
     if not found:
@@ -115,7 +122,7 @@ def pictures(found: Sequence["Picture"]) -> str:
         "</div></figure>"
         for one in shown
     )
-    notes = "".join(f'<p class="note">{escape(one.label)}: no picture: {escape(one.caption)}</p>' for one in missing)
+    notes = "".join(f'<p class="note">{escape(one.label)}: no picture: {prose(one.caption)}</p>' for one in missing)
     return f'<section><h2>The policy at work</h2><div class="pictures">{drawn}</div>{notes}</section>'
 
 

@@ -11,7 +11,7 @@ from rl_training.config.sweep import knob_text
 from rl_training.report import data_facts, facts
 from rl_training.report.bands import Group
 from rl_training.report.facts import NOTHING, number
-from rl_training.report.html import Cell, Markup, Row, bar, pairs, table, whole
+from rl_training.report.page.html import Cell, Markup, Row, bar, pairs, table, whole
 from rl_training.report.timing import Timing
 
 _MOST_ROWS = 500  # of the table of members
@@ -48,7 +48,7 @@ def members(groups: Sequence[Group], drawn: Sequence[Group]) -> str:
     headings = ["member", "seed", *["knobs"] * swept]
     last = facts.as_of_now("final return", [group.run for group in groups])
     headings += [*[last, "best return", "best at"] * evaluated, *["from logged actions"] * measured, "status"]
-    left_out = f'<p class="note">The best {_MOST_ROWS} of {len(found):,}; `--format csv` has all.</p>'
+    left_out = f'<p class="note">The best {_MOST_ROWS} of {len(found):,}; <code>--format csv</code> has all.</p>'
     note = left_out if len(found) > len(rows) else ""
     listed = table([*headings, Markup("drawn")], rows, "Members", sortable=True, tall=len(rows) > 14)
     return f"<section><h2>Members</h2>{note}{listed}</section>"

@@ -1,5 +1,6 @@
 """Pieces of HTML: elements with escaped texts, tables, cards, charts."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -37,6 +38,11 @@ Row: TypeAlias = Sequence[str | Markup | Cell]
 def text(value: str | Markup) -> str:
     """Return escaped HTML of a text; markup as it is."""
     return value.text if isinstance(value, Markup) else escape(value)
+
+
+def prose(sentences: str) -> str:
+    """Return escaped HTML of sentences; what they quote as `code` is shown as code."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(sentences))
 
 
 def table(
