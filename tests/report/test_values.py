@@ -1,5 +1,7 @@
 """Values of the critics beside returns, in one unit."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -30,6 +32,21 @@ def test_scale_and_shift_are_undone_and_returns_discounted(tmp_path):
 def test_episodes_that_truly_end_earn_nothing_afterwards(tmp_path):
     found = curves(tmp_path / "run", dataset={**DATASET, "true_ends": 4}, reward={"scale": 2.0})
     assert found.achieved.values[0, 0] == pytest.approx(-10.0 * (1 - 0.9**10) / 0.1)
+
+
+def test_evaluations_that_the_time_limit_cut_go_on_without_end_whatever_the_run_learned_from(tmp_path):
+    """One rule for runs online and on data, so that their values can be compared: critics look beyond a cut."""
+    rows = (
+        rows_of(RETURN, [[-100.0, -50.0]])
+        + rows_of("eval/length_mean", [[10.0, 5.0]])
+        + rows_of("train/q_mean", [[0.0, 0.0]])
+    )
+    for name, dataset in (("online", None), ("data", {**DATASET, "true_ends": 4})):
+        folder = write_run(tmp_path / name, rows, dataset=dataset, algo_kwargs={"gamma": 0.9, "reward": {"normalize": False}})
+        record = json.loads((folder / "run.json").read_text())
+        (folder / "run.json").write_text(json.dumps({**record, "time_limit": 10}))
+        found = value_curves(groups_of([LoggedRun.load(folder)])[0])
+        assert found.achieved.values.tolist() == [[pytest.approx(-100.0), pytest.approx(-10.0 * (1 - 0.9**5) / 0.1)]]
 
 
 def test_a_shift_is_not_undone_where_episodes_end(tmp_path):

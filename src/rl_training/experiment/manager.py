@@ -125,6 +125,7 @@ class ExperimentManager:
         directory that was not there before. If the run is interrupted, the message names the command `go_on`, by default
         `rl-training resume`. Of several ranks (`torchrun`) one does so, and the others train their members.
         """
+        from rl_training.envs.environments import time_limit
         from rl_training.experiment.following import follow, tell_start
         from rl_training.experiment.kept_warnings import KeepingReporter, kept_in
         from rl_training.experiment.mirroring import mirroring
@@ -159,6 +160,7 @@ class ExperimentManager:
                     if not ours:
                         self._clear(keep=TRACKING_FILES if resume else ())  # backends hold rows that are written again
                     record["dataset"] = data.record() if data else None
+                    record["time_limit"] = self.config.final_environment and time_limit(self.config.final_environment)
                     self._write_record(record, "running")  # first: it marks the directory as a run
                     self._write("config.yaml", self.config.to_yaml().encode())
 

@@ -138,7 +138,8 @@ def values(figures: Figures, charts: Sequence[Chart], reasons: Sequence[str]) ->
     note = (
         "Both are discounted returns in the units of the rewards; scale and shift of the rewards are undone. Expected: the "
         "mean of the critics on training batches (train/q_mean; with SAC and its variants the entropy bonus is part of it). "
-        "Achieved: the mean reward of a step in evaluations, discounted over the steps that follow, as if rewards were even. "
+        "Achieved: the mean reward of a step in evaluations, discounted over the steps that follow, as if rewards were even; "
+        "without end where all episodes were cut by the time limit, since critics look beyond a cut. "
         "This is rough: where rewards are large early or late in an episode, as when a plant settles or a goal ends it, it "
         "is off by several times. Besides, critics are averaged over the states and actions of the data, not over those that "
         "the policy reaches. So a gap tells of a wrong critic only if it is of another order of magnitude; values that grow "
