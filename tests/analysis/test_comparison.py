@@ -10,7 +10,7 @@ from scipy import stats
 
 import rl_training
 from rl_training.analysis.bootstrap import Interval, difference_interval, improvement_interval, interval
-from rl_training.analysis.comparison import compare, seeds_to_rank, seeds_to_show
+from rl_training.analysis.comparison import can_be_shown, compare, least_seeds, seeds_to_rank, seeds_to_show
 from rl_training.analysis.verdict import bounds, digits, shown, verdict
 from rl_training.errors import ConfigError, DatasetError
 from tests.analysis.scores import FIRST, SECOND
@@ -248,6 +248,23 @@ def test_files_of_evaluations(tmp_path):
     assert "iql" in compare([tmp_path / "iql.json", tmp_path / "sweep.json"]).scores
 
 
+def test_evaluations_that_are_no_fair_comparison_are_told(tmp_path):
+    def written(name, **more):
+        rows = [{"member": k, "seed": k, "return_mean": GOOD[k]} for k in range(4)]
+        (tmp_path / name).write_text(json.dumps({"env_id": "Pendulum-v1", "members": rows, **more}))
+        return tmp_path / name
+
+    files = [written("a.json", episodes=50, seed=1, environment="as registered")]
+    files.append(written("b.json", episodes=50, seed=1, environment="as registered"))
+    assert compare(files).warnings == []
+    files.append(written("c.json", episodes=3, seed=None, environment="20"))
+    assert compare(files).warnings == [
+        "Pendulum-v1: evaluated in unequal numbers of episodes: a 50; b 50; c 3",
+        "Pendulum-v1: evaluated in different episodes (--seed): a 1; b 1; c not told",
+        "Pendulum-v1: evaluated in environments that are made differently: a as registered; b as registered; c 20",
+    ]
+
+
 @pytest.mark.parametrize(
     ("name", "text", "words"),
     [
@@ -351,6 +368,25 @@ def test_no_number_of_seeds_is_advised_where_ranks_do_not_agree_with_the_differe
     assert found.pairs[0].difference.estimate > 0.0
     assert found.pairs[0].seeds_needed is None
     assert "seeds each would show it" not in found.conclusion
+
+
+def test_too_few_seeds_for_so_many_comparisons_are_told():
+    """Five seeds of four groups cannot show one of six differences, however large; nine can in four of five tries."""
+    far = {name: [1000.0 * place + seed for seed in range(5)] for place, name in enumerate("abcd")}
+    found = compare(far, against="all")
+    assert {(pair.verdict, pair.least_seeds) for pair in found.pairs} == {("unclear", 6)}
+    assert found.pairs[0].seeds_needed == seeds_to_rank(0.0, found.pair_confidence, tasks=1) == 9
+    assert "contains 0.5 (" in found.conclusion
+    assert "about 9 seeds each would show it" in found.conclusion
+    assert "No difference can be shown with so few seeds, however large: that takes 6." in found.conclusion
+    six = {name: [*scores, scores[0] + 5.0] for name, scores in far.items()}
+    assert {(pair.verdict, pair.least_seeds) for pair in compare(six, against="all").pairs} == {("worse", None)}
+    tasks = {name: {"x": scores, "y": scores} for name, scores in far.items()}
+    by_task = compare(tasks, against="all")
+    assert {pair.verdict for pair in by_task.pairs} == {"worse"}
+    assert "No difference can be shown by task with so few seeds, however large: that takes 6." in by_task.conclusion
+    assert least_seeds(1, 0.95) == 4
+    assert can_be_shown([np.zeros(3)], [np.zeros(30)], 0.95)
 
 
 def test_the_number_of_seeds_is_the_smallest_that_suffices():

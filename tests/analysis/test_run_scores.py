@@ -387,6 +387,25 @@ def test_a_combination_that_diverged_does_not_keep_others_from_being_compared(tm
     assert (list(found.scores), found.warnings) == (["iql expectile=0.7", "corl"], empty)
 
 
+def test_a_group_that_went_on_from_another_is_told(tmp_path):
+    finetune = {"env_steps": 100, "from_step": 100}
+    first = write_run(tmp_path / "first", [LAST])
+    record = json.loads((first / "run.json").read_text())
+    (first / "run.json").write_text(json.dumps({**record, "step": 100}))
+    write_run(tmp_path / "then", [WORSE], finetune=finetune)
+    told = "then: seems to go on from first (the same data, seeds, steps)"
+    assert [warning for warning in compare([tmp_path / "first", tmp_path / "then"]).warnings if told in warning]
+    write_run(tmp_path / "then", [WORSE], seeds=[5, 6, 7, 8, 9], finetune=finetune)
+    assert not [warning for warning in compare([tmp_path / "first", tmp_path / "then"]).warnings if "go on" in warning]
+
+
+def test_scores_of_a_diverged_run_are_told_with_all_their_steps(tmp_path):
+    write_run(tmp_path / "one", [[1.0, 2.0], [3.0, None]], status="DivergedError")
+    write_run(tmp_path / "two", [[1.0, 2.0]], "td3_bc")
+    told = f"{tmp_path / 'one'}: diverged in every member; its scores are those after 50 to 100 steps"
+    assert told in compare([tmp_path / "one", tmp_path / "two"]).warnings
+
+
 def test_a_low_return_is_never_good(runs):
     with pytest.raises(ConfigError, match="--lower-is-better: a high eval/return_mean of a run is good"):
         compare([runs], lower_is_better=True)

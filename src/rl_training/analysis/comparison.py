@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -54,6 +55,7 @@ class Pair:
     improvement: Interval
     verdict: str  # better, worse, unclear; of a metric that does not tell how good a policy is larger, smaller, unclear
     seeds_needed: int | None  # per task and group to show a difference as large as the measured one; None if it is shown
+    least_seeds: int | None  # without which no difference can be shown, however large; None if there are enough
 
 
 @dataclass(frozen=True)
@@ -216,14 +218,15 @@ class _Judge:
         first, second = (groups[name] for name in names)
         better, worse = (second, first) if self.lower_is_better else (first, second)
         improvement = improvement_interval(better, worse, confidence=self.confidence)
+        least = None if can_be_shown(first, second, self.confidence) else least_seeds(len(first), self.confidence)
         if not comparable:
-            return Pair(*names, None, improvement, self._verdict(None, improvement), None)
+            return Pair(*names, None, improvement, self._verdict(None, improvement), None, least)
         difference = self._difference(first, second, "widened")
         judged = self._verdict(difference, improvement)
         ahead = -difference.estimate if self.lower_is_better else difference.estimate
         agree = ahead * (improvement.estimate - 0.5) > 0.0  # otherwise more seeds would show nothing
-        needed = self._seeds_needed(first, second, improvement.estimate) if agree and not difference.excludes(0.0) else None
-        return Pair(*names, difference, improvement, judged, needed)
+        needed = self._seeds_needed(first, second, improvement.estimate) if agree and judged == "unclear" else None
+        return Pair(*names, difference, improvement, judged, needed and max(needed, least or 0), least)
 
     def profile(self, tasks: Sequence[Values], thresholds: Values) -> list[float]:
         sign = -1.0 if self.lower_is_better else 1.0
@@ -253,6 +256,22 @@ class _Judge:
         freedom = len(first) / float((shares**2).sum())  # of one more run of each; where one group spreads, its own alone
         by_means = seeds_to_show(abs(plain.estimate), float(of_a_run), self.confidence, freedom, min(counts))
         return max(by_means, seeds_to_rank(improvement, self.confidence, len(first)))
+
+
+def can_be_shown(first: Sequence[Values], second: Sequence[Values], confidence: float) -> bool:
+    """Return whether as many runs show that a group is better if every run of it beats every run of the other."""
+    best = [len(other) + np.arange(len(task), dtype=np.float64) for task, other in zip(first, second, strict=True)]
+    worst = [np.arange(len(other), dtype=np.float64) for other in second]
+    return improvement_interval(best, worst, confidence=confidence).excludes(0.5)
+
+
+@cache
+def least_seeds(tasks: int, confidence: float) -> int:
+    """Return the fewest runs a task and group that can show a difference at all."""
+    runs = 2
+    while runs < MOST_SEEDS and not can_be_shown([np.zeros(runs)] * tasks, [np.zeros(runs)] * tasks, confidence):
+        runs += 1
+    return runs
 
 
 def seeds_to_show(difference: float, variance: float, confidence: float, freedom: float, runs: int) -> int:

@@ -3,10 +3,10 @@
 import csv
 import glob
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from rl_training.analysis.aggregates import Values, strata
 from rl_training.analysis.logged_run import RETURN, runs_in, why_no_run
@@ -39,6 +39,15 @@ class Choice:
             raise ConfigError(f"--by {self.by!r}: must be `last` or `best`")
 
 
+class Evaluated(NamedTuple):
+    """How the policies of a group were evaluated, as `evaluate --json` tells; None where it does not."""
+
+    task: str
+    episodes: Any
+    seed: Any
+    environment: Any
+
+
 @dataclass
 class Groups:
     """Scores by group and task, and what must be known of where they come from."""
@@ -49,6 +58,7 @@ class Groups:
     any_runs: bool = False
     by_data: bool = False  # of runs without an environment alone, whose tasks are their data
     left_out: list[str] = field(default_factory=list)  # the warnings that say which groups have no score
+    evaluated: dict[str, Evaluated] = field(default_factory=dict)  # of groups from files of evaluations
 
 
 def read_groups(sources: Any, choice: Choice) -> Groups:
@@ -73,7 +83,9 @@ def _read(sources: Any, choice: Choice) -> Groups:
         raise ConfigError("groups must be a mapping from names to scores or runs, or a list of paths")
     files = [Path(argument) for argument in arguments if _is_score_file(str(argument))]
     runs_named = [_named(str(argument)) for argument in arguments if not _is_score_file(str(argument))]
-    return _merged([_read_runs(runs_named, choice), *(read_score_file(path) for path in files)])
+    merged = _merged([_read_runs(runs_named, choice), *(read_score_file(path) for path in files)])
+    merged.warnings += unequal_evaluations(merged.evaluated)
+    return merged
 
 
 def _read_runs(named: Sequence[tuple[str | None, list[Path]]], choice: Choice) -> Groups:
@@ -94,6 +106,7 @@ def _merged(parts: Sequence[Groups]) -> Groups:
         any(part.any_runs for part in parts),
         all(part.by_data for part in parts if part.scores),
         [told for part in parts for told in part.left_out],
+        {printable(name): one for part in parts for name, one in part.evaluated.items()},
     )
 
 
@@ -205,7 +218,23 @@ def _evaluation(found: Any, path: Path) -> Groups | None:
     for name, own in by_group.items():
         if lost := sum(row.get("diverged_at") is not None for row in own):
             warnings.append(f"{name}: {lost} of {len(own)} members in {path} diverged; their last good policies count")
-    return Groups(scores, warnings)
+    told = Evaluated(printable(task), found.get("episodes"), found.get("seed"), found.get("environment"))
+    return Groups(scores, warnings, evaluated=dict.fromkeys(scores, told))
+
+
+def unequal_evaluations(evaluated: Mapping[str, Evaluated]) -> Iterator[str]:
+    """Return how the evaluations of a task differ that ought to be equal."""
+    kinds = (
+        ("unequal numbers of episodes", "episodes"),
+        ("different episodes (--seed)", "seed"),
+        ("environments that are made differently", "environment"),
+    )
+    for task in dict.fromkeys(one.task for one in evaluated.values()):
+        for what, key in kinds:
+            found = {name: getattr(one, key) for name, one in evaluated.items() if one.task == task}
+            if len({str(value) for value in found.values()}) > 1:
+                shown = "; ".join(f"{name} {'not told' if value is None else value}" for name, value in found.items())
+                yield printable(f"{task}: evaluated in {what}: {shown}")
 
 
 def combination_name(group: str, knobs: Any) -> str:

@@ -89,7 +89,8 @@ def read_runs(arguments: Sequence[tuple[str | None, Sequence[Path]]], choice: Ch
     left_out = [f"{name}: no member has any {choice.metric}{_lost(name, runs)}, so it is left out" for name in empty]
     counted = [(part, task) for part, task in zip(runs, tasks, strict=True) if part.group not in empty]
     runs, tasks = [part for part, _ in counted], [task for _, task in counted]
-    found = [*left_out, *_own_warnings(runs, choice), *_unequal(runs, tasks, choice), *_lucky(runs, tasks, choice)]
+    fair = (*_unequal(runs, tasks, choice), *_continued(runs), *_lucky(runs, tasks, choice))
+    found = [*left_out, *_own_warnings(runs, choice), *fair]
     kept = {name: own for name, own in scores.items() if own}
     by_data = all(part.env == _DATA for part in runs)
     return Groups(kept, list(dict.fromkeys(found)), of_runs=True, any_runs=True, by_data=by_data, left_out=left_out)
@@ -234,7 +235,9 @@ def _own_warnings(runs: Sequence[ScoredRun], choice: Choice) -> Iterator[str]:
     for part in runs:
         run, status = part.run, part.run.record["status"]
         if status != "finished":
-            yield f"{run.path}: {states.get(status, f'failed ({status})')}; its scores are those after {part.steps:,} steps"
+            first = int(part.reached[part.reached > 0].min(initial=part.steps))
+            after = f"{first:,} to {part.steps:,}" if first < part.steps else f"{part.steps:,}"
+            yield f"{run.path}: {states.get(status, f'failed ({status})')}; its scores are those after {after} steps"
         missing = int(np.isnan(part.values).sum())
         if missing:
             yield f"{part.group}: {missing} of {len(part.members)} members of {run.path} have no score, which may flatter it"
@@ -294,6 +297,22 @@ def _trained_differently(task: str, here: Sequence[ScoredRun]) -> Iterator[str]:
     how = "trained in different ways" if len(kinds) > 1 else "trained for unequal numbers of steps"
     told = {part: ", then ".join(f"{count:,} {what}" for what, count in part.training.items()) for part in here}
     yield from _differing(task, how, told)
+
+
+def _continued(runs: Sequence[ScoredRun]) -> Iterator[str]:
+    """Where a group went on from policies of another, by seeds, data and steps: then they are not independent."""
+    for part in runs:
+        begun = part.run.config.finetune and part.run.config.finetune.from_step
+        for other in runs:
+            alike = (part.run.config.algo, part.run.fingerprint) == (other.run.config.algo, other.run.fingerprint)
+            seeds = {part.run.seeds[member] for member in part.members} & {
+                other.run.seeds[member] for member in other.members
+            }
+            if begun and alike and seeds and other.group != part.group and other.run.end == begun:
+                yield (
+                    f"{part.group}: seems to go on from {other.group} (the same data, seeds, steps); they are compared as if "
+                    "independent, so a gain that every seed has may stay unseen: the report of both shows the switch"
+                )
 
 
 def _differing(task: str, how: str, values: Mapping[ScoredRun, str]) -> Iterator[str]:

@@ -96,7 +96,7 @@ def conclusion(
             sentences[-1] += f" {_task_by_task({task: found[number].verdict for task, found in by_task.items()})}"
     sentences += [wording.caution] if wording.caution else []
     if len(pairs) * len(by_task) > 1 and any(pair.improvement.known for pair in pairs):
-        sentences.append(_correction(len(pairs), len(by_task), f"{100 * confidence:g}%"))
+        sentences.append(_correction(len(pairs), len(by_task), f"{100 * confidence:g}%") + _impossible(by_task))
     if min(len(found) for group in scores.values() for found in group.values()) < FEW:
         sentences.append(f"Fewer than {FEW} seeds are too few to rely on: train {FEW} or more, better 10.")
     return ("\n" if len(pairs) > 1 else " ").join(sentences)
@@ -138,6 +138,13 @@ def _correction(pairs: int, tasks: int, confidence: str) -> str:
     counts = f"{pairs} comparisons overall, {pairs * tasks} by task"
     what = f"Intervals are widened (Bonferroni: {counts}), so that the verdicts hold together"
     return f"{what} at {confidence} within each of the two, not across both."
+
+
+def _impossible(by_task: Mapping[str, Sequence["Pair"]]) -> str:
+    """That verdicts by task need more seeds, however large a difference is; empty where there are enough."""
+    least = max((pair.least_seeds or 0 for found in by_task.values() for pair in found), default=0)
+    where = "by task " if len(by_task) > 1 else ""
+    return f" No difference can be shown {where}with so few seeds, however large: that takes {least}." if least else ""
 
 
 def _numbers(pair: "Pair", wording: Wording) -> str:
