@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import shutil
 import stat
 from collections.abc import Iterator, Mapping
@@ -318,3 +319,9 @@ def _is_entry(entry: Any) -> bool:
 def sha256(data: bytes) -> str:
     """Return the SHA-256 of bytes in hexadecimal."""
     return hashlib.sha256(data).hexdigest()
+
+
+def natural_order(path: Path) -> list[Any]:
+    """Return a sort key by which `run2` comes before `run10`."""
+    parts = re.split(r"(\d+)", str(path))
+    return [(int(part), part) if number % 2 else part.lower() for number, part in enumerate(parts)]

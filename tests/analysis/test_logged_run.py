@@ -6,9 +6,10 @@ import os
 import numpy as np
 import pytest
 
-from rl_training.analysis.logged_run import RETURN, LoggedRun
+from rl_training.analysis.logged_run import RETURN, LoggedRun, runs_in
 from rl_training.config.loading import make_config
 from rl_training.errors import CheckpointError, ConfigError, StorageError
+from tests.analysis.runs import write_run
 
 
 @pytest.fixture
@@ -116,3 +117,15 @@ def test_a_damaged_record_is_not_called_missing(run_dir):
     (run_dir / "run.json").write_text('{"status": "fin')
     with pytest.raises(CheckpointError, match=r"its run\.json is damaged"):
         LoggedRun.load(run_dir)
+
+
+def test_runs_in_a_folder_are_in_natural_order(tmp_path):
+    for name in ("run10", "run2", "Run1"):
+        write_run(tmp_path / name, [[1.0]])
+    assert [path.name for path in runs_in(tmp_path)] == ["Run1", "run2", "run10"]
+
+
+def test_a_metric_without_its_group_is_recognised(tmp_path):
+    run = LoggedRun.load(write_run(tmp_path / "run", [[1.0]]))
+    with pytest.raises(ConfigError, match="no such metric was written. Did you mean `train/loss`"):
+        run.curve("loss")

@@ -154,7 +154,8 @@ def test_a_run_without_its_record_is_refused_alone_and_in_a_folder(runs, capsys)
     shutil.copytree(runs / "two", runs / "more" / "whole")
     for group in (lost, runs / "more", f"x={lost},{runs / 'two'}"):
         error = call_cli(capsys, "compare", runs / "one", group, code=4).stderr
-        assert error == f"error: {lost}: its run.json is missing; use another copy of the run\n"
+        way_out = f"use another copy of the run, or `rl-training resume {lost}`, which writes it anew"
+        assert error == f"error: {lost}: its run.json is missing; {way_out}\n"
 
 
 def test_what_other_programs_write_is_no_run(runs, capsys):

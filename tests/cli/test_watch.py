@@ -116,7 +116,7 @@ def test_a_dumb_terminal_gets_lines(run_dir):
     population(run_dir)
     terminal = Terminal("watch", run_dir, TERM="dumb")
     assert terminal.wait() == 0
-    returns = "return -34.00 (-45.00 to -23.00), best -34.00 (-45.00 to -23.00)"
+    returns = "mean return -34.00 (-45.00 to -23.00), best -34.00 (-45.00 to -23.00)"
     assert terminal.output == f"run: finished, offline: step 120 of 100 (100 %), {returns}, 6.000 gradient steps/s\r\n"
 
 

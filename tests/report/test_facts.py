@@ -1,16 +1,18 @@
 """The numbers that a report says of a run."""
 
 import json
+import re
 
 import numpy as np
 import pytest
 
 from rl_training.analysis.groups import Choice
-from rl_training.analysis.logged_run import RETURN, LoggedRun
+from rl_training.analysis.logged_run import DISTANCE, RETURN, LoggedRun
 from rl_training.analysis.run_scores import read_runs
 from rl_training.report import data_facts, facts
 from rl_training.report.bands import groups_of
-from rl_training.report.page.document import render_page
+from rl_training.report.page.document import MARK, render_page
+from rl_training.report.tables import markdown
 from rl_training.report.timing import timing_of
 from tests.report.run_files import finetune, population, rows_of, timing_rows, without_environment, write_run
 
@@ -141,6 +143,23 @@ def test_the_dip_at_the_switch(tmp_path):
     dip = facts.dip_of(group, runs)
     assert (dip.before, dip.lowest, dip.lowest_at, dip.recovered_at, dip.depth) == (-20.0, -50.0, 80, 100, 30.0)
     assert facts.dip_cells(group, runs) == ["run", "60", "-20.00", "-50.00 at 20", "30.00", "40"]
+
+
+def test_the_dip_is_that_of_the_curve(tmp_path):
+    """Of five members the curve is their interquartile mean, which one that fell does not move."""
+    rows = rows_of(RETURN, [[-20.0] * 5], range(5))
+    rows += [{"env_step": 10, "step": 20, "member": m, "seed": m, RETURN: -90.0 if m == 0 else -19.0} for m in range(5)]
+    runs = loaded(write_run(tmp_path / "run", rows, total_timesteps=10, finetune={"env_steps": 60}))
+    (group,) = groups_of(runs)
+    assert facts.dip_cells(group, runs)[2:5] == ["-20.00", "-19.00 at 10", "none"]
+
+
+def test_a_member_that_was_never_measured_has_no_distance(tmp_path):
+    rows = [*rows_of(DISTANCE, [[0.1, None]], (0, 1)), {"step": 10, "member": 1, "seed": 1, "event": "diverged"}]
+    (run,) = loaded(write_run(tmp_path / "run", rows, env_id=None))
+    assert [one.distance for one in facts.member_facts(run)] == [0.1, None]
+    assert "nan" not in markdown([run], MARK).lower()
+    assert "nan" not in re.sub("<script.*", "", render_page([run]), flags=re.S).lower()
 
 
 def test_without_an_evaluation_in_the_first_half_the_dip_is_not_known(tmp_path):

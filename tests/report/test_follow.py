@@ -181,6 +181,13 @@ def test_a_run_that_is_removed_or_is_none(tmp_path):
         check_distinct([folder, tmp_path / "." / "run"])
 
 
+def test_a_run_that_lost_its_record_is_not_waited_for(tmp_path):
+    folder = population(tmp_path / "run")
+    (folder / "run.json").unlink()
+    with pytest.raises(CheckpointError, match="its run.json is missing; use another copy of the run, or `rl-training resume"):
+        RunFollower(folder, wait=True).poll()
+
+
 def test_a_run_that_begins_is_waited_for(tmp_path):
     folder = tmp_path / "run"
     follower = RunFollower(folder, wait=True)

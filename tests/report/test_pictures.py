@@ -54,6 +54,20 @@ def drawn(monkeypatch):
     return draw
 
 
+def test_long_names_of_runs_leave_room_for_charts(tmp_path, drawn):
+    rows = rows_of(RETURN, [[1.0], [2.0]], (0,)) + rows_of("train/critic_loss", [[1.0], [2.0]], (0,))
+    rows += rows_of("validation/critic_loss", [[1.0], [2.0]], (0,))
+    widths = []
+    for names in (("a", "b"), ("x" * 90, "Anlage Nord, Belebung, Linie 2, td3_bc, Sommer 2026 und Winter")):
+        figure = drawn(*(write_run(tmp_path / name, rows) for name in names))
+        assert figure.axes[1].get_title(loc="left") == "Critic loss"
+        assert len(figure.axes[1].get_legend().texts) == 4
+        widths.append([axes.get_position().width for axes in figure.axes])
+    assert min(widths[1]) > 0.8 * min(widths[0])
+    (own,) = (axes for axes in drawn(tmp_path / "a").axes if axes.get_title(loc="left") == "Critic loss")
+    assert [text.get_text() for text in own.get_legend().texts] == ["held out"], "of a single run the title has the name"
+
+
 def test_each_environment_has_a_large_chart_with_its_runs_in_the_legend(tmp_path, drawn):
     rows = rows_of(RETURN, [[1.0], [2.0]], (0,))
     places = {"a": "Pendulum-v1", "b": "MountainCarContinuous-v0"}
@@ -114,7 +128,7 @@ def test_what_a_picture_leaves_out_is_said(tmp_path, drawn):
     assert len(figure.axes) == 15
     assert figure.get_supxlabel().endswith("The first 15 of 20 charts: a report as HTML has more.")
     figure = drawn(*(write_run(tmp_path / f"run{i}", rows[:2]) for i in range(17)))
-    assert "The best 16 of 17 curves: a report as HTML has more." in figure.get_supxlabel().replace("\n", " ")
+    assert "The first 16 of 17 curves: a report as HTML has more." in figure.get_supxlabel().replace("\n", " ")
     assert "HTML" not in drawn(tmp_path / "run0").get_supxlabel()
 
 

@@ -42,8 +42,8 @@ def test_a_finetune_in_ascii_on_a_small_screen(tmp_path):
         "fine: iql on random, then online in Pen~",
         "finished, online: environment step 60 of",
         "60 (100 %)",
-        "return -10.00 (-11.00 to -9.000), best",
-        "-10.00 (-11.00 to -9.000)",
+        "mean return -10.00 (-11.00 to -9.000),",
+        "best -10.00 (-11.00 to -9.000)",
         "return, online from 60, mean of 2 membe~",
         "-9.000|           :***        **********",
         "      |   :*********!**********",
@@ -62,7 +62,7 @@ def test_on_the_smallest_screen_what_matters_most_stays(tmp_path):
         "finished, online:",
         "environment step 60",
         "of 60 (100 %)",
-        "return -10.00",
+        "mean return -10.00",
         "(-11.00 to -9.000),",
     ]
 
@@ -92,7 +92,7 @@ def test_a_run_under_way_on_a_usual_screen(tmp_path):
     assert lines[:5] == [
         "run: iql on random, 3 members",
         "running, offline: step 40 of 100 (40 %)",
-        "2.000 gradient steps/s, 27.0 s left, return -82.00 (-85.00 to -79.00), best",
+        "2.000 gradient steps/s, 27.0 s left, mean return -82.00 (-85.00 to -79.00), best",
         "-82.00 (-85.00 to -79.00)",
         "return, mean of 3 members, band from the lowest to the highest",
     ]
@@ -151,8 +151,8 @@ def test_a_diverged_member_comes_last(tmp_path):
     assert lines[1:5] == [
         "finished, 1 of 3 members diverged, offline: step 10 of 100",
         "(10 %)",
-        "each member's last return 2.667 (1.000 to 5.000), best 2.667",
-        "(1.000 to 5.000)",
+        "mean of each member's last return 2.667 (1.000 to 5.000),",
+        "best 2.667 (1.000 to 5.000)",
     ]
 
 
@@ -170,7 +170,7 @@ def test_a_population_that_lost_members_has_the_colour_of_a_warning(tmp_path):
 
 def test_the_best_is_that_of_the_report(tmp_path):
     folder = write_run(tmp_path / "run", rows_of(RETURN, [[1.0, 8.0], [3.0, 2.0]]))
-    assert "return 2.500 (2.000 to 3.000), best 5.500 (3.000 to 8.000)" in shown(folder, 80, 13)
+    assert "mean return 2.500 (2.000 to 3.000), best 5.500 (3.000 to 8.000)" in shown(folder, 80, 13)
     assert "| 2.500 (2.000 to 3.000) | 5.500 (3.000 to 8.000) |" in markdown([LoggedRun.load(folder)], "")
 
 

@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 
 from rl_training.analysis.history import History
 from rl_training.config.run import RunConfig
-from rl_training.errors import CheckpointError, ConfigError, StorageError, did_you_mean
+from rl_training.errors import CheckpointError, ConfigError, StorageError, did_you_mean, suggested
 from rl_training.experiment.manager import ExperimentManager, locate
 from rl_training.experiment.run_record import run_record, run_status
 from rl_training.output import printable
+from rl_training.storage import natural_order
 
 RETURN, RETURN_STD = "eval/return_mean", "eval/return_std"  # over the episodes of an evaluation
 DISTANCE = "validation/action_distance"  # to logged actions: what is known of a policy without an environment
@@ -146,7 +147,9 @@ class LoggedRun:
             return "its metrics.jsonl is missing or has no complete line; use a whole copy of the run"
         if metric != RETURN:
             measured = [name for name in self.history if not name.endswith(_EXPECTED)]
-            return f"no such metric was written.{did_you_mean(metric, measured)}"
+            whole = next((name for name in self.history if name.endswith(f"/{metric}")), None)
+            meant = f" Did you mean `{whole}`?" if whole else did_you_mean(metric, measured)
+            return f"no such metric was written.{meant}"
         if self.config.final_env_id is not None:
             return "its metrics.jsonl holds no evaluation"
         away = f"; compare by `--metric {DISTANCE}`: how far the policy is from logged actions"
@@ -163,7 +166,7 @@ def runs_in(folder: Path) -> list[Path]:
     """Return every run in a folder, also one that lost its run.json: reading it fails, so it is not left out silently."""
     places = {file.parent for file in folder.rglob("run.json")}
     places |= {file.parent for file in folder.rglob("metrics.jsonl") if is_left_of_run(file.parent)}
-    return sorted(places - {folder})
+    return sorted(places - {folder}, key=natural_order)
 
 
 def is_left_of_run(path: Path) -> bool:
@@ -178,7 +181,7 @@ def why_no_run(path: Path) -> str | None:
     if (path / "run.json").exists():
         return "its run.json is damaged, or of another program; use another copy of the run"
     if is_left_of_run(path):
-        return "its run.json is missing; use another copy of the run"
+        return f"its run.json is missing; use another copy of the run, or `{suggested('resume', path)}`, which writes it anew"
     return "is not a run directory (no run.json); pass one that `rl-training train` wrote"
 
 

@@ -240,18 +240,22 @@ def _watched(run: Path, clock: Callable[[], float]) -> Watched:
 
 
 def policy_pictures(runs: Sequence[LoggedRun], warn: Warn) -> list[Picture]:
-    """Return an animation of the policy of each run that has an environment, or why there is none; never raises."""
+    """Return an animation of the policy of each run whose environment draws, or why there is none; never raises."""
     chosen = [(run, name) for run, name in zip(runs, distinct_names(runs), strict=True) if run.config.final_env_id]
     limit = _PICTURE_BYTES // max(1, min(len(chosen), _MOST_PICTURES))
     found = []
     if chosen:
         from rl_training.envs.environments import one_line
+        from rl_training.envs.rendering import DrawsNothingError
     for run, name in chosen[:_MOST_PICTURES]:
         try:
             found.append(_picture(run, name, limit))
+        except DrawsNothingError:
+            continue
         except Exception as error:  # environments are third-party code, and a report is worth having without a picture
-            found.append(Picture(name, one_line(error)))
-            warn(f"{name}: no picture of the policy: {one_line(error)}")
+            why = str(error) if isinstance(error, RLTrainingError) else one_line(error)
+            found.append(Picture(name, why))
+            warn(f"{name}: no picture of the policy: {why}")
     if left_out := [name for _, name in chosen[_MOST_PICTURES:]]:
         found.append(Picture(", ".join(left_out), _TOO_MANY))
     return found

@@ -24,6 +24,10 @@ _DEFAULT_FPS = 30.0  # of an environment that does not say how fast it is
 _PAUSE_SECONDS = 0.5  # on the last frame of an episode
 
 
+class DrawsNothingError(ConfigError):
+    """An environment has no pictures, which is no fault of it."""
+
+
 @dataclass(frozen=True)
 class Rendering:
     """An animation that was written, and the episodes in it."""
@@ -150,7 +154,7 @@ def _steps_per_second(where: EnvLike, fps: float | None) -> float:
     finally:
         close_env(env, where)
     if "rgb_array" not in modes:
-        raise ConfigError(f"environment {where} draws no pictures: `rgb_array` is not among its render modes {modes}")
+        raise DrawsNothingError(f"environment {where} draws no pictures: `rgb_array` is not among its render modes {modes}")
     return float(fps or own or _DEFAULT_FPS)
 
 

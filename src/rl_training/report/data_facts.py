@@ -58,7 +58,8 @@ def dataset_facts(run: LoggedRun) -> dict[str, str]:
     found = run.record.get("dataset") or {}
     whose = " of the parts" if parts_of(run) is not None else ""
     names = {
-        **{"rows": "transitions", "episodes": "episodes", "parts_of": "cut out of episodes", "true_ends": "true ends"},
+        **{"rows": "transitions", "episodes": "parts of episodes" if whose else "episodes"},
+        **{"parts_of": "whole episodes", "true_ends": "true ends"},
         **{"length_mean": f"mean length{whose}", "return_mean": f"mean return{whose}"},
         **{"return_std": f"deviation of returns{whose}", "return_min": f"lowest return{whose}"},
         **{"return_max": f"highest return{whose}", "reward_mean": "mean reward"},

@@ -42,7 +42,7 @@ class MemberFacts:
 
 @dataclass(frozen=True)
 class Dip:
-    """What the switch to online did to the mean return of a group's members."""
+    """What the switch to online did to the return of a group, as its curve shows it."""
 
     before: float
     lowest: float  # in the first half of the online phase
@@ -58,7 +58,8 @@ class Dip:
 def member_facts(run: LoggedRun) -> list[MemberFacts]:
     """Return how each member ended, or where it is."""
     curve = run.curve() if RETURN in run.history else None
-    distances = run.curve(DISTANCE).last().tolist() if DISTANCE in run.history else [None] * len(run.seeds)
+    measured = run.curve(DISTANCE).last().tolist() if DISTANCE in run.history else [np.nan] * len(run.seeds)
+    distances = [None if np.isnan(value) else value for value in measured]
     ended, status, kept, facts = ended_early(run), status_of(run), kept_bests(run), []
     for column, (member, seed) in enumerate(run.seeds.items()):
         final, best, best_at = (None, None, None) if curve is None else _final_and_best(curve, column)
@@ -136,6 +137,11 @@ def best_groups(groups: Sequence[Group], most: int) -> list[Group]:
     return [group for group in groups if group in chosen]
 
 
+def best_or_first(groups: Sequence[Group]) -> str:
+    """Return which groups are chosen where not all are shown: without returns none is best, but the first are taken."""
+    return "best" if any(RETURN in group.run.history for group in groups) else "first"
+
+
 def _with_facts(groups: Sequence[Group]) -> list[tuple[Group, list[MemberFacts]]]:
     known = {run.path: member_facts(run) for run in {group.run.path: group.run for group in groups}.values()}
     return [(group, [known[group.run.path][column] for column in group.members]) for group in groups]
@@ -182,20 +188,22 @@ def dip_of(group: Group, runs: Sequence[LoggedRun]) -> Dip | None:
     if switch is None or before is None or RETURN not in group.run.history:
         return None
     curve = band(group.run.curve(), group.members)
-    means = np.nanmean(curve.members, axis=1)
     planned = group.run.config.finetune
     steps = planned.env_steps if planned is not None else group.run.config.total_timesteps
     first = np.flatnonzero((curve.positions > switch) & (curve.positions <= switch + steps / 2))
     if not len(first):
         return None
-    lowest = first[np.argmin(means[first])]
-    recovered = np.flatnonzero((np.arange(len(means)) >= lowest) & (means >= before))
+    lowest = first[np.argmin(curve.middle[first])]
+    recovered = np.flatnonzero((np.arange(len(curve.middle)) >= lowest) & (curve.middle >= before))
     found = int(curve.positions[recovered[0]]) if len(recovered) else None
-    return Dip(before, float(means[lowest]), int(curve.positions[lowest]), found)
+    return Dip(before, float(curve.middle[lowest]), int(curve.positions[lowest]), found)
 
 
 DIP_HEADINGS = ("run", "at step", "return before", "lowest after", "dip", "recovered after")
-DIP_NOTE = "Mean over members; the lowest evaluation in the first half of the online phase. Times in environment steps."
+DIP_NOTE = (
+    "Over members as the curve: their mean, or of 5 or more the interquartile mean. The lowest evaluation is that in the "
+    "first half of the online phase. Times in environment steps."
+)
 
 
 def dip_cells(group: Group, runs: Sequence[LoggedRun]) -> list[str]:
@@ -212,7 +220,7 @@ def dip_cells(group: Group, runs: Sequence[LoggedRun]) -> list[str]:
 
 
 def return_before(group: Group, runs: Sequence[LoggedRun]) -> float | None:
-    """Return the mean return of the last evaluation before the switch; None where it is not known.
+    """Return the return of the last evaluation before the switch; None where it is not known.
 
     A finetune in a directory of its own has none; it is that of the offline run, if that is in `runs`.
     """
@@ -220,20 +228,20 @@ def return_before(group: Group, runs: Sequence[LoggedRun]) -> float | None:
     if switch is None or RETURN not in group.run.history:
         return None
     curve = band(group.run.curve(), group.members)
-    earlier = curve.members[curve.positions <= switch]
+    earlier = curve.middle[curve.positions <= switch]
     if len(earlier):
-        return float(np.nanmean(earlier[-1]))
+        return float(earlier[-1])
     return next((value for run in runs if (value := _offline_return(run, group, switch)) is not None), None)
 
 
 def _offline_return(run: LoggedRun, group: Group, switch: int) -> float | None:
-    """The mean return at the switch of a run from which a finetune may have begun: same algorithm, data and seeds."""
+    """The return at the switch of a run from which a finetune may have begun: same algorithm, data and seeds."""
     same = run.config.algo == group.run.config.algo and run.seeds == group.run.seeds
     if run is group.run or not same or RETURN not in run.history or run.fingerprint != group.run.fingerprint:
         return None
     curve = band(run.curve(), group.members)
     at = curve.positions == switch
-    return float(np.nanmean(curve.members[at])) if at.any() else None
+    return float(curve.middle[at][0]) if at.any() else None
 
 
 def duration(seconds: float, *, exact: bool = False) -> str:

@@ -24,6 +24,7 @@ _STYLES = ("-", "--")
 _COLUMNS, _MOST_CHARTS, _MOST_GROUPS = 3, 15, 16
 _NOTE_WIDTH = 170  # characters of a line below the charts
 _FEW_POINTS = 25  # of a curve, which are marked, as on the page
+_LONGEST_NAMES = 44, 22  # characters of a name in the legend of a large and of a small chart
 _FEW_LINES = 4  # on a small chart: more do not fit into a legend
 
 
@@ -47,7 +48,10 @@ def png(runs: Sequence[LoggedRun], title: str | None = None, *, members: bool = 
     names = distinct_names(runs)
     shown = title or ", ".join(names[:4]) + (" ..." if len(names) > 4 else "")
     figure.suptitle(printable(shown), parse_math=False)
-    left_out = [_left_out("charts", len(charts), _MOST_CHARTS), _left_out("curves", len(every), _MOST_GROUPS)]
+    left_out = [
+        _left_out("charts", len(charts), _MOST_CHARTS),
+        _left_out("curves", len(every), _MOST_GROUPS, facts.best_or_first(every)),
+    ]
     told = [facts.as_of_now(curves_text(groups), runs), *data_facts.notes(runs, names), *left_out]
     note = textwrap.fill(printable(" ".join(filter(None, told))), _NOTE_WIDTH)
     figure.supxlabel(note, fontsize=8, color="#525d6e", parse_math=False)
@@ -56,9 +60,8 @@ def png(runs: Sequence[LoggedRun], title: str | None = None, *, members: bool = 
     return data.getvalue()
 
 
-def _left_out(what: str, count: int, most: int) -> str:
+def _left_out(what: str, count: int, most: int, which: str = "first") -> str:
     """That there is more than a picture holds; nothing if all is there."""
-    which = "best" if what == "curves" else "first"
     return f"The {which} {most} of {count} {what}: a report as HTML has more." if count > most else ""
 
 
@@ -67,13 +70,14 @@ def _draw(axes: "Axes", chart: Chart, groups: Sequence[Group], *, members: bool,
     from matplotlib.ticker import PercentFormatter
 
     names = list(dict.fromkeys(line.name for line in chart.lines))
+    named = legend or len({line.group for line in chart.lines}) > 1  # the large chart says which run has which colour
     for line in chart.lines:
         group, band = groups[line.group], line.band
         style: dict[str, Any] = {
             "color": _COLOURS[line.group % len(_COLOURS)],
             "linestyle": _STYLES[(names.index(line.name) or line.group // len(_COLOURS)) % 2],
         }
-        label = group.label + (f", {line.name}" if line.name else "")
+        label = ", ".join(filter(None, [_shortened(group.label, legend=legend) if named else "", line.name]))
         if len(band.positions) <= _FEW_POINTS:  # of a single one no line is seen
             style |= {"marker": "o", "markersize": 3.5}
         axes.plot(band.positions, band.middle, label=label.lstrip("_"), linewidth=1.8, **style)
@@ -101,6 +105,12 @@ def _draw(axes: "Axes", chart: Chart, groups: Sequence[Group], *, members: bool,
             text.set_parse_math(False)
 
 
+def _shortened(name: str, *, legend: bool) -> str:
+    """A name that fits into the legend of a large chart, or of a small one."""
+    most = _LONGEST_NAMES[0 if legend else 1]
+    return name if len(name) <= most else f"{name[: most - 1]}…"
+
+
 def _draw_switches(axes: "Axes", groups: Sequence[Group], drawn: Sequence[int], *, named: bool) -> None:
     """Mark where the runs on a chart went online, in the colour of the first that did so there; `named` in the legend too."""
     switches: dict[int, list[int]] = {}
@@ -108,7 +118,8 @@ def _draw_switches(axes: "Axes", groups: Sequence[Group], drawn: Sequence[int], 
         if (switch := groups[number].run.switch) is not None:
             switches.setdefault(switch, []).append(number)
     for place, own in sorted(switches.items()):
-        whose = f"{groups[own[0]].label}{f' and {len(own) - 1} more' if len(own) > 1 else ''} goes online"
+        others = f" and {len(own) - 1} more" if len(own) > 1 else ""
+        whose = f"{_shortened(groups[own[0]].label, legend=named)}{others} goes online"
         label = "goes online" if len(own) == len(drawn) else whose
         colour = "#1a2230" if len(switches) == 1 else _COLOURS[own[0] % len(_COLOURS)]
         style: dict[str, Any] = {"color": colour, "linewidth": 1.0, "linestyle": (0, (4, 3))}

@@ -1,12 +1,10 @@
 """A dataset of several files: a folder, a glob or a list. Every file begins a new episode, and all must agree in columns."""
 
 import glob
-import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +17,7 @@ from rl_training.data.reading.refused_files import file_fault
 from rl_training.data.reading.source_rows import SourceRows
 from rl_training.data.spaces import Names, common_names
 from rl_training.errors import DatasetError
+from rl_training.storage import natural_order
 
 _NOT_DATA = {
     *(".md", ".rst", ".yaml", ".yml", ".json", ".toml", ".ini", ".cfg", ".conf", ".py", ".ipynb", ".m", ".sh", ".bat"),
@@ -92,12 +91,6 @@ def _reason(skipped: Sequence[Path]) -> str:
     if inside is not None:
         return f"; folders inside it are not searched, but a glob such as '{inside.parent}/*/*.csv' is a dataset"
     return f" ({shortened([path.name for path in skipped])} skipped)" if skipped else ": it is empty"
-
-
-def natural_order(path: Path) -> list[Any]:
-    """Return a sort key by which `run2` comes before `run10`."""
-    parts = re.split(r"(\d+)", str(path))
-    return [(int(part), part) if number % 2 else part.lower() for number, part in enumerate(parts)]
 
 
 def joined(paths: Sequence[Path], read: Callable[[Path], Reading], title: str, limit: int | None) -> Reading:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rl_training.analysis.history import History
-from rl_training.analysis.logged_run import LoggedRun, open_plain, parse_rows, why_no_run
+from rl_training.analysis.logged_run import LoggedRun, is_left_of_run, open_plain, parse_rows, why_no_run
 from rl_training.errors import CheckpointError, ConfigError, RLTrainingError, StorageError
 from rl_training.experiment.manager import locate
 from rl_training.experiment.run_record import run_status
@@ -128,6 +128,8 @@ class RunFollower:
         """Raise unless the run is about to begin: its process reads data, or clears the directory for a new start."""
         if self.alive is False and self.run is not None:
             raise CheckpointError(f"{self.path}: was removed, or is no longer a run; nothing is left to show")
+        if self.alive is False and is_left_of_run(self.path):
+            raise CheckpointError(f"{self.path}: {why_no_run(self.path)}")
         if self.alive is False and not self._wait:
             reason = why_no_run(self.path) or "has no config.yaml; use another copy of the run"
             raise CheckpointError(f"{self.path}: {reason}, or wait for it with `rl-training watch --wait`")

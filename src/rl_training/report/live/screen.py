@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from rich.text import Text
 
-from rl_training.report.facts import MemberFacts, number, range_text, returns_of
+from rl_training.report.facts import MemberFacts, best_or_first, number, range_text, returns_of
 from rl_training.report.live.plot import Glyphs, plot, sparkline, wrapped
 from rl_training.report.live.progress import State
 from rl_training.report.live.view import RunView, knobs_of
@@ -72,7 +72,7 @@ def _caution_lines(view: RunView, size: Size, room: int) -> list[Text]:
 def _curve_lines(view: RunView, size: Size, room: int) -> list[Text]:
     if view.curve is None or view.group is None or room < _SHORTEST_PLOT + 1:
         return []
-    knobs = [f"best of the sweep: {view.group.label}"] if view.group.knobs else []
+    knobs = [f"{best_or_first([view.group])} of the sweep: {view.group.label}"] if view.group.knobs else []
     online = [f"online from {view.switch:,}"] if view.switch is not None else []
     told = view.curve.text if len(view.curve.positions) > 1 else view.curve.text.partition(", band")[0]
     title = ", ".join([view.label, *online, told, *knobs])
@@ -98,7 +98,7 @@ def _metric_lines(view: RunView, size: Size, room: int) -> list[Text]:
 
 def _member_lines(view: RunView, size: Size, room: int) -> list[Text]:
     """A table of the members, those with the highest returns where not all fit, and a line for the others."""
-    if room < 2 or len(view.members) < 2:
+    if room < 3 or len(view.members) < 2:
         return []
     shown, others = list(view.members), list[MemberFacts]()
     if len(shown) > room - 1:

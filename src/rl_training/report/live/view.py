@@ -7,7 +7,7 @@ import numpy as np
 from rl_training.analysis.endings import missing_rows
 from rl_training.analysis.logged_run import DISTANCE, RETURN, LoggedRun
 from rl_training.config.sweep import knob_text
-from rl_training.report.bands import Band, Group, Numbers, band, groups_of, losses, main_metric
+from rl_training.report.bands import MANY, Band, Group, Numbers, band, groups_of, losses, main_metric
 from rl_training.report.cautions import Caution, cautions_of
 from rl_training.report.facts import (
     MemberFacts,
@@ -48,6 +48,8 @@ class RunView:
         if self.metric == RETURN:
             final, best = (returns_of(self.members, which) for which in ("final", "best"))
             last = "each member's last return" if self.lost else "return"  # the curve goes on without those that diverged
+            middle = "" if len(final) < 2 else "mean " if len(final) < MANY else "interquartile mean "
+            last = f"{middle}{'of ' * bool(middle and self.lost)}{last}"
             return f"{last} {spread_text(final)}, best {spread_text(best)}" if len(final) else None
         if self.metric is None or self.curve is None:
             return None

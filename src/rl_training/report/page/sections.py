@@ -45,7 +45,9 @@ def curves(
         for i, group in enumerate(groups)
     )
     drawn = figures.of(charts, large=True) or f'<p class="card">{_nothing(runs)}</p>'
-    best = f"The best {len(groups)} of {of} are drawn: the fewest diverged members, then the highest final return. "
+    which = facts.best_or_first(groups)
+    how = ": the fewest diverged members, then the highest final return" if which == "best" else ""
+    best = f"The {which} {len(groups)} of {of} are drawn{how}. "
     chosen = facts.as_of_now(best, runs) if of > len(groups) else ""
     thinned = "Long curves are thinned; their band covers the points left out. " if data["thinned"] else ""
     note = f'<p class="note">{chosen}{thinned}{_explained(groups)}</p>'
