@@ -129,3 +129,13 @@ def test_a_metric_without_its_group_is_recognised(tmp_path):
     run = LoggedRun.load(write_run(tmp_path / "run", [[1.0]]))
     with pytest.raises(ConfigError, match="no such metric was written. Did you mean `train/loss`"):
         run.curve("loss")
+
+
+@pytest.mark.parametrize(("status", "how"), [("DivergedError", "diverged"), ("StoppedBySignal", "was stopped")])
+def test_a_run_that_ended_before_its_first_evaluation_says_so(tmp_path, status, how):
+    folder = write_run(tmp_path / "run", [], status=status)
+    with pytest.raises(ConfigError, match=f"has no eval/return_mean: it {how} before its first evaluation"):
+        LoggedRun.load(folder).curve()
+    (folder / "metrics.jsonl").unlink()
+    with pytest.raises(ConfigError, match=f"has no eval/return_mean: it {how} before its first row"):
+        LoggedRun.load(folder).curve()

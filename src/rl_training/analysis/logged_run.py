@@ -143,7 +143,11 @@ class LoggedRun:
 
     def _why_absent(self, metric: str) -> str:
         """Why a metric was never written, and which to take instead; never what critics expect, which is no score."""
+        ended = {"DivergedError": "it diverged", "StoppedBySignal": "it was stopped", "KeyboardInterrupt": "it was stopped"}
+        early = ended.get(str(self.record["status"]))
         if not self.history.rows:
+            if early:
+                return f"{early} before its first row"
             return "its metrics.jsonl is missing or has no complete line; use a whole copy of the run"
         if metric != RETURN:
             measured = [name for name in self.history if not name.endswith(_EXPECTED)]
@@ -151,7 +155,7 @@ class LoggedRun:
             meant = f" Did you mean `{whole}`?" if whole else did_you_mean(metric, measured)
             return f"no such metric was written.{meant}"
         if self.config.final_env_id is not None:
-            return "its metrics.jsonl holds no evaluation"
+            return f"{early} before its first evaluation" if early else "its metrics.jsonl holds no evaluation"
         away = f"; compare by `--metric {DISTANCE}`: how far the policy is from logged actions"
         return f"it was not evaluated in an environment{away if DISTANCE in self.history else ''}"
 
