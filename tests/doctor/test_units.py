@@ -61,6 +61,15 @@ def test_a_unit_that_changes_in_one_file(tmp_path, column, change, words, fix):
     assert "leave it out" in finding.fix
 
 
+def test_a_wide_range_in_fahrenheit_that_begins_just_above_the_others(tmp_path):
+    logs = weeks()
+    for log in logs:
+        log["T"] = 40.0 + 19.0 * np.sin(np.arange(300) / 15) + 0.2 * (log["T"] - 40.0)
+    logs[1]["T"] = logs[1]["T"] * 1.8 + 32
+    (finding,) = found(tmp_path, logs)
+    assert "in week1.csv, and " in finding.evidence
+
+
 def test_several_columns_of_a_run_of_files(tmp_path):
     logs = weeks(6)
     for log in logs[4:]:

@@ -75,7 +75,7 @@ def ranked_by_length(dataset: TransitionDataset) -> str:
     if 2 * cut.sum() < len(cut) or len(own) < _FEWEST_RANKED or np.ptp(own) < _UNEQUAL * own.max():
         return ""
     places = [np.unique(values[cut], return_inverse=True)[1] for values in (dataset.episode_returns(), lengths)]
-    if np.ptp(places[0]) == 0 or abs(likeness := float(np.corrcoef(places)[0, 1])) < _MOSTLY:
+    if np.ptp(places[0]) == 0 or abs(likeness := float(np.asarray(np.corrcoef(places))[0, 1])) < _MOSTLY:
         return ""
     first = "shortest" if likeness < 0.0 else "longest"
     why = (

@@ -156,11 +156,11 @@ def _by_size(profiles: Profiles, files: Rows, column: int) -> list[Rows]:
 
 
 def _by_range(profiles: Profiles, files: Rows, column: int) -> list[Rows]:
-    """Groups of files whose numbers are apart by more than those of one file usually are."""
+    """Groups of files whose numbers do not meet, by the widest gaps between files."""
     order = files[np.argsort(profiles.low[files, column], kind="stable")]
     reached = np.maximum.accumulate(profiles.high[order, column])
-    usual = np.median(profiles.spread[files, column]) if len(files) else 0.0
-    cuts = np.flatnonzero(profiles.low[order[1:], column] - reached[:-1] > usual) + 1
+    gaps = profiles.low[order[1:], column] - reached[:-1]
+    cuts = np.flatnonzero(gaps > _GAP * gaps.max(initial=0.0)) + 1
     return [np.sort(part) for part in np.split(order, cuts)]
 
 
