@@ -299,6 +299,37 @@ def repeated_episodes(log: Log, _draw: Draw) -> None:
     _keep(log, np.concatenate((np.arange(len(log.arrays["rewards"])), again)))
 
 
+def _in_five_files(log: Log) -> NDArray[np.bool_]:
+    """Cut the log into files of about the same length, each of which begins an episode, and return the rows of the fourth."""
+    rows = len(log.arrays["rewards"])
+    log.files = (np.arange(rows) * 5 // rows).astype(np.int32)
+    last = np.append(np.flatnonzero(np.diff(log.files)), rows - 1)
+    log.arrays["timeouts"][last] = ~log.arrays["terminals"][last]
+    return np.asarray(log.files == 3)
+
+
+def file_in_fahrenheit(log: Log, draw: Draw) -> None:
+    """A sensor is a temperature of 20 to 60 °C, and in °F in one of five files."""
+    column, other = _moving_column(log.arrays, draw), _in_five_files(log)
+    low, high = np.quantile(log.arrays["observations"][:, column], (0.05, 0.95))
+    _set_column(log.arrays, column, lambda values: np.float32(20.0) + (values - low) / (high - low) * np.float32(40.0))
+    for name in ("observations", "next_observations"):
+        log.arrays[name][other, column] = log.arrays[name][other, column] * 1.8 + 32.0
+
+
+def file_per_minute(log: Log, draw: Draw) -> None:
+    """A sensor is a sixtieth of what it is elsewhere in one of five files."""
+    column, other = _moving_column(log.arrays, draw), _in_five_files(log)
+    for name in ("observations", "next_observations"):
+        log.arrays[name][other, column] /= 60.0
+
+
+def file_in_percent(log: Log, draw: Draw) -> None:
+    """A command is a hundred times what it is elsewhere in one of five files."""
+    moving = np.flatnonzero(np.ptp(log.arrays["actions"], axis=0) > 0.0)
+    log.arrays["actions"][_in_five_files(log), int(draw.choice(moving))] *= 100.0
+
+
 def other_environment(log: Log, _draw: Draw) -> None:
     """Columns in another order than the environment's."""
     if log.env_id is None:
@@ -337,5 +368,8 @@ FAULTS: list[tuple[str, Fault]] = [
     ("action-units", actions_in_percent),
     ("small-action-range", timid_actions),
     ("duplicate-episodes", repeated_episodes),
+    ("unit-change", file_in_fahrenheit),
+    ("unit-change", file_per_minute),
+    ("unit-change", file_in_percent),
     ("space-mismatch", other_environment),
 ]

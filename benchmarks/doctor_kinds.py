@@ -33,6 +33,7 @@ class Log:
     env_id: str | None = None
     bounds: tuple[list[float], list[float]] | None = None
     names: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    files: NDArray[np.int32] | None = None  # the file of each row; None for a single one
 
 
 def log_of(episodes: Episodes, *traits: str, **known: Any) -> Log:

@@ -15,6 +15,7 @@ import numpy as np
 from benchmarks.doctor_faults import FAULTS, Fault, Hidden, bare_rows
 from benchmarks.doctor_kinds import KINDS, Log, file_kinds
 from rl_training.data.dataset_loaders import read_dataset
+from rl_training.data.reading.source_rows import SourceRows
 from rl_training.doctor.doctor import examine
 from rl_training.doctor.findings import Finding
 
@@ -24,6 +25,9 @@ def findings(log: Log) -> list[Finding]:
     bounds = {} if log.bounds is None else dict(zip(("action_low", "action_high"), log.bounds, strict=True))
     reading = read_dataset({**log.arrays, **bounds})
     reading.observation_names, reading.action_names = log.names.get("observation_names"), log.names.get("action_names")
+    if log.files is not None:
+        names = tuple(f"week{number}.csv" for number in range(int(log.files.max()) + 1))
+        reading.source_rows = SourceRows(np.arange(len(log.files)), files=log.files, names=names)
     return examine(reading, log.env_id)
 
 

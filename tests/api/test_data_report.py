@@ -1,6 +1,7 @@
 """A run on logged data: the report of `evaluate --data`."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -49,6 +50,22 @@ def test_the_data_of_the_training_is_told_from_other_data(run, capsys):
         json.loads(call_cli(capsys, "evaluate", run, "--data", f"{name}.csv", "--json").stdout) for name in ("log", "other")
     ]
     assert [one["trained_on"] for one in found] == [True, False]
+
+
+def test_a_part_of_the_data_of_the_training_is_known_and_nothing_is_said_without_that_data(run, capsys):
+    """A file among several, or a part of one: its fingerprint is not that of the whole."""
+    lines = Path("log.csv").read_text().splitlines(keepends=True)
+    Path("part.csv").write_text("".join(lines[:100]))
+
+    def asked(name):
+        return json.loads(call_cli(capsys, "evaluate", run, "--data", name, "--json").stdout)["trained_on"]
+
+    assert asked("part.csv") is True
+    Path("log.csv").rename("moved.csv")
+    assert asked("part.csv") is None
+    assert asked("moved.csv") is True
+    note = "whether the policy was trained on these rows is not known"
+    assert note in call_cli(capsys, "evaluate", run, "--data", "part.csv").stderr
 
 
 def test_data_that_does_not_fit_is_one_line(run, tmp_path, capsys):

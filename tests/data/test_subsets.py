@@ -17,8 +17,10 @@ from rl_training.data import (
     split_dataset,
     transform_dataset,
 )
+from rl_training.data.subsets import ranked_by_length
 from rl_training.errors import ConfigError, DatasetError
-from tests.helpers import call_cli, small_arrays
+from rl_training.runtime.offline_data import build_offline_dataset
+from tests.helpers import call_cli, make_config, run_values, small_arrays
 
 
 def dataset(rows=200, length=20, seed=0, **optional):
@@ -218,3 +220,45 @@ def test_ends_are_found_once(tmp_path):
     assert mix_datasets([first]).episode_spans[1].tolist() == [10]
     save_dataset(first, tmp_path / "d")
     assert load_dataset(tmp_path / "d", action_scale=2.0).episode_spans[1].tolist() == [10]
+
+
+def of_lengths(lengths, cost=-1.0, truly=False):
+    """Episodes of these lengths, a cost in every row; every end is true, or a cut."""
+    rows = int(sum(lengths))
+    ends = np.zeros(rows, dtype=bool)
+    ends[np.cumsum(lengths) - 1] = True
+    values = np.arange(rows, dtype=np.float32)[:, None]
+    return TransitionDataset.from_dict(
+        {
+            **{"observations": values, "next_observations": values + 1, "actions": np.cos(values)},
+            "rewards": cost * (1.0 + 0.1 * np.sin(values[:, 0])),
+            **{"terminals": ends & truly, "timeouts": ends & (not truly)},
+        }
+    )
+
+
+FRAGMENTS = [3, 150, 20, 90, 300, 7, 60]
+
+
+def test_returns_of_fragments_go_by_their_lengths(tmp_path, capsys):
+    assert "mostly the shortest: 7 of 7 episodes were cut" in ranked_by_length(of_lengths(FRAGMENTS))
+    assert "mostly the longest" in ranked_by_length(of_lengths(FRAGMENTS, cost=1.0))
+    save_dataset(of_lengths(FRAGMENTS), tmp_path / "parts")
+    filtered = call_cli(capsys, "data", "filter", tmp_path / "parts", tmp_path / "best", "--top", "20%")
+    assert "mostly the shortest" in filtered.stderr
+    assert "per step -1." in call_cli(capsys, "data", "inspect", tmp_path / "parts").stdout
+
+
+def test_returns_of_whole_episodes_are_what_they_are():
+    assert ranked_by_length(of_lengths(FRAGMENTS, truly=True)) == ""
+    assert ranked_by_length(of_lengths([50] * 8)) == ""
+    assert ranked_by_length(of_lengths(FRAGMENTS[:4])) == ""
+    assert ranked_by_length(of_lengths(FRAGMENTS, cost=0.0)) == ""
+
+
+def test_a_run_on_the_best_fragments_says_so(tmp_path):
+    save_dataset(of_lengths(FRAGMENTS), tmp_path / "parts")
+    known = {"dataset": {"path": str(tmp_path / "parts"), "top": "30%"}}
+    found = build_offline_dataset(make_config(run_values("bc", algo_kwargs=known)))
+    assert "mostly the shortest" in found.origin
+    assert len(found) == 10

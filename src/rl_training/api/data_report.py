@@ -2,16 +2,21 @@
 
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from rl_training.api.policy import Policy
 from rl_training.config.blocks import VALIDATION_ROWS, ReadConfig
 from rl_training.data.dataset_loaders import load_dataset
 from rl_training.data.offline_dataset import TransitionDataset
+from rl_training.data.row_blocks import blocks, spread_evenly
 from rl_training.data.row_view import RowView
 from rl_training.errors import ConfigError, DatasetError
 from rl_training.runtime.offline_data import build_offline_dataset
 from rl_training.runtime.validating.concerns import concerns
 from rl_training.runtime.validating.policy_check import LoggedRows, LoggedStarts, PolicyCheck, ReturnLimits
 
+_LOOKED_FOR, _SEEN = 1000, 0.1  # rows that are looked for, and the share of them that is no coincidence
 TRAINED_ON = "the data of the training"
 _OWN = {"action_low", "action_high", "member"}  # bounds are those of the policy, and other data has other members
 _READ_ALIKE = [name for name in ReadConfig.model_fields if name not in _OWN]
@@ -57,6 +62,33 @@ def trained_on(policy: Policy, data: TransitionDataset) -> bool:
     return data.fingerprint == _known(policy)
 
 
+def rows_trained_on(policy: Policy, data: TransitionDataset) -> bool | None:
+    """Return whether a policy was trained on rows of this data; None where the data of the training is not there to compare.
+
+    Some rows are looked for among all those of the training, a file among several that were read together, too.
+    """
+    if trained_on(policy, data):
+        return True
+    parts = getattr(policy.config.algo_kwargs, "dataset", ())
+    if _known(policy) is None or any(part.path is None for part in parts):
+        return None
+    own, _ = dataset_of(policy)
+    if own is None or (own.observation_dim, own.action_dim) != (data.observation_dim, data.action_dim):
+        return None
+    wanted = _row_keys(data, spread_evenly(len(data), _LOOKED_FOR))
+    found = np.zeros(len(wanted), dtype=bool)
+    for part in blocks(len(own)):
+        found |= np.isin(wanted, _row_keys(own, part))
+    return bool(found.mean() > _SEEN)
+
+
+def _row_keys(data: TransitionDataset, rows: Any) -> NDArray[np.void]:
+    """Rows as bytes: equal exactly for equal observations, actions and rewards."""
+    fields = (data.observations[rows], data.actions[rows], np.asarray(data.rewards[rows])[:, None])
+    joined = np.ascontiguousarray(np.concatenate([np.asarray(field, dtype=np.float64) for field in fields], axis=1) + 0.0)
+    return joined.view(np.dtype((np.void, joined.dtype.itemsize * joined.shape[1])))[:, 0]
+
+
 def _known(policy: Policy) -> str | None:
     """The fingerprint of the data of the training, where it is known."""
     return None if policy.checkpoint is None else policy.checkpoint.state.get("dataset_fingerprint")
@@ -89,5 +121,5 @@ def data_report(policy: Policy, data: TransitionDataset, rows: int = VALIDATION_
         }
         for number, figures in enumerate(check.figures(policy.learner))
     ]
-    known = {"algo": policy.config.algo, "step": policy.learner.step, "trained_on": trained_on(policy, data)}
+    known = {"algo": policy.config.algo, "step": policy.learner.step, "trained_on": rows_trained_on(policy, data)}
     return {**known, "rows": len(check), "members": members}

@@ -202,14 +202,15 @@ def filter_episodes(
     """Keep the episodes that pass every condition."""
     del debug
     target = _target(out, out_option)
-    from rl_training.data.subsets import filter_view
+    from rl_training.data.subsets import filter_view, ranked_by_length
 
     share = None if top is None else _share(top)
     if (share, min_return, max_return, min_length, unique) == (None, None, None, None, False):
         raise ConfigError("pass a condition: --top 10%, --min-return, --max-return, --min-length or --unique")
-    kept = filter_view(
-        _load(path, reading), top=share, min_return=min_return, max_return=max_return, min_length=min_length, unique=unique
-    )
+    dataset = _load(path, reading)
+    if share is not None and share < 1.0 and (why := ranked_by_length(dataset)):
+        print(f"warning: {path}: {why}", file=sys.stderr)
+    kept = filter_view(dataset, top=share, min_return=min_return, max_return=max_return, min_length=min_length, unique=unique)
     _save(kept, target, overwrite, as_json)
 
 
@@ -331,6 +332,9 @@ def _print_summary(summary: dict[str, Any]) -> None:
     print(f"lengths  {lengths['min']:.0f} to {lengths['max']:.0f}, mean {lengths['mean']:.1f}")
     print(f"returns  {returns['min']:.4g} to {returns['max']:.4g}, mean {returns['mean']:.4g}, std {returns['std']:.4g}")
     print(f"         {_blocks(returns['histogram']['counts'])}")
+    if lengths["min"] < lengths["max"]:
+        means = summary["rewards_per_step"]
+        print(f"per step {means['min']:.4g} to {means['max']:.4g} in the mean of an episode, median {means['median']:.4g}")
     for column in summary["actions"]:
         if column["min"] == column["max"]:
             print(f"{column['label']} is always {column['min']:.6g}")

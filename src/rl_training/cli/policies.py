@@ -110,6 +110,11 @@ def _evaluate_on_data(policy: "Policy", data: str, reading: dict[str, Any], memb
             "warning: the policy was trained on these rows, so the figures favour it; data of later days is fairer",
             file=sys.stderr,
         )
+    if report["trained_on"] is None:
+        print(
+            "note: whether the policy was trained on these rows is not known, as the data of the training is not there",
+            file=sys.stderr,
+        )
     print(f"{report['algo']} after {report['step']:,} gradient steps, on {report['rows']:,} rows of {data}")
     for row in report["members"]:
         who = f"member {row['member']} seed {row['seed']}: " if len(policy.members) > 1 else ""

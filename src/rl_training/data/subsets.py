@@ -14,6 +14,8 @@ from rl_training.data.returns import Tail, compute_returns_to_go
 from rl_training.data.row_view import RowView
 from rl_training.errors import ConfigError, DatasetError
 
+_FEWEST_RANKED, _UNEQUAL, _MOSTLY = 5, 0.2, 0.8  # cut episodes; range of lengths; correlation of ranks
+
 
 def held_out_episodes(dataset: TransitionDataset, fraction: float, seed: int = 0) -> NDArray[np.intp]:
     """Return the indices of a share of the episodes, at least one and never all, chosen by `seed`.
@@ -60,6 +62,29 @@ def split_dataset(
 def filter_dataset(dataset: TransitionDataset, **conditions: Any) -> TransitionDataset:
     """Return the episodes that pass every condition of `filter_view` as a dataset of their own."""
     return filter_view(dataset, **conditions).copy()
+
+
+def ranked_by_length(dataset: TransitionDataset) -> str:
+    """Return why the highest returns are mostly those of the shortest or longest episodes; empty if they are not.
+
+    Episodes that truly end have the length that they took. Of those that were cut, a return tells how long they were logged.
+    """
+    starts, lengths = dataset.episode_spans
+    cut = ~np.asarray(dataset.terminals[starts + lengths - 1])
+    own = lengths[cut]
+    if 2 * cut.sum() < len(cut) or len(own) < _FEWEST_RANKED or np.ptp(own) < _UNEQUAL * own.max():
+        return ""
+    places = [np.unique(values[cut], return_inverse=True)[1] for values in (dataset.episode_returns(), lengths)]
+    if np.ptp(places[0]) == 0 or abs(likeness := float(np.asarray(np.corrcoef(places))[0, 1])) < _MOSTLY:
+        return ""
+    first = "shortest" if likeness < 0.0 else "longest"
+    why = (
+        f"{len(own)} of {len(cut)} episodes were cut, and their returns go by their lengths ({own.min()} to {own.max()} rows)"
+    )
+    return (
+        f"the episodes with the highest returns are mostly the {first}: {why}; "
+        "keep episodes of about one length first (`rl-training data filter --min-length N`), and the best of these then"
+    )
 
 
 def filter_view(

@@ -43,6 +43,12 @@ class CheckInput:
         shown += " of the rows read" if self.limit is not None else ""  # a dataset no longer knows its source
         return f"{len(found)} row{'s' * (len(found) != 1)} ({'first: ' * (len(found) > 1)}{shown})"
 
+    def episode(self, number: int) -> str:
+        """Return `episode 3`, with the file and the row or line in which it begins where the source is known."""
+        if self.source_rows is None:
+            return f"episode {number}"
+        return f"episode {number} ({self.source_rows.place(int(self.data.episode_spans[0][number]))})"
+
     def named(self, role: str, columns: Iterable[Any]) -> str:
         """Return the names of columns of `observations` or `actions`, such as "`T1` (column 3), `T2` (column 4)"."""
         names = getattr(self.data, f"{role.removesuffix('s')}_names")

@@ -34,6 +34,7 @@ def summarize_dataset(dataset: TransitionDataset) -> dict[str, Any]:
         },
         "lengths": _described(lengths),
         "returns": _described(returns),
+        "rewards_per_step": _described(returns / lengths),
         "return_trend": _trend(returns),
         "rewards": _described(np.asarray(dataset.rewards)),
         "actions": _labelled(_columns(dataset.actions, *_bounds(dataset)), dataset.action_names, "action"),

@@ -18,7 +18,7 @@ from rl_training.data.reading.guards import check_size
 from rl_training.data.reading.notes import Count
 from rl_training.data.row_view import RowView
 from rl_training.data.spaces import Spaces
-from rl_training.data.subsets import filter_view, split_views
+from rl_training.data.subsets import filter_view, ranked_by_length, split_views
 from rl_training.data.transforms import Transforms
 from rl_training.doctor.doctor import quick_findings
 from rl_training.envs.environments import environment_spaces, infer_env_spaces
@@ -152,6 +152,15 @@ def _default_split(dataset: TransitionDataset) -> tuple[RowView, RowView | None]
     return RowView(cut, numbers), RowView(cut, numbers[long] + 1)
 
 
+def _best(found: TransitionDataset, top: float) -> TransitionDataset:
+    """Return the share of the episodes with the highest returns, with a word on it where these are those of one length."""
+    kept, why = filter_view(found, top=top).copy(), ranked_by_length(found) if top < 1.0 else ""
+    if not why:
+        return kept
+    in_short = kept.origin_in_short and f"{kept.origin_in_short}; {why}"
+    return replace(kept, origin=f"{kept.origin}; {why}", origin_in_short=in_short)
+
+
 def build_offline_dataset(config: RunConfig[Any], check: Callable[[], None] = lambda: None) -> TransitionDataset:
     """Return the dataset that a config describes: a recipe, a file, or a weighted mixture of them."""
     parts = config.algo_kwargs.dataset
@@ -165,7 +174,7 @@ def build_offline_dataset(config: RunConfig[Any], check: Callable[[], None] = la
             raise ConfigError(f"the recipe `{part.kind}` needs an environment: set env_id, or give a file as dataset.path")
         else:
             found = make_dataset(config.environment, part, check)
-        datasets.append(found if part.top is None else filter_view(found, top=part.top).copy())
+        datasets.append(found if part.top is None else _best(found, part.top))
     if len(datasets) == 1:
         return datasets[0]
     check_size("the mixture", 2 * sum(values.nbytes for d in datasets for values in d.fields().values()), limit)

@@ -176,7 +176,7 @@ def check_duplicates(inputs: CheckInput) -> Iterator[Finding]:
     pairs = [(seen.setdefault(digest, number), number) for number, digest in enumerate(episode_digests(inputs.data))]
     twins = [(first, second) for first, second in pairs if first != second and lengths[second] > 1]
     if twins:
-        shown = ", ".join(f"episode {second} is {first} again" for first, second in twins[:3])
+        shown = ", ".join(f"{inputs.episode(second)} is {inputs.episode(first)} again" for first, second in twins[:3])
         fix = "leave them out with `rl-training data filter --unique`, or they count twice and leak into validation"
         count = "1 episode occurs" if len(twins) == 1 else f"{len(twins)} episodes occur"
         yield Finding("duplicate-episodes", "warning", f"{count} twice ({shown})", fix)

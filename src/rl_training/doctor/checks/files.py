@@ -1,0 +1,65 @@
+"""Checks of the files of a dataset against each other."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from rl_training.data.row_blocks import spread_evenly
+from rl_training.doctor.charts import short
+from rl_training.doctor.evidence import CheckInput, Rows
+from rl_training.doctor.findings import Finding
+from rl_training.doctor.units import Numbers, OtherUnit, Profiles, other_units, profiles_of
+
+_ROWS = 5000  # of a file, which tell what it is like
+_MOST_COLUMNS = 256
+_SHOWN = 3
+
+
+def check_units(inputs: CheckInput) -> Iterator[Finding]:
+    """Columns that some files have in another unit than the others."""
+    places = inputs.source_rows
+    if places is None or places.files is None or len(places.names) < 2:
+        return
+    files = np.unique(places.files)
+    chosen = [_some(np.flatnonzero(places.files == file)) for file in files]
+    names = [places.names[file] for file in files]
+    profiles = profiles_of(_rows_and_moves(inputs, rows) for rows in chosen)
+    for unit in other_units(profiles):
+        yield _finding(inputs, unit, profiles, names)
+
+
+def _some(rows: Rows) -> Rows:
+    return rows[spread_evenly(len(rows), _ROWS)]
+
+
+def _rows_and_moves(inputs: CheckInput, rows: Rows) -> tuple[Numbers, Numbers]:
+    """Rows of observations and actions side by side, and how far they move from each to the next of its episode."""
+    inside = rows[~inputs.data.episode_ends[rows]]
+    return _values(inputs, rows), np.abs(_values(inputs, inside + 1) - _values(inputs, inside))
+
+
+def _values(inputs: CheckInput, rows: Rows) -> Numbers:
+    roles = (inputs.data.observations, inputs.data.actions)
+    return np.concatenate([values[rows, :_MOST_COLUMNS].astype(np.float64) for values in roles], axis=1)
+
+
+def _named(inputs: CheckInput, column: int) -> str:
+    width = min(inputs.data.observation_dim, _MOST_COLUMNS)
+    return inputs.named("observations", [column]) if column < width else inputs.named("actions", [column - width])
+
+
+def _finding(inputs: CheckInput, unit: OtherUnit, profiles: Profiles, names: Sequence[str]) -> Finding:
+    """Say which column of which files, both ranges, and how to convert."""
+    here, there = (_range(profiles, own, unit.column) for own in (unit.files, unit.others))
+    which, them = ("this file", "it") if len(unit.files) == 1 else ("these files", "them")
+    more = f" and {len(unit.files) - _SHOWN} more" if len(unit.files) > _SHOWN else ""
+    few = ", ".join(names[file] for file in unit.files[:_SHOWN]) + more
+    rest = names[unit.others[0]] if len(unit.others) == 1 else f"{len(unit.others)} others"
+    seen = f"{_named(inputs, unit.column)} is {here} in {few}, and {there} in {rest}"
+    evidence = f"{seen}: in level, spread and steps the larger are {unit.conversion}"
+    convert = f"convert it in {which} (`{unit.conversion.undone(larger=unit.larger)}`), or leave {them} out of the data"
+    return Finding("unit-change", "warning", evidence, f"if the unit differs, {convert}")
+
+
+def _range(profiles: Profiles, files: Rows, column: int) -> str:
+    return f"{short(profiles.low[files, column].min())} to {short(profiles.high[files, column].max())}"
