@@ -85,10 +85,10 @@ def collect(
 def _print_report(report: dict[str, Any], seconds: float) -> None:
     what = f"{report['rows']:,} transitions of {report['env_id']} in {report['episodes']:,} episodes"
     print(f"{full_path(report['path'])}: {what}, {report['rows'] / seconds:,.0f} rows/s")
-    print(f"return {mean_text(report)}")
+    print(f"return {mean_text(report, report['episodes'])}")
     if len(report["sources"]) > 1:
         for one in report["sources"]:
-            mean = "" if one["return_mean"] is None else f", return {mean_text(one)}"
+            mean = "" if one["return_mean"] is None else f", return {mean_text(one, one['episodes'])}"
             print(f"  {one['source']}: {one['rows']:,} rows in {one['episodes']:,} episodes{mean}")
 
 

@@ -17,13 +17,14 @@ from rl_training.cli.options import (
     MemberOption,
     ReadChoice,
     RunArgument,
+    best_text,
     combination_table,
     full_path,
+    interval_text,
     mean_text,
     named_env,
 )
 from rl_training.errors import ConfigError, suggested
-from rl_training.output import return_text
 
 if TYPE_CHECKING:
     from rl_training.api.policy import Policy
@@ -84,7 +85,8 @@ def evaluate(
     if chosen is not None and (note := unused_range(policy.spaces, infer_env_spaces(chosen), chosen)):
         print(note, file=sys.stderr)
     counters = {"step": policy.learner.step, "env_step": policy.checkpoint.env_step if policy.checkpoint else None}
-    report: dict[str, Any] = {"algo": policy.config.algo, "env_id": str(chosen), **counters, **measured}
+    asked = {"episodes": episodes, "seed": seed, "environment": chosen and chosen.making}
+    report: dict[str, Any] = {"algo": policy.config.algo, "env_id": str(chosen), **asked, **counters, **measured}
     if task is not None:
         report |= {"normalized_score": normalized_score(report["return_mean"], task[0]), "reference": task[0]}
     if as_json:
@@ -310,24 +312,60 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _print_evaluation(policy: "Policy", report: dict[str, Any], task: tuple[str, float, float] | None, episodes: int) -> None:
-    from rl_training.envs.reference_scores import reference_source
-    from rl_training.runtime.population import combinations
-
-    low, high = report["return_interval"]
     taken = f"{report['step']:,} gradient steps"
     if report["env_step"] is not None:
         taken = f"{report['env_step']:,} environment steps and {taken}"
-    print(f"{report['algo']} on {report['env_id']} after {taken}, {episodes} episodes per member")
-    print(f"return {mean_text(report)}  (95 % of the mean: {return_text(low)} to {return_text(high)})")
+    print(f"{report['algo']} on {report['env_id']} after {taken}, {_count(episodes, 'episode')} per member")
+    swept = len(report.get("combinations", ())) > 1
+    if not swept:
+        _print_mean(report, episodes)
     if task is not None:
-        name, lowest, highest = task
-        scale = f"{reference_source(name)} {name}: {lowest:g} is 0, {highest:g} is 100"
-        print(f"score  {report['normalized_score']:z.1f}  ({scale})")
+        _print_score(report, task, swept=swept)
     if len(report["members"]) > 1:
         for row in report["members"]:
             label = policy.members[row["member"]].label
             lost = f" (diverged at step {row['diverged_at']}, not counted)" if "diverged_at" in row else ""
-            print(f"  member {row['member']} seed {label}: {mean_text(row)}{lost}")
-        means = [row["return_mean"] for row in report["members"]]
-        for line in combination_table(combinations(policy.members, means)):
-            print(line)
+            print(f"  member {row['member']} seed {label}: {mean_text(row, episodes)}{lost}")
+    if swept:
+        _print_combinations(policy, report, task)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def _print_mean(report: dict[str, Any], episodes: int) -> None:
+    """The mean with the deviation of all episodes, and its interval; one episode has neither."""
+    count = len(report["returns"])
+    members = f" of {_count(count // episodes, 'member')}" if count > episodes else ""
+    bounds = report["return_interval"]
+    interval = f"  (95 % of the mean: {interval_text(bounds)})" if bounds else ""
+    print(f"return {mean_text(report, count)} over {_count(count, 'episode')}{members}{interval}")
+
+
+def _print_score(report: dict[str, Any], task: tuple[str, float, float], *, swept: bool) -> None:
+    """The normalised score with its scale; of a sweep the scale alone, since its table has the scores."""
+    from rl_training.envs.reference_scores import reference_source
+
+    name, lowest, highest = task
+    scale = f"{reference_source(name)} {name}: {lowest:g} is 0, {highest:g} is 100"
+    print(f"score: {scale}" if swept else f"score  {report['normalized_score']:z.1f}  ({scale})")
+
+
+def _print_combinations(policy: "Policy", report: dict[str, Any], task: tuple[str, float, float] | None) -> None:
+    """The mean over seeds of each combination of a sweep, with its interval where there are several, and the best."""
+    from rl_training.envs.reference_scores import normalized_score
+    from rl_training.runtime.population import best_combination, combinations
+
+    found = combinations(policy.members, [row["return_mean"] for row in report["members"]])
+    bounds, columns = [one["return_interval"] for one in report["combinations"]], {}
+    if any(bounds):
+        columns["95 % of the mean"] = [interval_text(one) for one in bounds]
+    if task is not None:
+        means = [one.return_mean for one in found]
+        columns["score"] = ["-" if mean is None else f"{normalized_score(mean, task[0]):z.1f}" for mean in means]
+    print("combinations over their seeds")
+    print("\n".join(combination_table(found, columns)))
+    if (best := best_combination(found)) is not None:
+        print(best_text(best, "on these episodes"))
+        print("may it be chance? `rl-training compare FILE.json --against all`, of what --json prints, tells")
