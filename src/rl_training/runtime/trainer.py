@@ -102,7 +102,7 @@ def _train(config: RunConfig[Any], run_dir: Path, options: TrainOptions) -> Trai
         if ranks.count > 1:
             reporter.note(ranks.work)
         share = _batch_share(ranks, learner)
-        _note_fitted(config.algo_kwargs, kwargs, reporter)
+        _note_fitted(config, kwargs, reporter)
         for name, reason in without_effect(config.algo_kwargs).items():
             reporter.warn(f"`algo_kwargs.{name}` does nothing: {reason}")
 
@@ -171,10 +171,10 @@ def _warn_of_endless_episodes(config: RunConfig[Any], reporter: Reporter) -> Non
             reporter.warn(f"{env} has no time limit: {waits}; or set max_episode_steps")
 
 
-def _note_fitted(asked: AlgorithmKwargs, fitted: AlgorithmKwargs, reporter: Reporter) -> None:
-    """Tell what `auto` became."""
-    before, after = asked.model_dump(), fitted.model_dump()
-    for name in [name for name in before if before[name] != after[name]]:
+def _note_fitted(config: RunConfig[Any], fitted: AlgorithmKwargs, reporter: Reporter) -> None:
+    """Tell what `auto` became, unless every member has a value of its own."""
+    before, after = config.algo_kwargs.model_dump(), fitted.model_dump()
+    for name in [name for name in before if before[name] != after[name] and name not in config.member_knobs[0]]:
         reporter.note(f"{name}: {after[name]:.3g}, by the variance of the logged actions")
 
 
