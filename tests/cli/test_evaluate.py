@@ -3,8 +3,12 @@
 import json
 import re
 
+import pytest
+
+from rl_training.errors import DivergedError
 from rl_training.experiment.manager import ExperimentManager
-from tests.helpers import call_cli, tiny_run
+from tests.helpers import call_cli, checkpoints, tiny_run
+from tests.runtime.test_population import Poison
 
 
 def test_the_file_says_on_what_was_evaluated(finished, capsys):
@@ -50,3 +54,19 @@ def test_one_seed_of_a_combination_has_no_deviation_and_no_interval(tmp_path, ca
     one = json.loads(call_cli(capsys, "evaluate", tmp_path, "--episodes", "2", "--member", "1", "--json").stdout)
     assert "combinations" not in one
     assert one["return_interval"][0] < one["return_mean"] < one["return_interval"][1]
+
+
+def test_what_diverged_after_the_checkpoint_is_told(tmp_path, capsys):
+    with pytest.raises(DivergedError):
+        tiny_run(tmp_path / "all", seeds=[0, 7], callbacks=[Poison(50, [0, 1])])
+    done = call_cli(capsys, "evaluate", tmp_path / "all", "--episodes", "1", "--json")
+    what = "what is measured is step-000000040, from before"
+    assert done.stderr == f"warning: training diverged later (seeds 0, 7, 2 of 2 members); {what}\n"
+    tiny_run(tmp_path / "one", seeds=[0, 7], callbacks=[Poison(100, [1])])
+    early = checkpoints(tmp_path / "one")[0]
+    done = call_cli(capsys, "evaluate", early, "--episodes", "1")
+    assert "training diverged later (seed 7, 1 of 2 members)" in done.stderr
+    for quiet in ((tmp_path / "one",), (early, "--member", "0")):  # it knows; it did not diverge
+        assert call_cli(capsys, "evaluate", *quiet, "--episodes", "1").stderr == ""
+    (tmp_path / "one" / "metrics.jsonl").unlink()  # then nobody knows
+    assert call_cli(capsys, "evaluate", early, "--episodes", "1").stderr == ""

@@ -33,6 +33,7 @@ CheckpointOption = Annotated[
     str | None, typer.Option("--checkpoint", help="Of a run directory: latest (the default), best, or a step.")
 ]
 _MOST_UNFAMILIAR = 5  # columns that `predict` warns of
+_MOST_NAMED = 6  # members in a warning
 _LAST_SEED = 2**31 - 1
 BestOption = Annotated[bool, typer.Option("--best", help="The same as --checkpoint best.")]
 
@@ -67,6 +68,7 @@ def evaluate(
         if env is not None:
             raise ConfigError("--env and --data exclude each other: evaluate twice")
         policy = Policy.load(run, device=device or "auto", which=which_checkpoint(run, checkpoint, best))
+        _warn_of_divergence(policy, member)
         _evaluate_on_data(policy, data, reading.settings, member, as_json)
         return
     reading.check_used_with(data)
@@ -80,6 +82,7 @@ def evaluate(
     task = reference_of(named) if named else None
     evaluation = policy.evaluate(episodes, seed, chosen)
     measured = evaluation_report(evaluation, policy.members, member)
+    _warn_of_divergence(policy, member)
     if chosen is not None and (cut := cut_short(evaluation, chosen)):
         print(f"warning: {cut}", file=sys.stderr)
     if chosen is not None and (note := unused_range(policy.spaces, infer_env_spaces(chosen), chosen)):
@@ -93,6 +96,18 @@ def evaluate(
         print(json.dumps(report))
         return
     _print_evaluation(policy, report, task, episodes)
+
+
+def _warn_of_divergence(policy: "Policy", member: int | None) -> None:
+    """Say that members diverged after the checkpoint that is measured, which shows nothing of it."""
+    from rl_training.api.history import diverged_later
+
+    later = [] if policy.checkpoint is None else diverged_later(policy.checkpoint)
+    if lost := [policy.members[one].label for one in later if member in (None, one)]:
+        named = ", ".join(lost[:_MOST_NAMED]) + (", ..." if len(lost) > _MOST_NAMED else "")
+        who = f"seed{'' if len(lost) == 1 else 's'} {named}, {len(lost)} of {_count(len(policy.members), 'member')}"
+        before = f"what is measured is {policy.checkpoint.path.name}, from before" if policy.checkpoint else ""
+        print(f"warning: training diverged later ({who}); {before}", file=sys.stderr)
 
 
 def _evaluate_on_data(policy: "Policy", data: str, reading: dict[str, Any], member: int | None, as_json: bool) -> None:
