@@ -16,7 +16,7 @@ from rl_training.config.run import RunConfig
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.data.processing import action_variance
 from rl_training.data.transforms import Transforms
-from rl_training.envs.environments import infer_env_spaces, time_limit
+from rl_training.envs.environments import check_registered, infer_env_spaces, time_limit
 from rl_training.envs.evaluation import MOST_STEPS
 from rl_training.errors import CheckpointError, ConfigError, StorageError, suggested
 from rl_training.registry import get_spec
@@ -89,6 +89,8 @@ def _train(config: RunConfig[Any], run_dir: Path, options: TrainOptions) -> Trai
         leave_lost_threads(reporter.warn)
         device = resolve_device(ranks.use_device(config.device))
         check_execution(config, device)
+        for env in filter(None, (config.environment, config.final_environment)):
+            check_registered(env)  # before data is read, which may take long
         found = _data(config, options, signals, reporter)
         if found is not None:
             spaces, transforms = found.train.spaces, found.train.transforms
