@@ -101,11 +101,12 @@ def evaluate(
 def _warn_of_divergence(policy: "Policy", member: int | None) -> None:
     """Say that members diverged after the checkpoint that is measured, which shows nothing of it."""
     from rl_training.api.history import diverged_later
+    from rl_training.data.reading.notes import Count
 
     later = [] if policy.checkpoint is None else diverged_later(policy.checkpoint)
     if lost := [policy.members[one].label for one in later if member in (None, one)]:
         named = ", ".join(lost[:_MOST_NAMED]) + (", ..." if len(lost) > _MOST_NAMED else "")
-        who = f"seed{'' if len(lost) == 1 else 's'} {named}, {len(lost)} of {_count(len(policy.members), 'member')}"
+        who = f"seed{'' if len(lost) == 1 else 's'} {named}, {len(lost)} of {Count(len(policy.members), 'member', 'members')}"
         before = f"what is measured is {policy.checkpoint.path.name}, from before" if policy.checkpoint else ""
         print(f"warning: training diverged later ({who}); {before}", file=sys.stderr)
 
@@ -327,10 +328,12 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _print_evaluation(policy: "Policy", report: dict[str, Any], task: tuple[str, float, float] | None, episodes: int) -> None:
+    from rl_training.data.reading.notes import Count
+
     taken = f"{report['step']:,} gradient steps"
     if report["env_step"] is not None:
         taken = f"{report['env_step']:,} environment steps and {taken}"
-    print(f"{report['algo']} on {report['env_id']} after {taken}, {_count(episodes, 'episode')} per member")
+    print(f"{report['algo']} on {report['env_id']} after {taken}, {Count(episodes, 'episode', 'episodes')} per member")
     swept = len(report.get("combinations", ())) > 1
     if not swept:
         _print_mean(report, episodes)
@@ -345,17 +348,15 @@ def _print_evaluation(policy: "Policy", report: dict[str, Any], task: tuple[str,
         _print_combinations(policy, report, task)
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
-
-
 def _print_mean(report: dict[str, Any], episodes: int) -> None:
     """The mean with the deviation of all episodes, and its interval; one episode has neither."""
+    from rl_training.data.reading.notes import Count
+
     count = len(report["returns"])
-    members = f" of {_count(count // episodes, 'member')}" if count > episodes else ""
+    members = f" of {Count(count // episodes, 'member', 'members')}" if count > episodes else ""
     bounds = report["return_interval"]
     interval = f"  (95 % of the mean: {interval_text(bounds)})" if bounds else ""
-    print(f"return {mean_text(report, count)} over {_count(count, 'episode')}{members}{interval}")
+    print(f"return {mean_text(report, count)} over {Count(count, 'episode', 'episodes')}{members}{interval}")
 
 
 def _print_score(report: dict[str, Any], task: tuple[str, float, float], *, swept: bool) -> None:
