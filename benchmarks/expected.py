@@ -3,17 +3,22 @@
 Trains the seeds of each config as one population, scores the last checkpoint, and writes `<name>.expected.json` beside the
 YAML file, which `rl-training reproduce` and `rl-training list NAME` read. `pendulum` stands for every packaged config of that
 task. Runs are below DIR; a finished one is scored without training it again, and an interrupted one continues. The result of
-a config that leaves its data open has the name of the file: `--dataset hopper-medium.h5 --set env_id=Hopper-v5`.
+a config that leaves its data open has the name of the file: `--dataset hopper-medium.h5 --set env_id=Hopper-v5`. An
+environment of one's own needs `--import MODULE`, here and in `reproduce`.
 """
 
 import argparse
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rl_training.api.reproducing import EPISODES, recipe_config, record, run_name, train
+from rl_training.cli.main import exit_code_of
 from rl_training.cli.training import parse_seeds
-from rl_training.config.expectation import Expectation, expectation_path, read_expectations
+from rl_training.config.expectation import FEWEST_SCORES, Expectation, expectation_path, read_expectations
 from rl_training.config.loading import packaged_configs
+from rl_training.envs.imports import import_flags, import_requested
+from rl_training.errors import ConfigError
 from rl_training.runtime.progress import default_reporter
 
 
@@ -25,18 +30,25 @@ def main() -> None:
     parser.add_argument("--missing", action="store_true", help="leave out configs of which this result is recorded")
     parser.add_argument("--dataset", action="append", default=[], help="the data of a config that leaves it open")
     parser.add_argument("--set", action="append", default=[], dest="settings", help="key=value; `reproduce` sets it too")
+    parser.add_argument("--import", action="append", default=[], dest="imports", help="module that registers the environment")
     parser.add_argument("--episodes", type=int, default=EPISODES)
     parser.add_argument("--device", default="auto")
     given = parser.parse_args()
+    for module in given.imports:
+        import_requested(module)
+    seeds = parse_seeds(given.seeds)
+    if len(seeds) < FEWEST_SCORES:
+        raise ConfigError(f"--seeds {given.seeds}: a record needs {FEWEST_SCORES} or more")
     for name in wanted(given.names):
-        config = recipe_config(name, given.settings, parse_seeds(given.seeds), dataset=given.dataset, device=given.device)
+        where = {"dataset": given.dataset, "device": given.device, "imports": given.imports}
+        config = recipe_config(name, given.settings, seeds, **where)
         case = Path(given.dataset[0]).stem if given.dataset else str(config.final_env_id)
         known = read_expectations(name)
         if given.missing and known is not None and case in known.results:
             continue
         run_dir = given.run_dir / run_name(name) / (case if given.dataset else "")
         train(config, run_dir, reporter=default_reporter())
-        command = command_line(name, given.seeds, given.dataset, given.settings)
+        command = command_line(name, given.seeds, given.dataset, given.settings) + import_flags(given.imports)
         found = record(name, case, run_dir, settings=given.settings, episodes=given.episodes, command=command)
         print(f"{expectation_path(name)}: {summary(found)}", flush=True)
 
@@ -63,4 +75,4 @@ def summary(found: Expectation) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(exit_code_of(main, sys.argv[1:]))

@@ -1,6 +1,7 @@
 """`collect_dataset` and `rl-training collect`: what acts, what is written, and what is refused."""
 
 import json
+import re
 import signal
 
 import gymnasium
@@ -39,7 +40,11 @@ def test_the_actions_are_those_of_the_policy(runs, tmp_path):
     assert np.allclose(data.actions, policy.predict(np.array(data.observations), member=1), atol=1e-4)
     report = done.report()
     assert (report["rows"], report["episodes"], report["env_id"]) == (300, 2, "Pendulum-v1")
-    assert report["return_mean"] == pytest.approx(data.episode_returns().mean())
+    assert (report["whole_episodes"], report["return_mean"]) == (1, pytest.approx(data.episode_returns()[0]))
+    whole = collect_dataset(runs / "two", tmp_path / "whole", 200, member=1).report()
+    assert (whole["whole_episodes"], whole["return_mean"]) == (1, report["return_mean"])  # it ended where the data does
+    part = collect_dataset(runs / "two", tmp_path / "part", 199, member=1).report()
+    assert (part["episodes"], part["whole_episodes"], part["return_mean"]) == (1, 0, None)
     collect_dataset(runs / "two", tmp_path / "noisy", 300, member=1, noise=0.1)
     collect_dataset(runs / "two", tmp_path / "sampled", 300, member=1, stochastic=True)
     noisy, sampled = (load_dataset(tmp_path / name) for name in ("noisy", "sampled"))
@@ -60,6 +65,9 @@ def test_the_command_line(runs, tmp_path, capsys):
     assert "already exists; choose another name, or --overwrite" in refused.stderr
     done = call_cli(capsys, *call, "--overwrite")
     assert f"{tmp_path / 'm'}: 1,200 transitions of Pendulum-v1 in 6 episodes" in done.stdout
+    assert re.search(r"\nreturn -\S+ \+- \S+ over 6 whole episodes\n", done.stdout)
+    part = call_cli(capsys, "collect", "random", "--env", "Pendulum-v1", "--rows", "150", "--out", tmp_path / "part")
+    assert re.search(r"150 transitions of Pendulum-v1 in 1 episodes.*\nno whole episode, so no return\n", part.stdout)
     assert f"next: rl-training train iql --dataset {tmp_path / 'm'} --env Pendulum-v1" in done.stdout
 
 

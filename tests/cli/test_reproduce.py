@@ -8,13 +8,17 @@ import re
 import shlex
 import shutil
 import signal
+import sys
 from dataclasses import replace
 from importlib import metadata
 
 import pytest
 import torch
+from benchmarks import expected
 
 from rl_training.api.reproducing import plan_replication, recipe_config, record, train
+from rl_training.cli.main import exit_code_of
+from rl_training.config.expectation import read_expectations
 from rl_training.experiment.manager import ExperimentManager
 from rl_training.runtime.callbacks import Callback
 from tests.helpers import Cut, CutAt, call_cli, contents, run_cli
@@ -198,7 +202,11 @@ def test_a_config_of_which_every_seed_diverges_fails(own, tmp_path, capsys):
         (("own.yaml", "--seeds", "7,7,8,9"), "seeds must differ"),
         (("iql",), "is an algorithm; name a config, such as iql/pendulum"),
         (("iql/pendulm",), "Did you mean `iql/pendulum`"),
-        (("sac/mujoco",), "what it should reach has not been recorded (no mujoco.expected.json beside it)"),
+        (
+            ("sac/mujoco",),
+            "what it should reach has not been recorded (no mujoco.expected.json beside it); in a checkout "
+            "`python -m benchmarks.expected sac/mujoco --seeds 0..7` records it",
+        ),
         (
             ("iql/d4rl-locomotion",),
             "needs data: a set such as hopper-medium, made by `python -m benchmarks.locomotion.data hopper-m",
@@ -230,6 +238,45 @@ def test_data_are_named_by_their_file(own, tmp_path, capsys):
     other = ("--dataset", tmp_path / "other.npz", "--expect", "swing", "--run-dir", tmp_path / "b", "--json")
     done = call_cli(capsys, "reproduce", own, *other)
     assert json.loads(done.stdout)["remarks"] == ["the data are not byte for byte those that were measured"]
+
+
+LEVEL = """
+import gymnasium
+from gymnasium.envs.classic_control import PendulumEnv
+gymnasium.register(id="Recorded-v0", entry_point=PendulumEnv, max_episode_steps=20)
+"""
+
+
+def measured(monkeypatch, *arguments):
+    """The exit code of `python -m benchmarks.expected`."""
+    monkeypatch.setattr(sys, "argv", ["expected", *map(str, arguments)])
+    return exit_code_of(expected.main, [])
+
+
+def test_own_environments_are_recorded(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "recorded_env.py").write_text(LEVEL)
+    text = CLONING[: CLONING.index("  dataset:")].replace("Pendulum-v1", "Recorded-v0").replace("600", "20")
+    (tmp_path / "own.yaml").write_text(f"{text}  dataset: {{path: log.npz}}\n")
+    record = ("own.yaml", "--seeds", "0..2", "--episodes", "2")
+    assert measured(monkeypatch, "own.yaml", "--seeds", "0..1") == 2
+    assert capsys.readouterr().err == "error: --seeds 0..1: a record needs 3 or more\n"
+    assert measured(monkeypatch, *record) == 2
+    assert "unknown environment 'Recorded-v0'." in capsys.readouterr().err
+    assert measured(monkeypatch, *record, "--import", "recorded_env") == 3
+    told = capsys.readouterr().err
+    assert told.startswith(f"error: {tmp_path / 'log.npz'}: there is no such file")
+    assert told.count("\n") == 1
+    assert measured(monkeypatch, *record, "--import", "none_such") == 2
+    collect = ("random", "--env", "Recorded-v0", "--rows", 200, "--workers", 0, "--out", "log.npz")
+    call_cli(capsys, "collect", *collect)
+    unrecorded = call_cli(capsys, "reproduce", "own.yaml", "--import", "recorded_env", code=2).stderr
+    assert "`python -m benchmarks.expected own.yaml --seeds 0..7 --import recorded_env` records it" in unrecorded
+    assert measured(monkeypatch, *record, "--import", "recorded_env") == 0
+    found = read_expectations("own.yaml").results["Recorded-v0"]
+    assert found.command == "python -m benchmarks.expected own.yaml --seeds 0..2 --import recorded_env"
+    assert len(found.scores) == 3
 
 
 def test_list_shows_what_a_config_should_reach(capsys):

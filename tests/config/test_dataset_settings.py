@@ -68,12 +68,19 @@ def test_a_resolved_list_of_files_resolves_to_itself(tmp_path):
         ({"expectle": 0.7}, "unknown key `expectle`. Did you mean `algo_kwargs.expectile`?"),
         ({"algo_kwargs": {"expectle": 0.7}}, "unknown key `algo_kwargs.expectle`. Did you mean `expectile`?"),
         ({"algo_kwargs": {"seed": 3}}, "it belongs at the top level"),
+        ({"algo_kwargs": {"nois": 3}}, "unknown key `algo_kwargs.nois`. Did you mean `algo_kwargs.dataset.noise`?"),
+        ({"finetune": {"env_steps": 9, "prior_rato": 1}}, "unknown key `finetune.prior_rato`. Did you mean `prior_ratio`?"),
     ],
 )
 def test_a_misplaced_key_is_told_where_it_belongs(values, fault):
     with pytest.raises(ConfigError) as caught:
         make_config({"algo": "iql", **values})
     assert fault in str(caught.value)
+
+
+def test_what_cannot_be_set_in_a_block_is_no_suggestion():
+    with pytest.raises(ConfigError, match=r"unknown key `finetune.nope`\.$"):
+        make_config({"algo": "iql", "env_id": "Pendulum-v1", "finetune": {"env_steps": 9, "nope": 1}})
 
 
 def test_a_key_of_an_online_algorithm_belongs_to_its_settings():

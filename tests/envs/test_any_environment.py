@@ -406,3 +406,20 @@ def test_of_an_unknown_environment_no_time_limit_is_told(tmp_path):
     with pytest.raises(ConfigError, match="unknown environment 'Tank-v9'"):
         tiny_run(tmp_path / "run", env_id=None, dataset=data, finetune={"env_id": "Tank-v9", "env_steps": 20}, reporter=said)
     assert not any("time limit" in text for text in said.warnings), said.warnings
+
+
+@pytest.mark.parametrize(
+    ("env_id", "advice"),
+    [
+        (
+            "Boiler-v0",
+            "Name one that is registered with Gymnasium (`env_id`, --env).",
+        ),  # `-v0` alone is similar
+        ("CartPol-v1", "Did you mean `CartPole-v1`?"),
+        ("Pendulum-v9", "Did you mean `Pendulum-v1`?"),
+    ],
+)
+def test_an_unknown_environment_is_told_before_data_is_read(env_id, advice, tmp_path, capsys):
+    done = call_cli(capsys, "train", "iql", "--env", env_id, "--dataset", tmp_path / "absent.csv", code=2)
+    own = "One of your own needs --import MODULE (in Python, import its module first)"
+    assert done.stderr == f"error: unknown environment '{env_id}'. {advice} {own}\n"

@@ -1,6 +1,7 @@
 """Sweeps as runs: what they refuse, what they show, exact resume, and members that go on alone."""
 
 import json
+import re
 from dataclasses import asdict
 
 import numpy as np
@@ -9,7 +10,7 @@ import torch
 import yaml
 
 from rl_training import IQL
-from rl_training.api.policy import Policy, evaluation_report
+from rl_training.api.policy import Policy, evaluation_report, mean_interval
 from rl_training.envs.evaluation import Evaluation
 from rl_training.errors import CheckpointError, ConfigError, StorageError
 from rl_training.experiment import ExperimentManager, export_member, make_config
@@ -161,13 +162,16 @@ def test_the_result_and_the_policy_show_the_combinations(runs):
     assert [one.members for one in found] == [[0, 1], [2, 3], [4, 5], [6, 7]]
     returns = results["iql"].final_evaluation.member_means
     assert [one.return_mean for one in found] == pytest.approx([np.mean(returns[i : i + 2]) for i in (0, 2, 4, 6)])
-    assert [one.return_std for one in found] == pytest.approx([np.std(returns[i : i + 2]) for i in (0, 2, 4, 6)])
+    assert [one.return_std for one in found] == pytest.approx([np.std(returns[i : i + 2], ddof=1) for i in (0, 2, 4, 6)])
     seen = [record.last_return for record in results["iql"].members]  # in training
     by_training = Policy.load(folder / "iql").combinations
     assert IQL.load(folder / "iql").combinations == by_training
     assert [one.return_mean for one in by_training] == pytest.approx([np.mean(seen[i : i + 2]) for i in (0, 2, 4, 6)])
     report = IQL.load(folder / "iql").evaluate(2)
+    intervals = [one.pop("return_interval") for one in report["combinations"]]
     assert report["combinations"] == [asdict(one) for one in found]  # the same episodes, which training never saw
+    assert intervals == [mean_interval(np.array(returns[i : i + 2])) for i in (0, 2, 4, 6)]
+    assert report["return_interval"] is None  # combinations are no seeds of one thing
     assert report["members"][2]["knobs"] == {"expectile": 0.9, "beta": 5.0}
     assert [one["members"] for one in report["combinations"]] == [[0, 1], [2, 3], [4, 5], [6, 7]]
 
@@ -178,6 +182,7 @@ def test_best_combination_is_one_that_lost_the_fewest_members():
 
     found = combinations([record(0.1, 5.0), record(0.1, 9.0, "diverged"), record(0.2, 1.0), record(0.2, 3.0)])
     assert [(one.return_mean, one.diverged) for one in found] == [(5.0, 1), (2.0, 0)]
+    assert [one.return_std for one in found] == [None, pytest.approx(2**0.5)]  # one value has no deviation
     assert best_combination(found).knobs == {"tau": 0.2}
     assert best_combination(combinations([record(0.1, None)])) is None
     assert combinations([MemberRecord(0, last_return=1.0)]) == []
@@ -304,8 +309,12 @@ def test_the_command_line_from_sweep_to_a_member_alone(tmp_path, capsys):
     assert lines[8].startswith("best: expectile=0.")
     text = call_cli(capsys, "evaluate", run, "--episodes", "2").stdout
     assert "member 3 seed 1 (expectile=0.9, actor_learning_rate=0.0003): -" in text
-    assert "best: expectile=0." in text
-    assert "on new episodes" not in text  # here they are the same
+    assert lines[8].endswith(" (mean of 2 seeds, on these new episodes)")
+    assert lines[9].startswith(f"may it be chance? `rl-training compare {run} --against all` tells")
+    assert "\nreturn " not in text  # a mean over combinations is of nothing
+    headings = r"\nexpectile +actor_learning_rate +return +std +95 % of the mean +members\n"
+    assert re.search(headings + r"0.6 .* to -?\d+\.\d +2\n", text)
+    assert re.search(r"\nbest: expectile=0\..* \(mean of 2 seeds, on these episodes\)\n", text)
     report = json.loads(call_cli(capsys, "evaluate", run, "--episodes", "2", "--json").stdout)
     assert report["members"][3]["knobs"] == {"expectile": 0.9, "actor_learning_rate": 3e-4}
     again = json.loads(call_cli(capsys, "resume", run, "--json").stdout)

@@ -46,3 +46,10 @@ def test_an_automatic_alpha_follows_the_variance_of_the_logged_actions(width, al
     result = tiny_run(tmp_path / "run", "td3_bc", env_id=None, dataset=data, reporter=said)
     assert result.learner.knobs.alpha == pytest.approx(alpha, rel=0.1)
     assert any(note.startswith("alpha: ") for note in said.notes)
+
+
+@pytest.mark.parametrize(("knob", "told"), [("alpha", False), ("tau", True)])
+def test_a_fitted_knob_is_told_only_where_a_member_uses_it(knob, told, tmp_path):
+    said = Notes()
+    tiny_run(tmp_path, "td3_bc", reporter=said, sweep={knob: [0.1, 0.2]}, total_timesteps=10)
+    assert any("alpha: " in note for note in said.notes) is told

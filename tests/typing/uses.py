@@ -23,7 +23,7 @@ BLOCK = {"kind": "random"}
 
 model: IQL = IQL("Pendulum-v1", dataset={"kind": "random"}, expectile=0.8, hidden_sizes=[64, 64]).learn(10)
 mean: float = model.evaluate()["return_mean"]
-interval: list[float] = model.evaluate(episodes=3, seed=1)["return_interval"]
+interval: list[float] | None = model.evaluate(episodes=3, seed=1)["return_interval"]
 member_seed: int = model.evaluate()["members"][0]["seed"]
 knobs: dict[str, float] | None = model.evaluate()["members"][0].get("knobs")
 action: NDArray[np.float32] = model.predict([1.0, 0.0, 0.0])[0]

@@ -60,17 +60,17 @@ class Collection:
     sources: Sequence[Source]
 
     def report(self) -> dict[str, Any]:
-        """Return plain values: rows, episodes and returns, of all sources together and of each."""
-        returns = [value for source in self.sources for value in source.returns]
-        rows = sum(source.rows for source in self.sources)
-        each = [{"source": one.name, "share": one.share, "rows": one.rows, **_figures(one.returns)} for one in self.sources]
-        return {"path": str(self.path), "env_id": str(self.env), "rows": rows, **_figures(returns), "sources": each}
+        """Return plain values: rows, episodes and returns of the whole ones, of all sources together and of each."""
+        each = [{"source": one.name, "share": one.share, **_figures([one])} for one in self.sources]
+        return {"path": str(self.path), "env_id": str(self.env), **_figures(self.sources), "sources": each}
 
 
-def _figures(returns: Sequence[float]) -> dict[str, Any]:
-    if not returns:
-        return {"episodes": 0, "return_mean": None, "return_std": None}
-    return {"episodes": len(returns), "return_mean": float(np.mean(returns)), "return_std": float(np.std(returns))}
+def _figures(sources: Sequence[Source]) -> dict[str, Any]:
+    """Rows and episodes, and the returns of those that the end of the data did not cut."""
+    returns = [value for source in sources for value in source.returns]
+    counts = {"rows": sum(one.rows for one in sources), "episodes": sum(one.episodes for one in sources)}
+    mean, std = (float(np.mean(returns)), float(np.std(returns))) if returns else (None, None)
+    return {**counts, "whole_episodes": len(returns), "return_mean": mean, "return_std": std}
 
 
 def collect_dataset(

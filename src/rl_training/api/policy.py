@@ -296,8 +296,8 @@ class EvaluationReport(TypedDict):
     """The plain values of an evaluation."""
 
     return_mean: float
-    return_std: float
-    return_interval: list[float]
+    return_std: float  # of all episodes together, those of all members
+    return_interval: list[float] | None  # None for several combinations of a sweep, and for a single episode
     returns: list[float]
     lengths: list[int]
     members: list[MemberReport]
@@ -308,25 +308,32 @@ def evaluation_report(evaluation: Evaluation, members: Sequence[MemberRecord], m
     """Return the plain values of an evaluation: over all episodes, for each member, and a 95 % interval of the mean.
 
     Diverged members are marked and excluded from the means, unless all have diverged. The members of a sweep have `knobs`,
-    and there are `combinations` of them if more than one member is requested.
+    and there are `combinations` of them if more than one member is requested: an interval belongs to the seeds of one.
     """
     chosen = range(len(members)) if member is None else [member]
     if member is not None and not 0 <= member < len(members):
         raise ConfigError(f"member {member} not found: the checkpoint has members 0 to {len(members) - 1}")
     counted = [index for index in chosen if members[index].status != "diverged"] or list(chosen)
     returns, lengths = evaluation.returns[counted], evaluation.lengths[counted]
+    found = combinations(members, evaluation.member_means) if member is None else []
     report: EvaluationReport = {
         "return_mean": float(returns.mean()),
         "return_std": float(returns.std()),
-        "return_interval": _interval(returns, same_episodes=evaluation.same_episodes),
+        "return_interval": None if len(found) > 1 else _interval(returns, same_episodes=evaluation.same_episodes),
         "returns": [float(value) for value in returns.reshape(-1)],
         "lengths": [int(value) for value in lengths.reshape(-1)],
         "members": [_member_report(index, members[index], evaluation.returns[index]) for index in chosen],
     }
-    found = combinations(members, evaluation.member_means) if member is None else []
     if found:
-        report["combinations"] = [asdict(one) for one in found]
+        report["combinations"] = [_combination_report(one, members, evaluation) for one in found]
     return report
+
+
+def _combination_report(one: Combination, members: Sequence[MemberRecord], evaluation: Evaluation) -> dict[str, Any]:
+    """A combination with the interval of its mean over seeds; None for a single seed."""
+    returns = evaluation.returns[[index for index in one.members if members[index].status != "diverged"]]
+    bounds = _interval(returns, same_episodes=evaluation.same_episodes) if len(returns) > 1 else None
+    return {**asdict(one), "return_interval": bounds}
 
 
 def _member_report(index: int, record: MemberRecord, returns: NDArray[np.float64]) -> MemberReport:
@@ -339,7 +346,10 @@ def _member_report(index: int, record: MemberRecord, returns: NDArray[np.float64
     return {"member": index, "seed": record.seed, **notes, "return_mean": mean, "return_std": std}
 
 
-def _interval(returns: NDArray[np.float64], *, same_episodes: bool) -> list[float]:
+def _interval(returns: NDArray[np.float64], *, same_episodes: bool) -> list[float] | None:
+    """The interval of the mean over members, or over the episodes of one; None for a single value, which has none."""
+    if returns.size == 1:
+        return None
     if len(returns) == 1:
         return mean_interval(returns[0])
     return crossed_interval(returns) if same_episodes else mean_interval(returns.mean(axis=1))

@@ -1,5 +1,6 @@
 """Measure what a config reaches, and replicate what was recorded of it: new seeds, the last checkpoint, fixed episodes."""
 
+import shlex
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ from rl_training.config.expectation import (
 )
 from rl_training.config.loading import load_config, packaged_configs
 from rl_training.config.run import RunConfig
+from rl_training.envs.imports import import_flags
 from rl_training.errors import ConfigError, DivergedError
 from rl_training.experiment.manager import ExperimentManager
 from rl_training.experiment.run_record import run_status
@@ -109,8 +111,8 @@ def plan_replication(
     known = read_expectations(name)
     if known is None:
         raise ConfigError(
-            f"{name}: what it should reach has not been recorded (no {expectation_path(name).name} beside it); "
-            "`rl-training list NAME` shows it where it has"
+            f"{name}: what it should reach has not been recorded (no {expectation_path(name).name} beside it); in a checkout "
+            f"`python -m benchmarks.expected {shlex.quote(name)} --seeds 0..7{import_flags(imports)}` records it"
         )
     case = _case(name, known, dataset, env, expect)
     expectation = known.results[case]

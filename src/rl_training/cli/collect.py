@@ -85,11 +85,19 @@ def collect(
 def _print_report(report: dict[str, Any], seconds: float) -> None:
     what = f"{report['rows']:,} transitions of {report['env_id']} in {report['episodes']:,} episodes"
     print(f"{full_path(report['path'])}: {what}, {report['rows'] / seconds:,.0f} rows/s")
-    print(f"return {mean_text(report)}")
+    print(_return_text(report))
     if len(report["sources"]) > 1:
         for one in report["sources"]:
-            mean = "" if one["return_mean"] is None else f", return {mean_text(one)}"
-            print(f"  {one['source']}: {one['rows']:,} rows in {one['episodes']:,} episodes{mean}")
+            print(f"  {one['source']}: {one['rows']:,} rows in {one['episodes']:,} episodes, {_return_text(one)}")
+
+
+def _return_text(report: dict[str, Any]) -> str:
+    """The mean return of whole episodes: a cut one would count as a bad one, or a good one where rewards are costs."""
+    from rl_training.data.reading.notes import Count
+
+    if not (count := report["whole_episodes"]):
+        return "no whole episode, so no return"
+    return f"return {mean_text(report, count)} over {Count(count, 'whole episode', 'whole episodes')}"
 
 
 def _training_command(done: "Collection", imports: list[str] | None) -> str:

@@ -6,7 +6,7 @@ Commands import their dependencies in the function body, since every module-leve
 import errno
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import typer
@@ -65,18 +65,27 @@ def _load_commands(arguments: Sequence[str]) -> None:
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command line and return its exit code; a user error is one clear line on standard error."""
+
+    def command() -> object:
+        _load_commands(list(arguments))
+        return app(list(arguments) or ["--help"], prog_name="rl-training", standalone_mode=False)
+
+    return exit_code_of(command, arguments)
+
+
+def exit_code_of(command: Callable[[], object], arguments: Sequence[str]) -> int:
+    """Run a command and return its exit code; a user error is one clear line on standard error."""
     with forgiving_output():
         try:
-            return _run(arguments)
+            return _run(command, arguments)
         except NobodyReadsError:  # `| head`: not our fault, and what had to be saved is
             return 0
 
 
-def _run(arguments: Sequence[str]) -> int:
+def _run(command: Callable[[], object], arguments: Sequence[str]) -> int:
     debug = "--debug" in arguments
     try:
-        _load_commands(list(arguments))
-        code = app(list(arguments) or ["--help"], prog_name="rl-training", standalone_mode=False)
+        code = command()
         if sys.stdout is not None:  # None if it was closed before we started
             sys.stdout.flush()
         return code if isinstance(code, int) else 0  # 130 when the parser caught Ctrl-C

@@ -237,24 +237,33 @@ def parse_sweep(texts: Sequence[str]) -> dict[str, list[Any]]:
     return sweep
 
 
-def mean_text(report: Mapping[str, Any]) -> str:
-    """Return the mean return of a report with its spread."""
-    return f"{return_text(report['return_mean'])} +- {return_text(report['return_std'])}"
+def mean_text(report: Mapping[str, Any], count: int) -> str:
+    """Return the mean return of a report with the deviation of the `count` episodes behind it, which one alone has not."""
+    mean = return_text(report["return_mean"])
+    return f"{mean} +- {return_text(report['return_std'])}" if count > 1 else mean
 
 
-def combination_table(found: "Sequence[Combination]") -> list[str]:
-    """Return a table with one line per combination of a sweep, and the best one; empty if no member was evaluated."""
-    from rl_training.config.sweep import knob_text
-    from rl_training.runtime.population import best_combination
+def interval_text(bounds: Sequence[float] | None) -> str:
+    """Return an interval such as `1.2 to 3.4`; a dash for none."""
+    return " to ".join(map(return_text, bounds)) if bounds else "-"
 
-    best = best_combination(found)
-    if best is None:
-        return []
-    rows = [[*found[0].knobs, "return", "std", "members"]]
-    for one in found:
+
+def combination_table(found: "Sequence[Combination]", columns: Mapping[str, Sequence[str]] | None = None) -> list[str]:
+    """Return a table with one line per combination of a sweep; `columns` are further ones, with a cell for each."""
+    more = columns or {}
+    rows = [[*found[0].knobs, "return", "std", *more, "members"]]
+    for number, one in enumerate(found):
         lost = f" ({one.diverged} diverged)" if one.diverged else ""
-        figures = [return_text(one.return_mean), return_text(one.return_std)]
+        figures = [return_text(one.return_mean), return_text(one.return_std), *(cells[number] for cells in more.values())]
         rows.append([*(f"{value:g}" for value in one.knobs.values()), *figures, f"{len(one.members)}{lost}"])
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    return [*lines, f"best: {knob_text(best.knobs)} with mean return {return_text(best.return_mean)}"]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def best_text(best: "Combination", where: str) -> str:
+    """Return the best combination with what it is the best by: the mean return of its seeds on some episodes."""
+    from rl_training.config.sweep import knob_text
+
+    seeds = len(best.members) - best.diverged
+    whose = f"mean of {seeds} seeds" if seeds > 1 else "of one seed"
+    return f"best: {knob_text(best.knobs)} with return {return_text(best.return_mean)} ({whose}, {where})"

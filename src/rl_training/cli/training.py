@@ -19,6 +19,7 @@ from rl_training.cli.options import (
     MemberOption,
     ReadChoice,
     RunArgument,
+    best_text,
     combination_table,
     log_setting,
     parse_env_kwargs,
@@ -257,9 +258,7 @@ def _print_result(manager: "ExperimentManager", result: "TrainingResult", as_jso
         who = f"member {row['member']} seed" if len(members) > 1 else "seed"
         status = "" if row["status"] == "training" else f" ({row['status']})"
         print(f"{who} {record.label}: {', '.join(parts) or 'not evaluated'}{status}")
-    if table := combination_table(result.combinations):
-        print("combinations over their seeds, on new episodes; the returns above are of the last evaluation in training")
-        print("\n".join(table))
+    _print_combinations(manager, result)
     taken = "" if result.env_step is None else f" and {result.env_step:,} environment steps"
     print(f"after {result.step:,} gradient steps{taken}")
     print(f"run: {manager.place}")
@@ -270,3 +269,29 @@ def _print_result(manager: "ExperimentManager", result: "TrainingResult", as_jso
     else:
         evaluate = suggested("evaluate", manager.place, "--episodes", 20, imports=manager.config.env_imports)
         print(f"next: {evaluate}")
+
+
+def _print_combinations(manager: "ExperimentManager", result: "TrainingResult") -> None:
+    """Print the table of a sweep on new episodes, or that of trials by the last evaluation; nothing without returns."""
+    from rl_training.runtime.population import best_combination
+
+    best = best_combination(found := result.combinations)
+    if best is None:
+        return
+    new = result.final_evaluation is not None
+    where = "on new episodes; the returns above are of the last evaluation in training" if new else "by the last evaluation"
+    print(f"combinations over their seeds, {where}")
+    print("\n".join(combination_table(found)))
+    print(best_text(best, "on these new episodes") if new else _best_as_reported(manager))
+    print(f"may it be chance? `{suggested('compare', manager.place, '--against', 'all')}` tells, by the last evaluation")
+
+
+def _best_as_reported(manager: "ExperimentManager") -> str:
+    """The best of listed trials, by the rule and the evaluations of the report."""
+    from rl_training.analysis.logged_run import LoggedRun
+    from rl_training.report.bands import groups_of
+    from rl_training.report.facts import combinations, returns_of, spread_text
+
+    best, facts = combinations(groups_of([LoggedRun.load(manager.run_dir)]))[0]
+    final = spread_text(returns_of(facts, "final"))
+    return f"best: {best.label} with return {final} ({len(facts)} seeds, as the report ranks them)"

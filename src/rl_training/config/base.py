@@ -151,7 +151,7 @@ def _unknown_key(model: type[BaseModel], owner: type[BaseModel] | None, path: tu
         return f"{unknown}; it is a knob of {', '.join(others)}"
     if hint := did_you_mean(key, owner.model_fields if owner else ()):
         return f"{unknown}.{hint}"
-    close = get_close_matches(key, homes, n=1)
+    close = get_close_matches(key, [name for name, home in homes.items() if home[: len(block)] == block], n=1)
     return f"{unknown}." + (f" Did you mean `{'.'.join(homes[close[0]])}`?" if close else "")
 
 

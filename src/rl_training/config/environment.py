@@ -88,6 +88,12 @@ class EnvSource:
     def __str__(self) -> str:
         return self.env_id
 
+    @property
+    def making(self) -> str:
+        """Return its arguments, time limit and wrappers in a line; `as registered` where there are none."""
+        parts = (self.kwargs, self.max_episode_steps, *self.wrappers)
+        return ", ".join(str(part) for part in parts if part) or "as registered"
+
 
 EnvLike = str | EnvSource
 """The id of a registered environment, or how to make one."""

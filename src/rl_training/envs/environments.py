@@ -4,9 +4,10 @@ import contextlib
 import itertools
 import math
 import os
+import re
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,7 @@ def make_env(env: EnvLike, render_mode: str | None = None) -> Any:
     from rl_training.envs.vectorised import is_only_vectorised, make_only_copy
 
     source = env_source(env)
-    _check_registered(source)
+    check_registered(source)
     arguments = dict(source.kwargs) if render_mode is None else {**source.kwargs, "render_mode": render_mode}
     try:
         made: Any = (
@@ -56,7 +57,7 @@ def make_env(env: EnvLike, render_mode: str | None = None) -> Any:
     return FlatObservation(made, source.env_id) if is_nested(made.observation_space) else made
 
 
-def _check_registered(source: EnvSource) -> None:
+def check_registered(source: EnvSource) -> None:
     """Raise a ConfigError for an id that is not registered, or that names code to import."""
     import gymnasium
 
@@ -76,10 +77,20 @@ def _check_registered(source: EnvSource) -> None:
     elif source.env_id.startswith(PREFIX):
         advice = " A Python function makes it: call `rl_training.register_env(function)` first, or pass it as env_id"
     else:
-        advice = did_you_mean(source.env_id, gymnasium.registry) or (
-            " Name one that is registered with Gymnasium (`env_id`, --env), or add --import MODULE for one of your own"
-        )
+        named = " Name one that is registered with Gymnasium (`env_id`, --env)."
+        similar = _similar(source.env_id, gymnasium.registry)
+        advice = f"{similar or named} One of your own needs --import MODULE (in Python, import its module first)"
     raise ConfigError(f"unknown environment {source.env_id!r}.{advice}")
+
+
+def _similar(env_id: str, known: Iterable[str]) -> str:
+    """A suggestion of an id whose name is similar; its version says nothing, since most ids have the same."""
+    close = [one for one in known if did_you_mean(_without_version(env_id), [_without_version(one)])]
+    return did_you_mean(env_id, close)
+
+
+def _without_version(env_id: str) -> str:
+    return re.sub(r"-v\d+$", "", env_id)
 
 
 def time_limit(env: EnvLike) -> int | None:
@@ -87,7 +98,7 @@ def time_limit(env: EnvLike) -> int | None:
     import gymnasium
 
     source = env_source(env)
-    _check_registered(source)  # of an unknown one nothing is known, its limit neither
+    check_registered(source)  # of an unknown one nothing is known, its limit neither
     return source.max_episode_steps or gymnasium.registry[source.env_id].max_episode_steps
 
 

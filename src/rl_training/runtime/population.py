@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from math import isfinite
-from statistics import fmean, pstdev
+from statistics import fmean, stdev
 from typing import Any
 
 import torch
@@ -73,7 +73,7 @@ class Combination:
     members: list[int]
     diverged: int
     return_mean: float | None  # None where no member was evaluated
-    return_std: float | None  # of the members' mean returns
+    return_std: float | None  # of the members' mean returns, as a sample; None of fewer than two
 
 
 def combinations(records: Sequence[MemberRecord], returns: Sequence[float | None] | None = None) -> list[Combination]:
@@ -87,8 +87,8 @@ def combinations(records: Sequence[MemberRecord], returns: Sequence[float | None
     for knobs, members in by_knobs.items():
         good = [member for member in members if records[member].status != "diverged"]
         values = [value for member in good if (value := scores[member]) is not None]
-        figures = (fmean(values), pstdev(values)) if values else (None, None)
-        result.append(Combination(dict(knobs), members, len(members) - len(good), *figures))
+        mean, std = fmean(values) if values else None, stdev(values) if len(values) > 1 else None
+        result.append(Combination(dict(knobs), members, len(members) - len(good), mean, std))
     return result
 
 

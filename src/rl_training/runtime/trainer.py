@@ -16,7 +16,7 @@ from rl_training.config.run import RunConfig
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.data.processing import action_variance
 from rl_training.data.transforms import Transforms
-from rl_training.envs.environments import infer_env_spaces, time_limit
+from rl_training.envs.environments import check_registered, infer_env_spaces, time_limit
 from rl_training.envs.evaluation import MOST_STEPS
 from rl_training.errors import CheckpointError, ConfigError, StorageError, suggested
 from rl_training.registry import get_spec
@@ -89,6 +89,8 @@ def _train(config: RunConfig[Any], run_dir: Path, options: TrainOptions) -> Trai
         leave_lost_threads(reporter.warn)
         device = resolve_device(ranks.use_device(config.device))
         check_execution(config, device)
+        for env in filter(None, (config.environment, config.final_environment)):
+            check_registered(env)  # before data is read, which may take long
         found = _data(config, options, signals, reporter)
         if found is not None:
             spaces, transforms = found.train.spaces, found.train.transforms
@@ -102,7 +104,7 @@ def _train(config: RunConfig[Any], run_dir: Path, options: TrainOptions) -> Trai
         if ranks.count > 1:
             reporter.note(ranks.work)
         share = _batch_share(ranks, learner)
-        _note_fitted(config.algo_kwargs, kwargs, reporter)
+        _note_fitted(config, kwargs, reporter)
         for name, reason in without_effect(config.algo_kwargs).items():
             reporter.warn(f"`algo_kwargs.{name}` does nothing: {reason}")
 
@@ -171,10 +173,10 @@ def _warn_of_endless_episodes(config: RunConfig[Any], reporter: Reporter) -> Non
             reporter.warn(f"{env} has no time limit: {waits}; or set max_episode_steps")
 
 
-def _note_fitted(asked: AlgorithmKwargs, fitted: AlgorithmKwargs, reporter: Reporter) -> None:
-    """Tell what `auto` became."""
-    before, after = asked.model_dump(), fitted.model_dump()
-    for name in [name for name in before if before[name] != after[name]]:
+def _note_fitted(config: RunConfig[Any], fitted: AlgorithmKwargs, reporter: Reporter) -> None:
+    """Tell what `auto` became, unless every member has a value of its own."""
+    before, after = config.algo_kwargs.model_dump(), fitted.model_dump()
+    for name in [name for name in before if before[name] != after[name] and name not in config.member_knobs[0]]:
         reporter.note(f"{name}: {after[name]:.3g}, by the variance of the logged actions")
 
 

@@ -145,7 +145,11 @@ def others():
         ("Narrow-v0", "the policy sets `Q1` between 10 and 60, Narrow-v0 takes 0 to 50; check the environment and its units"),
         ("Wide-v0", "Wide-v0 has 3 observations and 2 actions, the policy 3 and 3"),
         ("More-v0", "More-v0 has 5 observations and 3 actions, the policy 3 and 3"),
-        ("Heatr-v0", "unknown environment 'Heatr-v0'. Did you mean `Heater-v0`?"),
+        (
+            "Heatr-v0",
+            "unknown environment 'Heatr-v0'. Did you mean `Heater-v0`? "
+            "One of your own needs --import MODULE (in Python, import its module first)",
+        ),
     ],
 )
 @pytest.mark.parametrize("command", [["evaluate"], ["finetune", "--env-steps", "10"]])

@@ -25,12 +25,15 @@ class Source:
     behaviour: Behaviour
     share: float
     rows: int = 0
-    returns: list[float] = field(default_factory=list)  # of its episodes
+    episodes: int = 0
+    returns: list[float] = field(default_factory=list)  # of its whole episodes
 
-    def add(self, episode: Fields) -> None:
-        """Count an episode."""
+    def add(self, episode: Fields, *, whole: bool) -> None:
+        """Count an episode; one that the end of the data cut has rows, but no return."""
         self.rows += len(episode["rewards"])
-        self.returns.append(float(episode["rewards"].sum(dtype=np.float64)))
+        self.episodes += 1
+        if whole:
+            self.returns.append(float(episode["rewards"].sum(dtype=np.float64)))
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,7 @@ class Mixture:
     @property
     def origin(self) -> str:
         """What each source has contributed, in one line."""
-        parts = [f"{one.name}: {one.rows:,} rows in {len(one.returns):,} episodes" for one in self.sources]
+        parts = [f"{one.name}: {one.rows:,} rows in {one.episodes:,} episodes" for one in self.sources]
         return f"collected in {_described(self.env)}, seed {self.seed}; {'; '.join(parts)}"
 
     def episodes(self, rows: int) -> Iterator[Fields]:
@@ -66,7 +69,7 @@ class Mixture:
                     source.behaviour,
                     seed=self.seed,
                     stream=f"collect/{position}",
-                    most_rows=rows,
+                    most_rows=rows + 1,  # one more tells whether an episode ended with the data
                     side_by_side=self.side_by_side,
                     workers=self.workers,
                     timeout=self.timeout,
@@ -74,8 +77,9 @@ class Mixture:
                 streams.append((source, iter(stack.enter_context(closing(stream)))))
             while done < rows:
                 source, stream_episodes = min(streams, key=lambda entry: entry[0].rows / entry[0].share)
-                episode = _first_rows(next(stream_episodes), rows - done)
-                source.add(episode)
+                found = next(stream_episodes)
+                episode = _first_rows(found, rows - done)
+                source.add(episode, whole=episode is found)
                 done += len(episode["rewards"])
                 self.progress(done)
                 yield episode
