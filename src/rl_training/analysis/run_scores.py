@@ -52,8 +52,7 @@ class ScoredRun:
     def making(self) -> str:
         """The arguments, time limit and wrappers of that environment."""
         source = self.run.config.final_environment
-        parts = () if source is None else (source.kwargs, source.max_episode_steps, *source.wrappers)
-        return ", ".join(str(part) for part in parts if part) or "as registered"
+        return "as registered" if source is None else source.making
 
     @property
     def training(self) -> dict[str, int]:
