@@ -14,8 +14,8 @@ from rl_training.data import TransitionDataset
 from rl_training.data.returns import RewardRange
 from rl_training.data.row_view import RowView
 from rl_training.data.transforms import Transforms
-from rl_training.runtime.validating.concerns import RisingLosses, concerns, predictable
-from rl_training.runtime.validating.held_out import _means, figures_line
+from rl_training.runtime.validating.concerns import concerns, predictable
+from rl_training.runtime.validating.held_out import figures_line
 from rl_training.runtime.validating.policy_check import (
     LoggedRows,
     LoggedStarts,
@@ -147,20 +147,6 @@ def test_a_goal_that_ends_an_episode_is_reached_once():
     assert [one.code for one in concerns(figures, IQLKnobs())] == ["impossible-values"]
 
 
-def test_rising_losses_need_a_rise_a_gap_and_a_training_loss_that_does_not_follow():
-    def after(*evaluations):
-        rising = RisingLosses()
-        return [bool(rising.observe({"critic_loss": held}, {"critic_loss": trained})) for held, trained in evaluations]
-
-    assert after((1.0, 1.0), (0.8, 0.5), (1.2, 0.4)) == [False, False, True]
-    assert after((1.0, 1.0), (2.0, 2.0), (4.0, 4.0)) == [False, False, False]  # the targets grow, and both losses with them
-    assert after((1.0, 1.0), (1.1, 1.0), (1.2, 1.0)) == [False, False, False]  # a small gap
-    rising = RisingLosses()
-    rising.observe({"critic_loss": 0.8}, {"critic_loss": 0.5})
-    again = RisingLosses(**rising.state())
-    assert again.observe({"critic_loss": 1.2}, {"critic_loss": 0.4})[0].code == "rising-losses"
-
-
 @pytest.mark.parametrize(("value", "text"), [(-5.0, "not there yet"), (40.0, "overestimate")])
 def test_values_that_are_still_on_their_way_are_told_from_values_that_overshoot(value, text):
     learner = Stub(lambda seen, _member: seen, lambda seen, _actions: torch.full(seen.shape[:2], value))
@@ -172,16 +158,6 @@ def test_a_policy_that_predicts_the_actions_refutes_that_they_are_random():
     figures = {"cloning_distance": 0.2, "constant_distance": 0.2, "action_distance": 0.1}
     assert predictable(figures)
     assert not predictable({**figures, "action_distance": 0.25})
-
-
-def test_losses_that_overflow_are_no_losses():
-    rising = RisingLosses()
-    rising.observe({"critic_loss": 0.8}, {"critic_loss": 0.5})
-    assert not rising.observe({}, {"critic_loss": 0.4})
-    assert not rising.observe({"critic_loss": 9.0}, {"critic_loss": 0.4})
-    assert _means({"critic_loss": [np.inf, 1.0], "actor_loss": [1.0, 3.0], "q_mean": [1.0, 1.0]}, {0: "a", 1: "b"}) == {
-        "actor_loss": 2.0
-    }
 
 
 def test_rewards_that_were_scaled_to_nothing_have_no_values():
