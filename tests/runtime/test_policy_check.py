@@ -208,11 +208,10 @@ def test_what_cut_episodes_could_have_returned_is_not_called_returned():
     rewards[99] = 1.0
     figures, codes = claim(99.5, rewards=rewards, steps=5_000)
     assert figures["start_highest"] == pytest.approx(0.99**99)
-    assert "(they returned 0.01849, from 0 to 0.3697, discounted alike)" in figures_line([figures])
     assert codes == ["unsettled-values"]
     text = concerns(figures, IQLKnobs())[0].text
-    assert "and none of these could have returned more than 36.97, discounted alike, had cut ones gone on with" in text
-    assert "(as far as they were logged, 0.01849 on average and 0.3697 at most)" in text
+    assert "returned 0.01849 on average and 0.3697 at most, discounted alike, up to where they were cut; gone on" in text
+    assert "gone on from there with the best reward in the data, at most 36.97." in text
 
 
 def test_values_are_told_from_what_they_are_compared_with():
@@ -221,11 +220,24 @@ def test_values_are_told_from_what_they_are_compared_with():
     assert codes == ["unsettled-values"]
     assert figures["start_value"] < figures["start_highest"]  # which is no reason to doubt it
     text = concerns(figures, IQLKnobs())[0].text
-    assert (
-        "where logged episodes begin its values are -40 on average, and none of these could have returned more than -50,"
-        in text
-    )
+    assert "where logged episodes begin its values are -40 on average. These episodes returned -174.3 on average" in text
+    assert "in the data, at most -50. By tau and gamma values have come about 12% of the way" in text
     assert "held-out" not in text
+
+
+@pytest.mark.parametrize("value", [20.0, -5.0])  # 68 and -90 were returned, in truth: one looks worse, the other better
+def test_values_on_their_way_are_not_shown_beside_returns(value):
+    figures, _ = claim(value, steps=5_000)
+    assert figures["values_settled"] == pytest.approx(0.118, abs=0.001)
+    line = figures_line([figures])
+    assert line.endswith(", values about 12% settled, no measure of returns yet")
+    assert f"{value:g} " not in line
+
+
+def test_values_that_are_nearly_there_say_how_far_they_came():
+    for steps, text in ((80_000, "value -100, about 86% settled, where episodes begin (they"), (300_000, "value -100 where")):
+        figures, _ = claim(-100.0, steps=steps)
+        assert text in figures_line([figures])
 
 
 def test_how_far_values_have_come():

@@ -10,6 +10,7 @@ from rl_training.report.bands import MANY, Band, Group, band, summarize
 from rl_training.report.data_facts import action_text, bounds_text, parts_of
 from rl_training.report.facts import NOTHING, number
 from rl_training.report.values import reward_transform, value_curves
+from rl_training.runtime.validating.concerns import settled_text
 
 HELD_OUT = "validation/"
 _COPIES = ("learning_rate_factor",)  # metrics of training that need no held-out twin beside them
@@ -105,7 +106,7 @@ def held_out_charts(groups: Sequence[Group]) -> list[Chart]:
         "at_bound": "If far above the data, the policy follows values that the data does not support; if far below, it does "
         "not do what the data did at the bounds, such as switching on and off.",
         "spread": "If far below the data, the policy hardly reacts to what it observes.",
-        "q_policy": f"Discounted return of real rewards that the critics expect{drawn}.",
+        "q_policy": f"Discounted return of real rewards that the critics expect{drawn}.{_unsettled(valued)}",
     }
     charts = [
         Chart(title, _lines(groups, HELD_OUT + name), HELD_OUT + name, notes[name], _references(groups, refs), share)
@@ -171,11 +172,24 @@ def _figures_of(group: Group) -> Iterator[HeldOutFigure]:
         if own is not None and logged is not None:
             yield HeldOutFigure(group.label, name, f"{own:.1%}", (NOTHING, NOTHING, f"{logged:.1%}"), worse=False)
     own, logged = (_last_middle(group, f"{HELD_OUT}{name}") for name in ("q_policy", "q_data"))
-    kind, told = ("possible", "the rewards allow") if _is_endless(group) else ("reached", "logged episodes reached")
+    kind, limits = ("possible", "the rewards allow") if _is_endless(group) else ("reached", "logged episodes reached")
     low, high = (_last_middle(group, f"{HELD_OUT}{kind}_{side}") for side in ("lowest", "highest"))
     if own is not None:
-        name = f"value of the actions; {told} {number(low)} to {number(high)}, discounted"
-        yield HeldOutFigure(group.label, name, number(own), (NOTHING, NOTHING, number(logged)), worse=False)
+        name = f"value of the actions; {limits} {number(low)} to {number(high)}, discounted"
+        told = ", ".join(filter(None, (number(own), _settled(group))))
+        yield HeldOutFigure(group.label, name, told, (NOTHING, NOTHING, number(logged)), worse=False)
+
+
+def _settled(group: Group) -> str:
+    """How settled the last values of a group are; empty if they are, and for a run of a version that did not log it."""
+    share = _last_middle(group, f"{HELD_OUT}values_settled")
+    return "" if share is None else settled_text(share)
+
+
+def _unsettled(groups: Sequence[Group]) -> str:
+    """How settled the last values are, of each group where they are not."""
+    found = "; ".join(f"{group.label} {text}" for group in groups if (text := _settled(group)))
+    return f" Values begin at 0, and at the end are: {found}." if found else ""
 
 
 def _is_endless(group: Group) -> bool:

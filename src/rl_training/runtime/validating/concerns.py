@@ -14,7 +14,8 @@ _GAP = 0.5  # of the training loss, by which the held-out one exceeds it
 _SMALL = 0.1  # a training loss that is nearer to 0 counts as this
 _TINY = 1e-12
 _SURE = 2.5  # standard errors of a difference that is hardly chance
-_SETTLED = 0.8  # of the way from 0, up to which values say more of the number of steps than of the policy
+SETTLED = 0.8  # of the way from 0, up to which values say more of the number of steps than of the policy
+_WHOLE = 0.995  # of the way, from where on values count as there
 _FAR = 0.5  # of what episodes return, that values may lie above all of them even where all return the same
 _SLACK = 0.05  # of the possible returns, by which values may leave them
 
@@ -46,6 +47,13 @@ def predictable(figures: Mapping[str, float]) -> bool:
     """Return whether the logged actions follow from the observations, as cloning or the policy shows; random ones do not."""
     nearest = min(figures["cloning_distance"], figures.get("action_distance", inf))
     return nearest < 0.95 * figures["constant_distance"]
+
+
+def settled_text(share: float) -> str:
+    """Return how settled values are, in words that keep those on their way from being read as returns; empty if they are."""
+    if share < SETTLED:
+        return f"about {share:.0%} settled, no measure of returns yet"
+    return f"about {share:.0%} settled" if share < _WHOLE else ""
 
 
 Gathered = dict[str, tuple[Concern, list[str]]]
@@ -100,18 +108,17 @@ def _claims(figures: Mapping[str, float], closer: str) -> list[Concern]:
     claimed, best, reached = figures["start_value"], figures["start_possible"], figures["start_highest"]
     if claimed <= best:
         return []
-    seen = f"where logged episodes begin its values are {claimed:.4g} on average, and none of these could have returned more "
-    seen += f"than {best:.4g}, discounted alike"
+    seen = f"where logged episodes begin its values are {claimed:.4g} on average. These episodes returned "
+    seen += f"{figures['start_return']:.4g} on average and {reached:.4g} at most, discounted alike"
     if best != reached:
-        seen += ", had cut ones gone on with the most that the rewards allow"
-    seen += f" (as far as they were logged, {figures['start_return']:.4g} on average and {reached:.4g} at most)"
+        seen += f", up to where they were cut; gone on from there with the best reward in the data, at most {best:.4g}"
     settled = figures["values_settled"]
-    if settled < _SETTLED:
-        text = f"{seen}: values begin at 0, and by tau and gamma they have come about {settled:.0%} of the way. They say "
+    if settled < SETTLED:
+        text = f"{seen}. By tau and gamma values have come about {settled:.0%} of the way from 0, where they begin: they say "
         text += "nothing of returns yet, nor against its actions. Train longer (total_timesteps), or lower algo_kwargs.gamma"
         return [Concern("unsettled-values", text)]
     if claimed > best + max(best - figures["start_lowest"], _FAR * abs(figures["start_return"])):
-        text = f"{seen}: nobody saw anything like it, and the critics may overestimate. Let `rl-training ope` judge it. "
+        text = f"{seen}. Nobody saw anything like it, and the critics may overestimate. Let `rl-training ope` judge it. "
         return [Concern("unseen-values", f"{text}{closer}")]
     return []
 

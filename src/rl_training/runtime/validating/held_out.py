@@ -9,7 +9,16 @@ from rl_training.faults import fault_point
 from rl_training.runtime.checkpoints.member import BEST_SCORE
 from rl_training.runtime.evaluating.selecting import Selector
 from rl_training.runtime.sharing.ranks import Ranks
-from rl_training.runtime.validating.concerns import Concern, Loss, RisingLosses, concerns, gathered, warning_text
+from rl_training.runtime.validating.concerns import (
+    SETTLED,
+    Concern,
+    Loss,
+    RisingLosses,
+    concerns,
+    gathered,
+    settled_text,
+    warning_text,
+)
 from rl_training.runtime.validating.policy_check import Figures
 from rl_training.runtime.validating.validation import Sampled, Validation
 
@@ -99,10 +108,17 @@ def figures_line(figures: Sequence[Figures]) -> str:
     text = f"actions {mean['action_distance']:.1%} of the range from the logged ones"
     text += f" (best constant {mean['constant_distance']:.1%}, cloning {mean['cloning_distance']:.1%})"
     text += f", {mean['at_bound']:.1%} at a bound (data {mean['at_bound_data']:.1%})"
-    if "start_value" in mean:
-        returned = f"{mean['start_return']:.4g}, from {mean['start_lowest']:.4g} to {mean['start_highest']:.4g}"
-        text += f", value {mean['start_value']:.4g} where episodes begin (they returned {returned}, discounted alike)"
-    return text
+    return f"{text}, {_value_text(mean)}" if "start_value" in mean else text
+
+
+def _value_text(mean: Figures) -> str:
+    """The values beside returns; of those that are on their way from 0 no number, since it looks like a return."""
+    settled = settled_text(mean["values_settled"])
+    if mean["values_settled"] < SETTLED:
+        return f"values {settled}"
+    returned = f"{mean['start_return']:.4g}, from {mean['start_lowest']:.4g} to {mean['start_highest']:.4g}"
+    way = f", {settled}," if settled else ""
+    return f"value {mean['start_value']:.4g}{way} where episodes begin (they returned {returned}, discounted alike)"
 
 
 def _means(values: Mapping[str, Sequence[float]], members: Mapping[int, str]) -> dict[str, float]:
