@@ -100,6 +100,13 @@ def test_values_are_not_held_against_returns_that_stop_at_a_cut(tmp_path, ends, 
     assert list(chart.references.values()) == ([-900.0, -100.0] if ends == 0 else [-70.0, -30.0])
 
 
+def test_a_policy_is_held_against_the_spread_of_cloning_too(tmp_path):
+    run = LoggedRun.load(without_environment(tmp_path / "run"))
+    assert f"| run | spread of the actions | 20.0% | {NOTHING} | 22.0% | 25.0% |" in markdown([run], MARK)
+    (chart,) = [one for one in held_out_charts(groups_of([run])) if one.metric == "validation/spread"]
+    assert chart.references == {"logged actions": 0.25, "plain cloning": 0.22}
+
+
 @pytest.mark.parametrize(
     ("settled", "told"), [(0.139, ", about 14% settled, no measure of returns yet"), (0.9, ", about 90% settled"), (1.0, "")]
 )

@@ -100,6 +100,12 @@ def test_random_actions_are_called_unpredictable():
     assert not predictable(check_of(data).references)
 
 
+def test_the_spread_of_cloning_is_that_of_actions_without_their_chance():
+    figures = [check_of(log(noise=noise)).references for noise in (0.0, 0.8)]
+    assert figures[0]["spread_cloning"] == pytest.approx(figures[0]["spread_data"], rel=0.02)
+    assert figures[1]["spread_cloning"] < 0.9 * figures[1]["spread_data"]
+
+
 def test_saturation_and_a_constant_policy_are_named():
     figures = check_of(log()).figures(Stub(lambda seen, _member: torch.ones_like(seen)))[0]
     assert (figures["at_bound"], figures["spread"]) == (1.0, 0.0)

@@ -89,7 +89,8 @@ def held_out_charts(groups: Sequence[Group]) -> list[Chart]:
         ("Distance to the logged actions", "action_distance", {"best constant action": "constant_distance",
                                                                "plain cloning": "cloning_distance"}, True),
         ("Actions at a bound", "at_bound", {"logged actions": "at_bound_data"}, True),
-        ("Spread of the actions over states", "spread", {"logged actions": "spread_data"}, True),
+        ("Spread of the actions over states", "spread", {"logged actions": "spread_data",
+                                                          "plain cloning": "spread_cloning"}, True),
         ("Value of the policy's actions", "q_policy", {"lowest possible": "possible_lowest",
                                                        "highest possible": "possible_highest"} if endless else
                                                       {"lowest logged episode": "reached_lowest",
@@ -105,7 +106,8 @@ def held_out_charts(groups: Sequence[Group]) -> list[Chart]:
         "action_distance": "Mean distance as a share of the action range; lower is closer to the data.",
         "at_bound": "If far above the data, the policy follows values that the data does not support; if far below, it does "
         "not do what the data did at the bounds, such as switching on and off.",
-        "spread": "If far below the data, the policy hardly reacts to what it observes.",
+        "spread": "Policies and plain cloning act without the chance that is in logged actions, so they are below the data "
+        "where operators vary. If far below plain cloning, a policy hardly reacts to what it observes.",
         "q_policy": f"Discounted return of real rewards that the critics expect{drawn}.{_unsettled(valued)}",
     }
     charts = [
@@ -168,9 +170,10 @@ def _figures_of(group: Group) -> Iterator[HeldOutFigure]:
                 group.label, name, shown[0], (shown[1], shown[2], NOTHING), constant is not None and own > constant
             )
     for name, metric in (("actions at a bound", "at_bound"), ("spread of the actions", "spread")):
-        own, logged = _last_middle(group, f"{HELD_OUT}{metric}"), _last_middle(group, f"{HELD_OUT}{metric}_data")
+        own, cloning, logged = (_last_middle(group, f"{HELD_OUT}{metric}{whose}") for whose in ("", "_cloning", "_data"))
         if own is not None and logged is not None:
-            yield HeldOutFigure(group.label, name, f"{own:.1%}", (NOTHING, NOTHING, f"{logged:.1%}"), worse=False)
+            others = (NOTHING, NOTHING if cloning is None else f"{cloning:.1%}", f"{logged:.1%}")
+            yield HeldOutFigure(group.label, name, f"{own:.1%}", others, worse=False)
     own, logged = (_last_middle(group, f"{HELD_OUT}{name}") for name in ("q_policy", "q_data"))
     kind, limits = ("possible", "the rewards allow") if _is_endless(group) else ("reached", "logged episodes reached")
     low, high = (_last_middle(group, f"{HELD_OUT}{kind}_{side}") for side in ("lowest", "highest"))
