@@ -39,7 +39,11 @@ def test_from_the_shell(run, tmp_path):
     assert card["policy"]["member"] == Policy.load(run).best_member()
     text = (out / "card.md").read_text()
     assert "Pendulum-v1" in text
-    assert f"On {card['data']['rows']:,} rows of the data of the training (those it learned from included) it is " in text
+    where = f"n {card['data']['rows']:,} rows of the data of the training (those it learned from included)"
+    assert f"O{where} it is " in text
+    assert card["concerns"]  # of a hardly trained policy; training had other figures, of held-out rows
+    assert all(concern.startswith(f"o{where}: ") for concern in card["concerns"])
+    assert f"warning: o{where}: " in done.stderr
     action, outside = load_export(out).predict([0.5, 0.0, 99.0], [0.0])
     assert abs(action[0]) <= 0.5
     assert outside == 1

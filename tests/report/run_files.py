@@ -82,6 +82,7 @@ def without_environment(folder):
         for member in (0, 1):
             figures = {"action_distance": distance + 0.01 * member, "constant_distance": 0.4, "cloning_distance": 0.05}
             figures |= {"at_bound": 0.01 * i, "at_bound_data": 0.02, "spread": 0.2, "spread_data": 0.25}
+            figures["spread_cloning"] = 0.22
             figures |= {"q_policy": -3.0 - i, "reached_lowest": -9.0, "reached_highest": -2.0, "critic_loss": 1.0 / (1 + i)}
             named = {f"validation/{name}": value for name, value in figures.items()}
             rows.append({"step": 10 * (1 + i), "member": member, "seed": member, "train/critic_loss": 0.9 / (1 + i), **named})

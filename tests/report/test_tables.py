@@ -100,6 +100,26 @@ def test_values_are_not_held_against_returns_that_stop_at_a_cut(tmp_path, ends, 
     assert list(chart.references.values()) == ([-900.0, -100.0] if ends == 0 else [-70.0, -30.0])
 
 
+def test_a_policy_is_held_against_the_spread_of_cloning_too(tmp_path):
+    run = LoggedRun.load(without_environment(tmp_path / "run"))
+    assert f"| run | spread of the actions | 20.0% | {NOTHING} | 22.0% | 25.0% |" in markdown([run], MARK)
+    (chart,) = [one for one in held_out_charts(groups_of([run])) if one.metric == "validation/spread"]
+    assert chart.references == {"logged actions": 0.25, "plain cloning": 0.22}
+
+
+@pytest.mark.parametrize(
+    ("settled", "told"), [(0.139, ", about 14% settled, no measure of returns yet"), (0.9, ", about 90% settled"), (1.0, "")]
+)
+def test_values_say_how_settled_they_are(tmp_path, settled, told):
+    own = {"q_policy": 20.0, "reached_lowest": -70.0, "reached_highest": 130.0, "values_settled": settled}
+    rows = [{"step": 10, "member": 0, "seed": 0, **{f"validation/{name}": value for name, value in own.items()}}]
+    run = LoggedRun.load(write_run(tmp_path / "run", rows, env_id=None))
+    assert f"| 20.00{told} |" in markdown([run], MARK)
+    (chart,) = held_out_charts(groups_of([run]))
+    end = f" Values begin at 0, and at the end are: run{told[1:]}." if told else "episodes."
+    assert chart.note.endswith(end)
+
+
 def test_the_score_that_chooses_checkpoints_is_a_chart(tmp_path):
     rows = [{"step": step, "member": 0, "seed": 0, "validation/score": step / 10.0} for step in (10, 20)]
     (chart,) = held_out_charts(groups_of([LoggedRun.load(write_run(tmp_path / "run", rows, env_id=None))]))

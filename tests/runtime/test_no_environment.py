@@ -60,6 +60,7 @@ def test_every_offline_algorithm_reports_held_out_losses_and_builds_no_graph_for
         "at_bound_data",
         "spread",
         "spread_data",
+        "spread_cloning",
     }
     assert held_out >= figures
     assert ("q_policy" in held_out) == (algo != "bc")

@@ -17,7 +17,8 @@ _NO_SCORE = (
     *("actor_loss", "alpha_loss", "alpha", "entropy", "at_bound", "spread", "values_settled", "calibrated_fraction"),
     *("learning_rate_factor", "prior_samples", "online_samples"),
     # what needs no policy
-    *("constant_distance", "cloning_distance", "at_bound_data", "spread_data", "possible_lowest", "possible_highest"),
+    *("constant_distance", "cloning_distance", "at_bound_data", "spread_data", "spread_cloning"),
+    *("possible_lowest", "possible_highest"),
     *("reached_lowest", "reached_highest", "start_return", "start_lowest", "start_highest", "start_possible"),
 )
 

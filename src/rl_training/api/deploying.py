@@ -202,9 +202,10 @@ def _origin(
         data |= {"rows": len(dataset), "episodes": len(dataset.episode_spans[0])}
         report = data_report(policy, dataset)
         row = report["members"][member]
-        concerns = [one["text"] for one in row["concerns"]]
+        own = " (those it learned from included)" if origin == TRAINED_ON else ""
+        where = f"{report['rows']:,} rows of {origin}{own}"
+        concerns = [f"on {where}: {one['text']}" for one in row["concerns"]]  # training had figures of held-out rows
         if "action_distance" in row["figures"]:
-            own = " (those it learned from included)" if origin == TRAINED_ON else ""
             away = f"{row['figures']['action_distance']:.1%} of the range from the logged actions on average"
-            figures.append(f"On {report['rows']:,} rows of {origin}{own} it is {away}.")
+            figures.append(f"On {where} it is {away}.")
     return {"policy": facts, "data": data, "figures": [*figures, *opes.lines(ope)], "concerns": concerns}

@@ -10,6 +10,7 @@ from rl_training.report.bands import MANY, Band, Group, band, summarize
 from rl_training.report.data_facts import action_text, bounds_text, parts_of
 from rl_training.report.facts import NOTHING, number
 from rl_training.report.values import reward_transform, value_curves
+from rl_training.runtime.validating.concerns import settled_text
 
 HELD_OUT = "validation/"
 _COPIES = ("learning_rate_factor",)  # metrics of training that need no held-out twin beside them
@@ -88,7 +89,8 @@ def held_out_charts(groups: Sequence[Group]) -> list[Chart]:
         ("Distance to the logged actions", "action_distance", {"best constant action": "constant_distance",
                                                                "plain cloning": "cloning_distance"}, True),
         ("Actions at a bound", "at_bound", {"logged actions": "at_bound_data"}, True),
-        ("Spread of the actions over states", "spread", {"logged actions": "spread_data"}, True),
+        ("Spread of the actions over states", "spread", {"logged actions": "spread_data",
+                                                          "plain cloning": "spread_cloning"}, True),
         ("Value of the policy's actions", "q_policy", {"lowest possible": "possible_lowest",
                                                        "highest possible": "possible_highest"} if endless else
                                                       {"lowest logged episode": "reached_lowest",
@@ -104,8 +106,9 @@ def held_out_charts(groups: Sequence[Group]) -> list[Chart]:
         "action_distance": "Mean distance as a share of the action range; lower is closer to the data.",
         "at_bound": "If far above the data, the policy follows values that the data does not support; if far below, it does "
         "not do what the data did at the bounds, such as switching on and off.",
-        "spread": "If far below the data, the policy hardly reacts to what it observes.",
-        "q_policy": f"Discounted return of real rewards that the critics expect{drawn}.",
+        "spread": "Policies and plain cloning act without the chance that is in logged actions, so they are below the data "
+        "where operators vary. If far below plain cloning, a policy hardly reacts to what it observes.",
+        "q_policy": f"Discounted return of real rewards that the critics expect{drawn}.{_unsettled(valued)}",
     }
     charts = [
         Chart(title, _lines(groups, HELD_OUT + name), HELD_OUT + name, notes[name], _references(groups, refs), share)
@@ -167,15 +170,29 @@ def _figures_of(group: Group) -> Iterator[HeldOutFigure]:
                 group.label, name, shown[0], (shown[1], shown[2], NOTHING), constant is not None and own > constant
             )
     for name, metric in (("actions at a bound", "at_bound"), ("spread of the actions", "spread")):
-        own, logged = _last_middle(group, f"{HELD_OUT}{metric}"), _last_middle(group, f"{HELD_OUT}{metric}_data")
+        own, cloning, logged = (_last_middle(group, f"{HELD_OUT}{metric}{whose}") for whose in ("", "_cloning", "_data"))
         if own is not None and logged is not None:
-            yield HeldOutFigure(group.label, name, f"{own:.1%}", (NOTHING, NOTHING, f"{logged:.1%}"), worse=False)
+            others = (NOTHING, NOTHING if cloning is None else f"{cloning:.1%}", f"{logged:.1%}")
+            yield HeldOutFigure(group.label, name, f"{own:.1%}", others, worse=False)
     own, logged = (_last_middle(group, f"{HELD_OUT}{name}") for name in ("q_policy", "q_data"))
-    kind, told = ("possible", "the rewards allow") if _is_endless(group) else ("reached", "logged episodes reached")
+    kind, limits = ("possible", "the rewards allow") if _is_endless(group) else ("reached", "logged episodes reached")
     low, high = (_last_middle(group, f"{HELD_OUT}{kind}_{side}") for side in ("lowest", "highest"))
     if own is not None:
-        name = f"value of the actions; {told} {number(low)} to {number(high)}, discounted"
-        yield HeldOutFigure(group.label, name, number(own), (NOTHING, NOTHING, number(logged)), worse=False)
+        name = f"value of the actions; {limits} {number(low)} to {number(high)}, discounted"
+        told = ", ".join(filter(None, (number(own), _settled(group))))
+        yield HeldOutFigure(group.label, name, told, (NOTHING, NOTHING, number(logged)), worse=False)
+
+
+def _settled(group: Group) -> str:
+    """How settled the last values of a group are; empty if they are, and for a run of a version that did not log it."""
+    share = _last_middle(group, f"{HELD_OUT}values_settled")
+    return "" if share is None else settled_text(share)
+
+
+def _unsettled(groups: Sequence[Group]) -> str:
+    """How settled the last values are, of each group where they are not."""
+    found = "; ".join(f"{group.label} {text}" for group in groups if (text := _settled(group)))
+    return f" Values begin at 0, and at the end are: {found}." if found else ""
 
 
 def _is_endless(group: Group) -> bool:

@@ -2,15 +2,20 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import inf
+from math import hypot, inf
+from typing import NamedTuple
 
 from rl_training.config.shared_knobs import LearnerKnobs
 
 _MORE_AT_BOUND = 0.10  # the policy may be at a bound this much more often than the data
 _FLAT = 0.10  # a policy whose spread is below this share of the data's hardly reacts to the state
-_RISE = 0.02  # of a held-out loss, from one evaluation to the next
+_RISE = 0.1  # of a held-out loss, above its lowest so far
 _GAP = 0.5  # of the training loss, by which the held-out one exceeds it
-_SETTLED = 0.8  # of the way from 0, up to which values say more of the number of steps than of the policy
+_SMALL = 0.1  # a training loss that is nearer to 0 counts as this
+_TINY = 1e-12
+_SURE = 2.5  # standard errors of a difference that is hardly chance
+SETTLED = 0.8  # of the way from 0, up to which values say more of the number of steps than of the policy
+_WHOLE = 0.995  # of the way, from where on values count as there
 _FAR = 0.5  # of what episodes return, that values may lie above all of them even where all return the same
 _SLACK = 0.05  # of the possible returns, by which values may leave them
 
@@ -19,7 +24,7 @@ CODES = (
     *("impossible-values", "unsettled-values", "unseen-values"),
     *("saturated-policy", "constant-policy", "far-from-data"),
 )
-RISING = "rising-losses"  # follows from two evaluations, and from losses on training rows that are not logged
+RISING = "rising-losses"  # follows from several evaluations, and from losses on training rows that are not logged
 
 
 @dataclass(frozen=True)
@@ -42,6 +47,13 @@ def predictable(figures: Mapping[str, float]) -> bool:
     """Return whether the logged actions follow from the observations, as cloning or the policy shows; random ones do not."""
     nearest = min(figures["cloning_distance"], figures.get("action_distance", inf))
     return nearest < 0.95 * figures["constant_distance"]
+
+
+def settled_text(share: float) -> str:
+    """Return how settled values are, in words that keep those on their way from being read as returns; empty if they are."""
+    if share < SETTLED:
+        return f"about {share:.0%} settled, no measure of returns yet"
+    return f"about {share:.0%} settled" if share < _WHOLE else ""
 
 
 Gathered = dict[str, tuple[Concern, list[str]]]
@@ -96,18 +108,17 @@ def _claims(figures: Mapping[str, float], closer: str) -> list[Concern]:
     claimed, best, reached = figures["start_value"], figures["start_possible"], figures["start_highest"]
     if claimed <= best:
         return []
-    seen = f"where logged episodes begin its values are {claimed:.4g} on average, and none of these could have returned more "
-    seen += f"than {best:.4g}, discounted alike"
+    seen = f"where logged episodes begin its values are {claimed:.4g} on average. These episodes returned "
+    seen += f"{figures['start_return']:.4g} on average and {reached:.4g} at most, discounted alike"
     if best != reached:
-        seen += ", had cut ones gone on with the most that the rewards allow"
-    seen += f" (as far as they were logged, {figures['start_return']:.4g} on average and {reached:.4g} at most)"
+        seen += f", up to where they were cut; gone on from there with the best reward in the data, at most {best:.4g}"
     settled = figures["values_settled"]
-    if settled < _SETTLED:
-        text = f"{seen}: values begin at 0, and by tau and gamma they have come about {settled:.0%} of the way. They say "
+    if settled < SETTLED:
+        text = f"{seen}. By tau and gamma values have come about {settled:.0%} of the way from 0, where they begin: they say "
         text += "nothing of returns yet, nor against its actions. Train longer (total_timesteps), or lower algo_kwargs.gamma"
         return [Concern("unsettled-values", text)]
     if claimed > best + max(best - figures["start_lowest"], _FAR * abs(figures["start_return"])):
-        text = f"{seen}: nobody saw anything like it, and the critics may overestimate. Let `rl-training ope` judge it. "
+        text = f"{seen}. Nobody saw anything like it, and the critics may overestimate. Let `rl-training ope` judge it. "
         return [Concern("unseen-values", f"{text}{closer}")]
     return []
 
@@ -140,33 +151,59 @@ def _distance(figures: Mapping[str, float], closer: str) -> list[Concern]:
     return [Concern("far-from-data", f"{text}states it does what nobody tried. {closer}")]
 
 
-Losses = Mapping[str, float]
+class Loss(NamedTuple):
+    """A loss on some rows, and its standard error: a few rare rows may make up most of it."""
+
+    mean: float
+    error: float = 0.0
+
+    def since(self, before: float) -> float:
+        """Return how far it rose, as a share of what it is now."""
+        return (self.mean - before) / max(abs(self.mean), _TINY)
+
+    def __str__(self) -> str:
+        return f"{self.mean:.4g} +- {self.error:.2g}"
+
+
+Losses = Mapping[str, Loss]
 
 
 @dataclass
 class RisingLosses:
-    """Remembers the losses of the last evaluation, and tells which rise on held-out rows but not on training rows."""
+    """Remembers when each loss was lowest on held-out rows, and tells which rose since, but not on training rows."""
 
-    held_out: dict[str, float] = field(default_factory=dict)
-    training: dict[str, float] = field(default_factory=dict)
+    held_out: dict[str, float] = field(default_factory=dict)  # the lowest of each loss so far
+    training: dict[str, float] = field(default_factory=dict)  # what it was then
 
     def observe(self, held_out: Losses, training: Losses) -> list[Concern]:
         """Take the losses on both kinds of rows, and return a concern where they part."""
-        rising = [name for name in held_out if name in training and self._parts(name, held_out[name], training[name])]
-        self.held_out, self.training = dict(held_out), dict(training)
+        both = {name: (loss, training[name]) for name, loss in held_out.items() if name in training}
+        rising = [name for name, losses in both.items() if self._part(name, *losses)]
+        for name, losses in both.items():
+            if losses[0].mean < self.held_out.get(name, inf):
+                self.held_out[name], self.training[name] = (loss.mean for loss in losses)
         if not rising:
             return []
-        shown = "; ".join(f"`{name}` is {held_out[name]:.4g}, and {training[name]:.4g} on training rows" for name in rising)
-        text = f"held-out losses rise: {shown}: the networks memorise the data. Train for fewer steps (total_timesteps), "
-        return [Concern(RISING, f"{text}with smaller hidden_sizes, or with more data", fleeting=True)]
+        shown = "; ".join(
+            f"`{name}` was {self.held_out[name]:.4g} and is {held_out[name]}, {training[name]} on training rows"
+            for name in rising
+        )
+        text = f"held-out losses have risen, beyond those on training rows: {shown} (+- is one standard error): the networks "
+        text += "memorise the data. Train for fewer steps (total_timesteps), with smaller hidden_sizes, or with more data"
+        return [Concern(RISING, text, fleeting=True)]
 
-    def _parts(self, name: str, held_out: float, training: float) -> bool:
-        """Whether a loss is far above that of training rows, and rises where that one does not."""
-        if name not in self.held_out or name not in self.training:
+    def _part(self, name: str, held_out: Loss, training: Loss) -> bool:
+        """Whether a loss is surely far above that of training rows, and rose where that one did not.
+
+        Growing values raise both, and most where rare events are among the rows: so each is measured by itself.
+        """
+        if name not in self.held_out:
             return False
-        rise = held_out - self.held_out[name]
-        real = rise > _RISE * max(abs(held_out), 0.1) and training - self.training[name] < rise / 2.0
-        return real and held_out - training > _GAP * max(abs(training), 0.1)
+        rise = held_out.since(self.held_out[name])
+        if rise <= _RISE or training.since(self.training[name]) >= rise / 2.0:
+            return False
+        chance = _SURE * hypot(held_out.error, training.error)
+        return held_out.mean - training.mean > max(_GAP * max(abs(training.mean), _SMALL), chance)
 
     def state(self) -> dict[str, dict[str, float]]:
         """Return plain values for a checkpoint."""

@@ -9,9 +9,18 @@ from rl_training.faults import fault_point
 from rl_training.runtime.checkpoints.member import BEST_SCORE
 from rl_training.runtime.evaluating.selecting import Selector
 from rl_training.runtime.sharing.ranks import Ranks
-from rl_training.runtime.validating.concerns import Concern, RisingLosses, concerns, gathered, warning_text
+from rl_training.runtime.validating.concerns import (
+    SETTLED,
+    Concern,
+    Loss,
+    RisingLosses,
+    concerns,
+    gathered,
+    settled_text,
+    warning_text,
+)
 from rl_training.runtime.validating.policy_check import Figures
-from rl_training.runtime.validating.validation import Validation
+from rl_training.runtime.validating.validation import Sampled, Validation
 
 
 class HeldOutReport:
@@ -37,8 +46,8 @@ class HeldOutReport:
         fault_point("held-out:begin")
         losses = self._ranks.columns(self._validation.losses(learner))
         self.figures = self._ranks.of_members(self._validation.policy.figures(learner))
-        trained = self._ranks.columns(self._validation.training_losses(learner))
-        shared = self._rising.observe(_means(losses, labels), _means(trained, labels))  # one member's losses are too noisy
+        held_out, training = (self._shared(sampled, labels) for sampled in self._validation.compared(learner))
+        shared = self._rising.observe(held_out, training)
         own = {member: concerns(self.figures[member], learner.knobs) for member in labels}
         self._report(shared, own, labels, last=last)
         members = range(len(self.figures))
@@ -48,6 +57,11 @@ class HeldOutReport:
         self._scores = self._selector.scores(learner, rows)
         self.improved = self._selector.take(self._scores, list(labels))
         return [{**row, "score": score} for row, score in zip(rows, self._scores, strict=True)]
+
+    def _shared(self, sampled: Sampled, labels: Mapping[int, str]) -> dict[str, Loss]:
+        """Losses averaged over members, since those of one are too noisy; their rows are the same, and so are errors."""
+        means, errors = (_means(self._ranks.columns(columns), labels) for columns in sampled)
+        return {name: Loss(mean, errors[name]) for name, mean in means.items() if name in errors}
 
     def _report(
         self, shared: Sequence[Concern], own: Mapping[int, Sequence[Concern]], labels: Mapping[int, str], *, last: bool
@@ -94,10 +108,17 @@ def figures_line(figures: Sequence[Figures]) -> str:
     text = f"actions {mean['action_distance']:.1%} of the range from the logged ones"
     text += f" (best constant {mean['constant_distance']:.1%}, cloning {mean['cloning_distance']:.1%})"
     text += f", {mean['at_bound']:.1%} at a bound (data {mean['at_bound_data']:.1%})"
-    if "start_value" in mean:
-        returned = f"{mean['start_return']:.4g}, from {mean['start_lowest']:.4g} to {mean['start_highest']:.4g}"
-        text += f", value {mean['start_value']:.4g} where episodes begin (they returned {returned}, discounted alike)"
-    return text
+    return f"{text}, {_value_text(mean)}" if "start_value" in mean else text
+
+
+def _value_text(mean: Figures) -> str:
+    """The values beside returns; of those that are on their way from 0 no number, since it looks like a return."""
+    settled = settled_text(mean["values_settled"])
+    if mean["values_settled"] < SETTLED:
+        return f"values {settled}"
+    returned = f"{mean['start_return']:.4g}, from {mean['start_lowest']:.4g} to {mean['start_highest']:.4g}"
+    way = f", {settled}," if settled else ""
+    return f"value {mean['start_value']:.4g}{way} where episodes begin (they returned {returned}, discounted alike)"
 
 
 def _means(values: Mapping[str, Sequence[float]], members: Mapping[int, str]) -> dict[str, float]:

@@ -155,7 +155,8 @@ class PolicyCheck:
         actions, spaces = self._actions, self._spaces
         constant = _distances("constant", np.abs(actions - np.median(actions, axis=0)), spaces)
         cloning = _distances("cloning", np.abs(actions - cloned), spaces)
-        return {**constant, **cloning, "at_bound_data": _at_bound(actions), "spread_data": _spread(actions)}
+        spreads = {"spread_data": _spread(actions), "spread_cloning": _spread(cloned)}
+        return {**constant, **cloning, "at_bound_data": _at_bound(actions), **spreads}
 
     @torch.no_grad()
     def figures(self, learner: Learner[Any, Any]) -> list[Figures]:
