@@ -48,6 +48,19 @@ def test_a_diverged_member_is_frozen_and_the_others_go_on(finished, tmp_path):
     assert [record["status"] for record in last.state["members"]] == ["training", "diverged"]
 
 
+@pytest.mark.parametrize("algo", ["iql", "sac"])
+def test_a_checkpoint_between_a_divergence_and_the_next_log_row_is_written_and_exact(algo, tmp_path):
+    sick = {"seeds": [0, 7], "log_interval": 50}
+    tiny_run(tmp_path / "whole", algo, callbacks=[Poison(50, [1])], **sick)
+    with pytest.raises(Cut):
+        tiny_run(tmp_path / "cut", algo, callbacks=[Poison(50, [1]), CutAt("checkpoint", 60)], **sick)
+    state = load_checkpoint(checkpoints(tmp_path / "cut")[-1]).state
+    assert [record["status"] for record in state["members"]] == ["training", "diverged"]
+    assert all(column[0] and column[1] == 0.0 for name, column in state["recent_metrics"].items() if name.endswith("loss"))
+    tiny_run(tmp_path / "cut", algo, resume=True, **sick)
+    assert_same_run(tmp_path / "whole", tmp_path / "cut")
+
+
 @pytest.mark.parametrize(("members", "whose"), [([1], "seed 7"), ([0, 1], "seeds 0 and 7")])
 def test_a_warning_of_divergence_has_one_place(tmp_path, members, whose):
     tiny_run(tmp_path, seeds=[0, 7, 8], callbacks=[Poison(50, members)])

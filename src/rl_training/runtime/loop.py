@@ -146,7 +146,8 @@ class TrainingLoop:
         self.parts.executor.agree(self.ranks)
         self._guard_against_divergence(metrics)
         self.watch.switch("rest")
-        values = self.recent = self.ranks.columns({name: value.tolist() for name, value in metrics.items()}) or self.recent
+        found = self.population.of_active(self.ranks.columns({name: value.tolist() for name, value in metrics.items()}))
+        values = self.recent = found or self.recent
         logged = self._due(self.place.phase.rhythm.log_interval)
         if logged:
             self._log(values)

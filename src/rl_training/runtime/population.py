@@ -188,6 +188,11 @@ class Population:
         returns = [r.last_return for r in self.records if r.status != "diverged" and r.last_return is not None]
         return sum(returns) / len(returns)
 
+    def of_active(self, values: Mapping[str, Sequence[float]]) -> dict[str, list[float]]:
+        """Return metrics with 0 for frozen members: nobody reads theirs, which may be NaN or inf."""
+        active = set(self.active)
+        return {name: [x if m in active else 0.0 for m, x in enumerate(column)] for name, column in values.items()}
+
     def summary(self, values: Mapping[str, Sequence[float]]) -> dict[str, float]:
         """Return the losses among the metrics, and the last return where known, averaged over active members."""
         active = self.active
