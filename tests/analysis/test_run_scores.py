@@ -145,9 +145,17 @@ def test_unequal_budgets_episodes_and_states_are_warned_of(runs):
 
 def test_environments_that_are_made_differently_are_warned_of(runs):
     write_run(runs / "two", [WORSE], "td3_bc", env_kwargs={"g": 5.0}, max_episode_steps=50)
-    assert compare([runs]).warnings == [
-        "Pendulum-v1: environments are made differently: iql as registered; td3_bc {'g': 5.0}, 50"
-    ]
+    found = compare([runs])
+    assert found.warnings == ["Pendulum-v1: environments are made differently: iql as registered; td3_bc {'g': 5.0}, 50"]
+    assert "On Pendulum-v1 the environments are made differently, so what differs may be their" in found.conclusion
+
+
+def test_a_group_that_diverged_as_a_whole_is_told_with_the_verdict(runs):
+    write_run(runs / "two", [WORSE], "td3_bc", events=[("diverged", k) for k in range(len(WORSE))])
+    told = "Every member of td3_bc diverged, so its scores are of policies before that."
+    assert told in compare([runs]).conclusion
+    write_run(runs / "two", [WORSE], "td3_bc", events=[("diverged", 0)])
+    assert told not in compare([runs]).conclusion
 
 
 def test_names_with_any_character_in_python(runs):
@@ -202,7 +210,7 @@ def test_what_cannot_be_compared_is_told(runs, tmp_path):
         ([f"a={runs}/one", f"a={runs}/two"], ConfigError, "two groups are called 'a'"),
         ([runs / "one", f"={runs}/two"], ConfigError, "must be a run directory, or NAME=PATH"),
         ([runs / "one", "b="], ConfigError, "must be a run directory, or NAME=PATH"),
-        ([runs / "one", f"b={scores}"], ConfigError, "is a file of scores, which names its groups itself"),
+        ([runs / "one", f"b={scores}"], ConfigError, "scores.json: has no group"),
         ([runs / "one"], ConfigError, "there is only one group (iql)"),
         ([runs / "one", unfinished], ConfigError, "has no eval/return_mean yet, and has not finished"),
         ([runs / "one", blind], ConfigError, "has no eval/return_mean: it was not evaluated in an environment"),

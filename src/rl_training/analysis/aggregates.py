@@ -18,6 +18,7 @@ Values: TypeAlias = NDArray[np.float64]
 Statistic: TypeAlias = Literal["iqm", "mean", "median"]
 Scores: TypeAlias = ArrayLike | Sequence[ArrayLike]
 """Runs of one task, (tasks, runs), or a list with the runs of each task, which may differ in number."""
+_LARGEST = 1e100
 _SIDES: tuple[Literal["left"], Literal["right"]] = ("left", "right")
 
 
@@ -33,6 +34,8 @@ def strata(scores: Scores) -> list[Values]:
         raise ConfigError("every task needs at least one score, and scores are (runs) or (tasks, runs)")
     if not all(np.isfinite(task).all() for task in found):
         raise ConfigError("scores must be finite; leave out what was not measured, and say so")
+    if any(np.abs(task).max() > _LARGEST for task in found):
+        raise ConfigError(f"scores must not exceed {_LARGEST:g}: the squares of larger ones are no numbers any more")
     return found
 
 

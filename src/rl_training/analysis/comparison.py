@@ -3,7 +3,6 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -13,25 +12,23 @@ from rl_training.analysis.aggregates import Scores, Values, aggregate, optimalit
 from rl_training.analysis.bootstrap import (
     RESAMPLES,
     Interval,
-    Method,
     difference_interval,
     improvement_interval,
     interval,
     normal_quantile,
-    student_quantile,
 )
 from rl_training.analysis.coverage import measured
 from rl_training.analysis.directions import Direction, direction_of, refuse_turned
 from rl_training.analysis.groups import Choice, Groups, Scored, read_groups
 from rl_training.analysis.logged_run import RETURN
+from rl_training.analysis.power import can_be_shown, least_seeds, seeds_needed
 from rl_training.analysis.scales import Normalization, normalized
-from rl_training.analysis.verdict import FEW, MOST_SEEDS, Wording, conclusion, verdict
+from rl_training.analysis.verdict import Wording, conclusion, verdict
 from rl_training.errors import ConfigError, did_you_mean
 from rl_training.output import printable
 
 Source: TypeAlias = Scores | Mapping[str, Scores] | str | Path | Sequence[str | Path]
 _PROFILE_POINTS = 49
-_FOUR_OF_FIVE = 0.6  # share of a normal distribution on both sides of its middle whose upper end four of five are below
 
 
 @dataclass(frozen=True)
@@ -75,7 +72,8 @@ class Comparison:
     optimality_gap: dict[str, float]  # group -> distance from the reference; empty without references
     pairs: list[Pair]
     pairs_by_task: dict[str, list[Pair]]  # task -> the same pairs on it alone
-    pair_confidence: float  # of the intervals of `pairs`, corrected for their number; by task for the number of tasks too
+    pair_confidence: float  # of the intervals of `pairs`, corrected for their number
+    pair_confidence_by_task: float  # of those of `pairs_by_task`, corrected for the number of tasks too
     thresholds: list[float]  # of the profiles
     profiles: dict[str, list[float]]  # group -> fraction of runs that are better than each threshold
     warnings: list[str]
@@ -155,10 +153,11 @@ def compare(
         pairs=compared,
         pairs_by_task=by_task,
         pair_confidence=strict.confidence,
+        pair_confidence_by_task=strictest.confidence,
         thresholds=thresholds.tolist(),
         profiles={name: judge.profile(group, thresholds) for name, group in joint.items()},
         warnings=[*found.warnings, *scale.warnings],
-        conclusion=conclusion(compared, by_task, scores, wording, confidence=confidence),
+        conclusion=conclusion(compared, by_task, scores, wording, found.reservations, confidence=confidence),
         coverage=measured(),
     )
 
@@ -221,11 +220,11 @@ class _Judge:
         least = None if can_be_shown(first, second, self.confidence) else least_seeds(len(first), self.confidence)
         if not comparable:
             return Pair(*names, None, improvement, self._verdict(None, improvement), None, least)
-        difference = self._difference(first, second, "widened")
+        difference = difference_interval(first, second, confidence=self.confidence, resamples=self.resamples, seed=self.seed)
         judged = self._verdict(difference, improvement)
         ahead = -difference.estimate if self.lower_is_better else difference.estimate
         agree = ahead * (improvement.estimate - 0.5) > 0.0  # otherwise more seeds would show nothing
-        needed = self._seeds_needed(first, second, improvement.estimate) if agree and judged == "unclear" else None
+        needed = seeds_needed(first, second, improvement.estimate, self.confidence) if agree and judged == "unclear" else None
         return Pair(*names, difference, improvement, judged, needed and max(needed, least or 0), least)
 
     def profile(self, tasks: Sequence[Values], thresholds: Values) -> list[float]:
@@ -236,68 +235,6 @@ class _Judge:
     def _verdict(self, difference: Interval | None, improvement: Interval) -> str:
         """The verdict, in words that claim no more than the metric tells."""
         return self.wording.word(verdict(difference, improvement, lower_is_better=self.lower_is_better))
-
-    def _difference(self, first: Sequence[Values], second: Sequence[Values], method: Method) -> Interval:
-        return difference_interval(
-            first, second, confidence=self.confidence, method=method, resamples=self.resamples, seed=self.seed
-        )
-
-    def _seeds_needed(self, first: Sequence[Values], second: Sequence[Values], improvement: float) -> int | None:
-        """With how many runs four of five experiments would show a difference as large as measured; None if unknown."""
-        plain, counts = self._difference(first, second, "percentile"), [min(map(len, tasks)) for tasks in (first, second)]
-        if not plain.known or plain.estimate == 0.0:
-            return None
-        # of the variance of the difference, the parts of both groups, each as if its tasks had as many runs as the smallest
-        error = (plain.high - plain.low) / (2.0 * normal_quantile(self.confidence))
-        own = [interval(tasks, method="percentile", resamples=self.resamples, seed=self.seed) for tasks in (first, second)]
-        widths = np.array([found.high - found.low for found in own]) ** 2
-        shares = widths / widths.sum() if widths.any() else np.array([0.5, 0.5])
-        of_a_run = sum(error**2 * share * runs**2 / (runs - 1) for share, runs in zip(shares, counts, strict=True))
-        freedom = len(first) / float((shares**2).sum())  # of one more run of each; where one group spreads, its own alone
-        by_means = seeds_to_show(abs(plain.estimate), float(of_a_run), self.confidence, freedom, min(counts))
-        return max(by_means, seeds_to_rank(improvement, self.confidence, len(first)))
-
-
-def can_be_shown(first: Sequence[Values], second: Sequence[Values], confidence: float) -> bool:
-    """Return whether as many runs show that a group is better if every run of it beats every run of the other."""
-    best = [len(other) + np.arange(len(task), dtype=np.float64) for task, other in zip(first, second, strict=True)]
-    worst = [np.arange(len(other), dtype=np.float64) for other in second]
-    return improvement_interval(best, worst, confidence=confidence).excludes(0.5)
-
-
-@cache
-def least_seeds(tasks: int, confidence: float) -> int:
-    """Return the fewest runs a task and group that can show a difference at all."""
-    runs = 2
-    while runs < MOST_SEEDS and not can_be_shown([np.zeros(runs)] * tasks, [np.zeros(runs)] * tasks, confidence):
-        runs += 1
-    return runs
-
-
-def seeds_to_show(difference: float, variance: float, confidence: float, freedom: float, runs: int) -> int:
-    """Return how many runs a task and group need, more than `runs`, to show a difference in four of five experiments.
-
-    `variance` and `freedom` are those of a difference with one run of each more than one. Beyond MOST_SEEDS the number is
-    not exact.
-    """
-    power = normal_quantile(_FOUR_OF_FIVE)
-    by_normal = variance * (normal_quantile(confidence) + power) ** 2 / difference**2  # Student's distribution needs more
-    needed = max(FEW, runs + 1, math.ceil(min(by_normal, MOST_SEEDS + 1)))
-    while needed <= MOST_SEEDS:
-        quantile = student_quantile(confidence, freedom * (needed - 1))
-        if needed * difference**2 >= variance * (quantile + power) ** 2:
-            break
-        needed += 1
-    return needed
-
-
-def seeds_to_rank(improvement: float, confidence: float, tasks: int) -> int:
-    """Return how many runs a task and group need to show a probability of improvement in four of five experiments.
-
-    Noether (1987), "Sample size determination for some common nonparametric tests". A probability of 0.5 is not one.
-    """
-    reach = normal_quantile(confidence) + normal_quantile(_FOUR_OF_FIVE)
-    return min(MOST_SEEDS + 1, math.ceil(reach**2 / (6.0 * tasks * (improvement - 0.5) ** 2)))
 
 
 def _thresholds(tasks: Sequence[Values]) -> Values:

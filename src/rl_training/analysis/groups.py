@@ -3,8 +3,9 @@
 import csv
 import glob
 import io
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -40,8 +41,9 @@ class Choice:
 
 
 class Evaluated(NamedTuple):
-    """How the policies of a group were evaluated, as `evaluate --json` tells; None where it does not."""
+    """How the policies of a group were evaluated on a task, as `evaluate --json` tells; None where it does not."""
 
+    group: str
     task: str
     episodes: Any
     seed: Any
@@ -54,16 +56,19 @@ class Groups:
 
     scores: Scored
     warnings: list[str] = field(default_factory=list)
-    of_runs: bool = False  # of runs alone, so that the unit of the scores is known
+    of_runs: bool = False  # of runs and evaluations alone, so that the unit of the scores is known
     any_runs: bool = False
     by_data: bool = False  # of runs without an environment alone, whose tasks are their data
     left_out: list[str] = field(default_factory=list)  # the warnings that say which groups have no score
-    evaluated: dict[str, Evaluated] = field(default_factory=dict)  # of groups from files of evaluations
+    reservations: list[str] = field(default_factory=list)  # sentences without which a verdict would claim too much
+    evaluated: list[Evaluated] = field(default_factory=list)  # from files of evaluations
 
 
 def read_groups(sources: Any, choice: Choice) -> Groups:
     """Return the groups of a mapping (name -> scores, tasks with scores, or paths), or of arguments as in the shell."""
     found = _read(sources, choice)
+    found.warnings += unequal_evaluations(found.evaluated)
+    found.reservations += differently_made(_unlike_environments(found.evaluated))
     if not found.any_runs and (choice.metric, choice.by) != (RETURN, "last"):
         raise ConfigError("a metric, and the last or best evaluation, can be chosen of runs; these are scores already")
     return found
@@ -72,8 +77,8 @@ def read_groups(sources: Any, choice: Choice) -> Groups:
 def _read(sources: Any, choice: Choice) -> Groups:
     if isinstance(sources, Mapping):
         given = {str(name): value for name, value in sources.items() if not _is_path(value)}
-        runs = [(str(name), _named_paths(value)) for name, value in sources.items() if _is_path(value)]
-        found = _merged([Groups(scored(given, "the scores")), _read_runs(runs, choice)])
+        named = [(str(name), _parts(value)) for name, value in sources.items() if _is_path(value)]
+        found = _merged([Groups(scored(given, "the scores")), *_read_named(named, choice)])
         given_names = [printable(str(name)) for name in sources]
         first = [name for name in given_names if name in found.scores]  # a sweep has other names than it was given
         found.scores = {name: found.scores[name] for name in dict.fromkeys((*first, *found.scores))}
@@ -81,11 +86,38 @@ def _read(sources: Any, choice: Choice) -> Groups:
     arguments = [sources] if isinstance(sources, str | Path) else sources
     if not isinstance(arguments, Sequence) or not all(isinstance(one, str | Path) for one in arguments):
         raise ConfigError("groups must be a mapping from names to scores or runs, or a list of paths")
-    files = [Path(argument) for argument in arguments if _is_score_file(str(argument))]
-    runs_named = [_named(str(argument)) for argument in arguments if not _is_score_file(str(argument))]
-    merged = _merged([_read_runs(runs_named, choice), *(read_score_file(path) for path in files)])
-    merged.warnings += unequal_evaluations(merged.evaluated)
-    return merged
+    return _merged(_read_named([_named(str(argument)) for argument in arguments], choice))
+
+
+def _read_named(named: Sequence[tuple[str | None, list[str]]], choice: Choice) -> list[Groups]:
+    """The groups of runs, then those of files of scores, each with its name if it has one."""
+    runs: list[tuple[str | None, list[Path]]] = []
+    files: list[Groups] = []
+    for name, parts in named:
+        scores = [Path(part) for part in parts if _is_score_file(part)]
+        if scores and len(scores) < len(parts):
+            raise ConfigError(f"{name}: names runs and files of scores; a group is one or the other")
+        if scores:
+            files.append(read_score_file(scores[0]) if name is None else _joined(name, scores))
+        else:
+            runs.append((name, [path for part in parts for path in _paths(part)]))
+    return [_read_runs(runs, choice), *files]
+
+
+def _joined(name: str, files: Sequence[Path]) -> Groups:
+    """One group of files that have a group each, such as evaluations on several tasks."""
+    parts = [read_score_file(path) for path in files]
+    tasks: dict[str, Values] = {}
+    for path, part in zip(files, parts, strict=True):
+        if len(part.scores) != 1:
+            own = f"has the groups {', '.join(part.scores)}; pass it without a name" if part.scores else "has no group"
+            raise ConfigError(f"{path}: {own}")
+        for task, values in next(iter(part.scores.values())).items():
+            if task in tasks:
+                raise ConfigError(f"{name}: {task} is in {path} too; a group has one file for each task")
+            tasks[task] = values
+    joined = _merged([replace(part, scores={str(path): {}}) for path, part in zip(files, parts, strict=True)])
+    return replace(joined, scores={name: tasks}, evaluated=[one._replace(group=name) for one in joined.evaluated])
 
 
 def _read_runs(named: Sequence[tuple[str | None, list[Path]]], choice: Choice) -> Groups:
@@ -98,7 +130,12 @@ def _merged(parts: Sequence[Groups]) -> Groups:
     """Join groups; their names and tasks may come from files and folders, and are made fit to be printed."""
     names = [printable(name) for part in parts for name in part.scores]
     if repeated := sorted({name for name in names if names.count(name) > 1}):
-        raise ConfigError(f"two groups are called {repeated[0]!r}; give each its own name: NAME=PATH")
+        own = (
+            "NAME=PATH, or in the file of scores that has both"
+            if any(part.scores and not part.any_runs for part in parts)
+            else "NAME=PATH"
+        )
+        raise ConfigError(f"two groups are called {repeated[0]!r}; give each its own name: {own}")
     return Groups(
         {printable(name): _printable_tasks(tasks) for part in parts for name, tasks in part.scores.items()},
         [warning for part in parts for warning in part.warnings],
@@ -106,7 +143,8 @@ def _merged(parts: Sequence[Groups]) -> Groups:
         any(part.any_runs for part in parts),
         all(part.by_data for part in parts if part.scores),
         [told for part in parts for told in part.left_out],
-        {printable(name): one for part in parts for name, one in part.evaluated.items()},
+        [told for part in parts for told in part.reservations],
+        [one._replace(group=printable(one.group)) for part in parts for one in part.evaluated],
     )
 
 
@@ -149,22 +187,18 @@ def _is_score_file(argument: str) -> bool:
     return path.suffix.lower() in (".json", ".csv") and not path.is_dir() and ("=" not in argument or path.exists())
 
 
-def _named(argument: str) -> tuple[str | None, list[Path]]:
-    """The name that an argument gives, if any, and the runs that it means."""
+def _named(argument: str) -> tuple[str | None, list[str]]:
+    """The name that an argument gives, if any, and the paths that it means."""
     name, separator, rest = argument.partition("=")
     if not separator or Path(argument).exists():
-        return None, _paths(argument)
+        return None, [argument]
     if not name or not rest.strip(","):
         raise ConfigError(f"{argument!r}: must be a run directory, or NAME=PATH[,PATH...]")
-    return name, _named_paths([part for part in rest.split(",") if part])
+    return name, [part for part in rest.split(",") if part]
 
 
-def _named_paths(paths: str | Path | Sequence[str | Path]) -> list[Path]:
-    """The runs of a group with a name."""
-    parts = [str(part) for part in ([paths] if isinstance(paths, str | Path) else paths)]
-    if wrong := [part for part in parts if _is_score_file(part)]:
-        raise ConfigError(f"{wrong[0]}: is a file of scores, which names its groups itself; pass it without a name")
-    return [path for part in parts for path in _paths(part)]
+def _parts(paths: str | Path | Sequence[str | Path]) -> list[str]:
+    return [str(part) for part in ([paths] if isinstance(paths, str | Path) else paths)]
 
 
 def _paths(text: str) -> list[Path]:
@@ -218,23 +252,38 @@ def _evaluation(found: Any, path: Path) -> Groups | None:
     for name, own in by_group.items():
         if lost := sum(row.get("diverged_at") is not None for row in own):
             warnings.append(f"{name}: {lost} of {len(own)} members in {path} diverged; their last good policies count")
-    told = Evaluated(printable(task), found.get("episodes"), found.get("seed"), found.get("environment"))
-    return Groups(scores, warnings, evaluated=dict.fromkeys(scores, told))
+    how = printable(task), found.get("episodes"), found.get("seed", "not told"), found.get("environment")
+    return Groups(scores, warnings, of_runs=True, evaluated=[Evaluated(name, *how) for name in scores])
 
 
-def unequal_evaluations(evaluated: Mapping[str, Evaluated]) -> Iterator[str]:
+def unequal_evaluations(evaluated: Sequence[Evaluated]) -> Iterator[str]:
     """Return how the evaluations of a task differ that ought to be equal."""
     kinds = (
         ("unequal numbers of episodes", "episodes"),
         ("different episodes (--seed)", "seed"),
         ("environments that are made differently", "environment"),
     )
-    for task in dict.fromkeys(one.task for one in evaluated.values()):
+    unknown = {"seed": "each member its own"}  # what null means in such a file
+    for task in dict.fromkeys(one.task for one in evaluated):
         for what, key in kinds:
-            found = {name: getattr(one, key) for name, one in evaluated.items() if one.task == task}
+            found = {one.group: getattr(one, key) for one in evaluated if one.task == task}
             if len({str(value) for value in found.values()}) > 1:
-                shown = "; ".join(f"{name} {'not told' if value is None else value}" for name, value in found.items())
+                none = unknown.get(key, "not told")
+                shown = "; ".join(f"{name} {none if value is None else value}" for name, value in found.items())
                 yield printable(f"{task}: evaluated in {what}: {shown}")
+
+
+def differently_made(tasks: Iterable[str]) -> list[str]:
+    """Return a reservation for every task whose environment is not the same for all groups."""
+    why = "so what differs may be their rewards or dynamics and not the policies"
+    return [f"On {task} the environments are made differently, {why}." for task in dict.fromkeys(tasks)]
+
+
+def _unlike_environments(evaluated: Sequence[Evaluated]) -> Iterator[str]:
+    """The tasks on which evaluations tell of more than one environment."""
+    for task in dict.fromkeys(one.task for one in evaluated):
+        if len({str(one.environment) for one in evaluated if one.task == task}) > 1:
+            yield task
 
 
 def combination_name(group: str, knobs: Any) -> str:
@@ -245,7 +294,7 @@ def combination_name(group: str, knobs: Any) -> str:
 
 def _table(text: str, path: Path) -> dict[str, dict[str, list[str]]]:
     """The rows of a CSV file by group and task; a table without tasks has one."""
-    rows = csv.DictReader(io.StringIO(text))
+    rows = csv.DictReader(io.StringIO(text), delimiter=_separator(text))
     header = {name.strip().lower(): name for name in rows.fieldnames or ()}
     columns = {what: next((header[name] for name in names if name in header), None) for what, names in _COLUMNS.items()}
     if columns["group"] is None or columns["score"] is None:
@@ -254,10 +303,25 @@ def _table(text: str, path: Path) -> dict[str, dict[str, list[str]]]:
         )
     found: dict[str, dict[str, list[str]]] = {}
     for number, row in enumerate(rows, start=2):
-        group, task, score = (row.get(columns[what] or "") for what in ("group", "task", "score"))
-        if not group or score is None or (columns["task"] and not task):
+        group, task, score = (row.get(columns[what] or "") or "" for what in ("group", "task", "score"))
+        if not (group and score.strip()) or (columns["task"] and not task):
             raise ConfigError(f"{path}: line {number} has an empty field")
+        if not _is_number(score):
+            raise ConfigError(f"{path}: line {number}: {score.strip()!r} is no score, which must be a finite number")
         found.setdefault(group.strip(), {}).setdefault((task or TASK).strip(), []).append(score)
     if not found:
         raise ConfigError(f"{path}: has no rows")
     return found
+
+
+def _separator(text: str) -> str:
+    """What stands between the fields of the header most often."""
+    header = text.partition("\n")[0]
+    return max(",;\t", key=header.count)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rl_training.analysis.aggregates import Values
-from rl_training.analysis.groups import Choice, Groups, Scored, combination_name
+from rl_training.analysis.groups import Choice, Groups, Scored, combination_name, differently_made
 from rl_training.analysis.logged_run import DISTANCE, RETURN, RETURN_STD, LoggedRun
 from rl_training.config.base import flat
 from rl_training.config.shared_knobs import CriticKnobs
@@ -91,8 +91,30 @@ def read_runs(arguments: Sequence[tuple[str | None, Sequence[Path]]], choice: Ch
     fair = (*_unequal(runs, tasks, choice), *_continued(runs), *_lucky(runs, tasks, choice))
     found = [*left_out, *_own_warnings(runs, choice), *fair]
     kept = {name: own for name, own in scores.items() if own}
-    by_data = all(part.env == _DATA for part in runs)
-    return Groups(kept, list(dict.fromkeys(found)), of_runs=True, any_runs=True, by_data=by_data, left_out=left_out)
+    return Groups(
+        kept,
+        list(dict.fromkeys(found)),
+        of_runs=True,
+        any_runs=True,
+        by_data=all(part.env == _DATA for part in runs),
+        left_out=left_out,
+        reservations=[*differently_made(_unlike_environments(runs, tasks)), *_all_diverged(runs)],
+    )
+
+
+def _unlike_environments(runs: Sequence[ScoredRun], tasks: Sequence[str]) -> Iterator[str]:
+    """The tasks whose runs were not all evaluated in the same environment."""
+    for task in dict.fromkeys(tasks):
+        if len({part.making for part, own in zip(runs, tasks, strict=True) if own == task}) > 1:
+            yield task
+
+
+def _all_diverged(runs: Sequence[ScoredRun]) -> Iterator[str]:
+    """A reservation for every group without a member that lasted."""
+    for group in dict.fromkeys(part.group for part in runs):
+        own = [part for part in runs if part.group == group]
+        if all(_members_with(part.run, "diverged").issuperset(part.members) for part in own):
+            yield f"Every member of {group} diverged, so its scores are of policies before that."
 
 
 def _lost(group: str, runs: Sequence[ScoredRun]) -> str:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 USUAL_CONFIDENCE = 0.95
 FEW = 5  # seeds: with fewer, one lucky run decides
+_LARGEST = 1e12  # from here on numbers are written as powers of ten
 _MOST_DECIMALS = 5  # beyond this, tiny numbers are written as powers of ten
 MOST_SEEDS = 1000  # beyond this a number of seeds only says that there is no difference to be seen
 
@@ -85,6 +86,7 @@ def conclusion(
     by_task: Mapping[str, Sequence["Pair"]],
     scores: Scored,
     wording: Wording,
+    reservations: Sequence[str] = (),
     *,
     confidence: float,
 ) -> str:
@@ -94,7 +96,7 @@ def conclusion(
         sentences.append(_sentence(pair, scores, wording, confidence))
         if len(by_task) > 1 and pair.improvement.known:
             sentences[-1] += f" {_task_by_task({task: found[number].verdict for task, found in by_task.items()})}"
-    sentences += [wording.caution] if wording.caution else []
+    sentences += [*([wording.caution] if wording.caution else []), *reservations]
     if len(pairs) * len(by_task) > 1 and any(pair.improvement.known for pair in pairs):
         sentences.append(_correction(len(pairs), len(by_task), f"{100 * confidence:g}%") + _impossible(by_task))
     if min(len(found) for group in scores.values() for found in group.values()) < FEW:
@@ -209,7 +211,9 @@ def _sign(value: float) -> int:
 
 
 def number(value: float, places: int) -> str:
-    """Return a number with so many decimals, without the sign of a zero; a tiny one as a power of ten with these decimals."""
+    """Return a number with so many decimals, without the sign of a zero; a tiny or huge one as a power of ten."""
+    if abs(value) >= _LARGEST:
+        return f"{value:.3e}"
     if places > _MOST_DECIMALS and abs(value) < 1e-3:
         return f"{value:.{max(0, floor(log10(abs(value))) + places)}e}" if value else "0"
     return f"{value:z,.{places}f}"
