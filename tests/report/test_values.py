@@ -36,17 +36,24 @@ def test_episodes_that_truly_end_earn_nothing_afterwards(tmp_path):
 
 def test_evaluations_that_the_time_limit_cut_go_on_without_end_whatever_the_run_learned_from(tmp_path):
     """One rule for runs online and on data, so that their values can be compared: critics look beyond a cut."""
-    rows = (
-        rows_of(RETURN, [[-100.0, -50.0]])
-        + rows_of("eval/length_mean", [[10.0, 5.0]])
-        + rows_of("train/q_mean", [[0.0, 0.0]])
-    )
     for name, dataset in (("online", None), ("data", {**DATASET, "true_ends": 4})):
-        folder = write_run(tmp_path / name, rows, dataset=dataset, algo_kwargs={"gamma": 0.9, "reward": {"normalize": False}})
-        record = json.loads((folder / "run.json").read_text())
-        (folder / "run.json").write_text(json.dumps({**record, "time_limit": 10}))
-        found = value_curves(groups_of([LoggedRun.load(folder)])[0])
-        assert found.achieved.values.tolist() == [[pytest.approx(-100.0), pytest.approx(-10.0 * (1 - 0.9**5) / 0.1)]]
+        found = limited(tmp_path / name, [[-100.0, -50.0], [-10.0, -20.0]], [[10.0, 10.0], [10.0, 10.0]], dataset)
+        assert np.allclose(found, [[-100.0, -50.0], [-10.0, -20.0]])
+
+
+def test_where_some_episodes_ended_all_values_end_so_that_curves_do_not_jump_by_one_episode(tmp_path):
+    found = limited(tmp_path / "run", [[-100.0, -95.0], [-50.0, -100.0]], [[10.0, 9.5], [5.0, 10.0]], None)
+    left = [[(1 - 0.9**steps) / 0.1 for steps in row] for row in ([10.0, 9.5], [5.0, 10.0])]
+    assert np.allclose(found, -10.0 * np.array(left))
+
+
+def limited(folder, returns, lengths, dataset):
+    """What evaluations with a time limit of 10 steps achieve."""
+    rows = rows_of(RETURN, returns) + rows_of("eval/length_mean", lengths) + rows_of("train/q_mean", [[0.0, 0.0]] * 2)
+    write_run(folder, rows, dataset=dataset, algo_kwargs={"gamma": 0.9, "reward": {"normalize": False}})
+    record = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps({**record, "time_limit": 10}))
+    return value_curves(groups_of([LoggedRun.load(folder)])[0]).achieved.values
 
 
 def test_a_shift_is_not_undone_where_episodes_end(tmp_path):

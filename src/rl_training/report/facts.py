@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ from rl_training.analysis.logged_run import DISTANCE, RETURN, Curve, LoggedRun
 from rl_training.config.blocks import DatasetConfig
 from rl_training.config.differences import differing, setting_text
 from rl_training.registry import get_spec
-from rl_training.report.bands import MANY, Group, Numbers, band, member_knobs, summarize
+from rl_training.report.bands import MANY, Group, Numbers, band, groups_of, member_knobs, summarize
 from rl_training.report.timing import Timing
 
 _MOST_FILES = 3  # of a source of data that are named
@@ -130,16 +131,24 @@ def combinations(groups: Sequence[Group]) -> list[tuple[Group, list[MemberFacts]
 
 
 def best_groups(groups: Sequence[Group], most: int) -> list[Group]:
-    """Return at most so many groups, in their order: those with fewest diverged members, then the highest final return."""
+    """Return at most so many groups, in their order: those with fewest diverged members, then the highest final return.
+
+    Returns of different environments cannot be compared, so they take turns: the best of each, then the second of each.
+    """
     if len(groups) <= most:
         return list(groups)
-    chosen = [group for group, _ in sorted(_with_facts(groups), key=_rank)[:most]]
-    return [group for group in groups if group in chosen]
+    by_env: dict[str | None, list[Group]] = {}
+    for group, _ in sorted(_with_facts(groups), key=_rank):
+        by_env.setdefault(group.run.config.final_env_id, []).append(group)
+    turns = [group for turn in zip_longest(*by_env.values()) for group in turn if group is not None]
+    return [group for group in groups if group in turns[:most]]
 
 
 def best_or_first(groups: Sequence[Group]) -> str:
     """Return which groups are chosen where not all are shown: without returns none is best, but the first are taken."""
-    return "best" if any(RETURN in group.run.history for group in groups) else "first"
+    returned = [group.run for group in groups if RETURN in group.run.history]
+    envs = {run.config.final_env_id for run in returned}
+    return "best of each environment, in turns:" if len(envs) > 1 else "best" if returned else "first"
 
 
 def _with_facts(groups: Sequence[Group]) -> list[tuple[Group, list[MemberFacts]]]:
@@ -295,16 +304,22 @@ OVERVIEW = (
 
 
 def as_of_now(text: str, runs: Sequence[LoggedRun]) -> str:
-    """Return a text that calls the latest return of runs `final`, or `last` where one of them still goes on."""
-    return text.replace("final return", "last return") if any(run.record["status"] == "running" for run in runs) else text
+    """Return a text that calls the latest return of runs `final`, or `last` where one of them has not finished."""
+    return text.replace("final return", "last return") if any(run.record["status"] != "finished" for run in runs) else text
 
 
 def overview_cells(run: LoggedRun, name: str, timing: Timing, progress: str = "") -> list[str]:
     """Return the row of a run under `OVERVIEW`; a dash for what a run of its kind never has."""
-    found = member_facts(run)
-    results = [_returns_text(run, returns_of(found, which)) for which in ("final", "best")] + [_distance_text(run)]
+    found, counted = member_facts(run), counted_members(run)
+    results = [_returns_text(run, returns_of(counted, which)) for which in ("final", "best")] + [_distance_text(run)]
     where = [run.config.algo, source_of(run), count_text(found), steps_text(run), time_text(timing)]
     return [name, ", ".join(filter(None, (outcome_of(run), progress))), *results, *where]
+
+
+def counted_members(run: LoggedRun) -> list[MemberFacts]:
+    """Return the members whose returns a table has for a run: all, or of a sweep those of its best combination."""
+    ranked = combinations(groups_of([run]))
+    return ranked[0][1] if ranked else member_facts(run)
 
 
 def _returns_text(run: LoggedRun, values: Numbers) -> str:
@@ -346,10 +361,12 @@ def returns_note(runs: Sequence[LoggedRun], names: Sequence[str]) -> str:
     shown = [f"{count} ({', '.join(own)})" if len(by_count) > 1 else str(count) for count, own in by_count.items()]
     places = " or ".join(dict.fromkeys(str(run.config.final_env_id) for run in runs if RETURN in run.history))
     which = " Which run is better, and how sure that is, tells `rl-training compare`." if len(runs) > 1 else ""
+    swept = " Of a sweep it is that of its best combination." if any(run.config.sweep for run in runs) else ""
     lost = " A member that diverged counts with its last evaluation, if it had any." if any(map(lost_members, runs)) else ""
     return (
         f"A return is the mean over the {' or '.join(shown)} episodes of an evaluation in {places}. Of several members it is "
-        f"their mean, of {MANY} or more the interquartile mean; in brackets the lowest and the highest member.{lost}{which}"
+        f"their mean, of {MANY} or more the interquartile mean; in brackets the lowest and the highest member."
+        f"{swept}{lost}{which}"
     )
 
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import safetensors
-from numpy.typing import NDArray
 
 from rl_training.analysis.logged_run import RETURN, Curve, LoggedRun
 from rl_training.config.blocks import OfflineKwargs
@@ -28,7 +27,7 @@ def value_curves(group: Group) -> ValueCurves | str | None:
 
     An evaluation reports undiscounted returns, so the achieved value is that of even rewards: the mean reward of a step times
     the discounted number of steps, without end where all episodes were cut by the time limit, since critics look beyond a
-    cut. Where rewards are large early or late in an episode, the true discounted return differs from it by several times: it
+    cut. It is all episodes of the run, or a curve would jump by the one episode that ended. Where rewards are large early or late in an episode, the true discounted return differs from it by several times: it
     only tells a critic that is off by an order of magnitude.
     """
     run = group.run
@@ -41,23 +40,23 @@ def value_curves(group: Group) -> ValueCurves | str | None:
         return "rewards were clipped or scaled by 0, which cannot be undone"
     expected, returns, lengths = run.curve(Q), run.curve(RETURN), run.curve(LENGTH)
     cut = _cut(run, lengths)
-    ends = (run.record.get("dataset") or {}).get("true_ends", int(not cut.all()))
+    ends = (run.record.get("dataset") or {}).get("true_ends", int(not cut))
     if shift != 0.0 and ends:  # it adds to a value once for each step that is left
         return (
             "rewards were shifted, which cannot be undone where episodes may end: values do not tell how many steps are left"
         )
     gamma = group.knobs.get("gamma", run.config.algo_kwargs.gamma)
-    steps = np.where(cut, 1.0, 1.0 - gamma**lengths.values) / (1.0 - gamma)
+    steps = (1.0 if cut else 1.0 - gamma**lengths.values) / (1.0 - gamma)
     achieved = Curve(returns.positions, returns.values / lengths.values * steps)
     return ValueCurves(Curve(expected.positions, (expected.values - shift / (1.0 - gamma)) / scale), achieved)
 
 
-def _cut(run: LoggedRun, lengths: Curve) -> NDArray[np.bool_]:
-    """Whether all episodes of an evaluation lasted until the time limit; where that is not recorded, as the data tells."""
+def _cut(run: LoggedRun, lengths: Curve) -> bool:
+    """Whether all episodes of all evaluations lasted until the time limit; where that is not recorded, as the data tells."""
     limit = run.record.get("time_limit")
     if limit is None:
-        return np.full(lengths.values.shape, (run.record.get("dataset") or {}).get("true_ends") == 0)
-    return np.asarray(np.isnan(lengths.values) | (lengths.values >= limit))
+        return bool((run.record.get("dataset") or {}).get("true_ends") == 0)
+    return bool(np.all(np.isnan(lengths.values) | (lengths.values >= limit)))
 
 
 def reward_transform(run: LoggedRun) -> tuple[float | None, float, bool]:

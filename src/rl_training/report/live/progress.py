@@ -90,10 +90,12 @@ def progress_of(run: LoggedRun) -> Progress:
 
 
 def progress_text(run: LoggedRun) -> str:
-    """Return how far a run under way is by now and how long it still takes; empty for one that has ended."""
-    if run.record["status"] != "running":
+    """Return how far a run is that has not finished, and how long one under way still takes; empty for a finished one."""
+    if run.record["status"] == "finished":
         return ""
     progress, waited = progress_of(run), max(0.0, time.time() - last_written(run.path))
+    if run.record["status"] != "running":
+        return progress.text()
     left = progress.left_text(waited, may_stop_early=run.config.early_stopping is not None)
     return ", ".join(filter(None, (progress.text(), left)))
 
@@ -147,7 +149,7 @@ def as_ended(run: LoggedRun, state: State) -> LoggedRun:
 
 
 def _go_on(run: LoggedRun) -> str:
-    return f"go on with `{errors.suggested('resume', run.path)}`"
+    return f"go on with `{errors.suggested('resume', run.path, imports=run.config.env_imports)}`"
 
 
 def _going_on(run: LoggedRun, alive: bool | None, waited: float, usual: float | None) -> State:

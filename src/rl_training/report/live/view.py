@@ -36,7 +36,7 @@ class RunView:
     switch: int | None
     members: list[MemberFacts]
     may_stop_early: bool
-    metrics: dict[str, Numbers]  # further ones, by name: the mean of members at each row
+    metrics: dict[str, Numbers]  # further ones, by name: the middle of the same members at each row
     cautions: list[Caution]  # what training warned of, and what is missing
     missing: list[str]  # in the metrics of a run that has ended, so that its numbers mislead
 
@@ -46,7 +46,7 @@ class RunView:
         The best is that of each member, as in a report; None before there is any.
         """
         if self.metric == RETURN:
-            final, best = (returns_of(self.members, which) for which in ("final", "best"))
+            final, best = (returns_of(self.counted, which) for which in ("final", "best"))
             last = "each member's last return" if self.lost else "return"  # the curve goes on without those that diverged
             middle = "" if len(final) < 2 else "mean " if len(final) < MANY else "interquartile mean "
             last = f"{middle}{'of ' * bool(middle and self.lost)}{last}"
@@ -57,9 +57,14 @@ class RunView:
         return f"{self.label} {spread_text(last[~np.isnan(last)])}"
 
     @property
+    def counted(self) -> list[MemberFacts]:
+        """The members whose curve is drawn: all, or those of the best combination of a sweep."""
+        return self.members if self.group is None else [self.members[column] for column in self.group.members]
+
+    @property
     def lost(self) -> bool:
-        """Whether a member diverged."""
-        return any(one.diverged for one in self.members)
+        """Whether one of these members diverged."""
+        return any(one.diverged for one in self.counted)
 
     @property
     def label(self) -> str:
@@ -80,6 +85,7 @@ def view_of(run: LoggedRun) -> RunView:
         group = best_groups(groups_of([run]), 1)[0]
         curve = band(run.curve(metric), group.members).finite()
         curve = curve if len(curve.positions) else None
+    columns = group.members if group is not None else range(len(run.seeds))
     return RunView(
         title=_title(run),
         progress=progress_of(run),
@@ -90,7 +96,7 @@ def view_of(run: LoggedRun) -> RunView:
         switch=run.switch,
         members=member_facts(run),
         may_stop_early=run.config.early_stopping is not None,
-        metrics={name: _mean(run, name) for name in _further(run, metric)},
+        metrics={name: band(run.curve(name), columns).middle for name in _further(run, metric)},
         cautions=[*cautions_of(run), *map(Caution, missing)],
         missing=missing,
     )
@@ -108,13 +114,6 @@ def _further(run: LoggedRun, shown: str | None) -> list[str]:
     values = [name for name in ("train/q_mean", "data/episode_return") if name in run.history]
     names = dict.fromkeys([*held_out, *losses(run), *values])
     return [name for name in names if name != shown][:_MOST_METRICS]
-
-
-def _mean(run: LoggedRun, metric: str) -> Numbers:
-    values = run.curve(metric).values
-    present = ~np.isnan(values)
-    counts = present.sum(axis=1)
-    return np.asarray(np.where(present, values, 0.0).sum(axis=1)[counts > 0] / counts[counts > 0])
 
 
 def knobs_of(facts: MemberFacts) -> str:

@@ -23,7 +23,7 @@ def overview(runs: Sequence[LoggedRun], names: Sequence[str], timings: Mapping[P
     rows: list[Row] = []
     texts: list[list[str]] = []
     for run, name in zip(runs, names, strict=True):
-        found, timing, progress = facts.member_facts(run), timings[run.path], progress_text(run)
+        found, timing, progress = facts.counted_members(run), timings[run.path], progress_text(run)
         own, _, final, best, distance, algo, where, count, steps, time = cells = facts.overview_cells(run, name, timing)
         returns = [
             Cell(in_brackets(shown), _sorted_by(facts.returns_of(found, which)), number=True)
