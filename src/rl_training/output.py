@@ -16,6 +16,16 @@ def return_text(value: float | None) -> str:
     return f"{value:.2g}" if 0.0 < abs(value) < 1.0 else f"{value:z.1f}"
 
 
+def duration(seconds: float, *, exact: bool = False) -> str:
+    """Return a time for people, such as `2 h 05 min`; one that is `exact`, not estimated, has seconds up to ten minutes."""
+    if seconds < 60:
+        return f"{seconds:.{1 if seconds >= 1 else 2}f} s"
+    minutes, hours = round(seconds / 60), round(seconds) // 3600
+    if exact and seconds < 599.5:
+        return f"{round(seconds) // 60} min {round(seconds) % 60:02d} s"
+    return f"{minutes} min" if seconds < 3600 else f"{hours} h {minutes - 60 * hours:02d} min"
+
+
 def printable(text: str) -> str:
     """Return a text that any file can hold and no terminal obeys: control characters and bytes outside UTF-8 are escapes."""
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)

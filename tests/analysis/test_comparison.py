@@ -11,8 +11,7 @@ from scipy import stats
 
 import rl_training
 from rl_training.analysis.bootstrap import Interval, difference_interval, improvement_interval, interval
-from rl_training.analysis.comparison import compare
-from rl_training.analysis.power import can_be_shown, least_seeds, seeds_to_rank, seeds_to_show
+from rl_training.analysis.comparison import can_be_shown, compare, least_seeds, seeds_to_rank, seeds_to_show
 from rl_training.analysis.verdict import bounds, digits, shown, verdict
 from rl_training.errors import ConfigError, DatasetError
 from tests.analysis.scores import FIRST, SECOND

@@ -7,6 +7,7 @@ import sys
 import pytest
 import yaml
 
+from rl_training.runtime import progress
 from rl_training.runtime.progress import BarReporter, LineReporter
 from tests.helpers import call_cli, checkpoints, environment, run_values
 from tests.report.run_files import population
@@ -71,3 +72,20 @@ def test_warnings_beside_a_bar_do_not_command_the_terminal(capsys):
         reporter.warn(HOSTILE)
         reporter.note(HOSTILE)
     assert "\x1b[31m" not in capsys.readouterr().err
+
+
+def test_a_long_run_without_a_terminal_tells_once_how_long_it_takes(capsys, monkeypatch):
+    """The first chunk, which may have waited for a compiler, does not count; short runs say nothing."""
+    now = iter([100.0, 110.0, 125.0, 300.0])
+    monkeypatch.setattr(progress.time, "perf_counter", lambda: next(now))
+    reporter = LineReporter()
+    reporter.start(0, 100_000, "step")
+    for count in (10, 60, 260, 900):
+        reporter.advance(count, {"critic": 1.0})
+    told = "step 260 of 100,000: about 2 h 46 min left, at 10 steps per second"
+    assert capsys.readouterr().err.splitlines() == ["training from step 0 to 100,000", told]
+    now = iter([0.0, 30.0])
+    reporter.start(0, 400, "env step")
+    for count in (100, 200):
+        reporter.advance(count, {})
+    assert capsys.readouterr().err.splitlines() == ["training from env step 0 to 400"]

@@ -9,6 +9,7 @@ import pytest
 from rl_training.analysis.groups import Choice
 from rl_training.analysis.logged_run import DISTANCE, RETURN, LoggedRun
 from rl_training.analysis.run_scores import read_runs
+from rl_training.output import duration
 from rl_training.report import data_facts, facts
 from rl_training.report.bands import groups_of
 from rl_training.report.page.document import MARK, render_page
@@ -219,7 +220,7 @@ def test_numbers_for_people(value, text):
     ("seconds", "text"), [(0.02, "0.02 s"), (9.96, "10.0 s"), (61, "1 min"), (3600, "1 h 00 min"), (7500, "2 h 05 min")]
 )
 def test_durations_for_people(seconds, text):
-    assert facts.duration(seconds) == text
+    assert duration(seconds) == text
 
 
 @pytest.mark.parametrize(
@@ -227,7 +228,7 @@ def test_durations_for_people(seconds, text):
 )
 def test_measured_times_have_seconds_up_to_ten_minutes(seconds, text):
     """98 s of which 86 were gradient steps must not read as 2 min of which 1 min."""
-    assert facts.duration(seconds, exact=True) == text
+    assert duration(seconds, exact=True) == text
 
 
 def test_a_time_that_nobody_wrote_is_not_zero(tmp_path):
@@ -262,3 +263,32 @@ def test_a_record_without_dataset_or_hardware_is_read(tmp_path):
     (folder / "run.json").write_text(json.dumps({"status": "running", "versions": {"rl_training": "0.1.0"}}))
     (run,) = loaded(folder)
     assert (data_facts.dataset_facts(run), facts.setup_of(run)) == ({}, {"rl_training": "0.1.0"})
+
+
+def test_a_run_that_did_not_finish_has_a_last_return_and_says_how_far_it_came(tmp_path):
+    stopped = write_run(tmp_path / "run", rows_of(RETURN, [[1.0], [2.0]]), status="StoppedBySignal")
+    text = markdown(loaded(stopped), "")
+    assert "| last return |" in text
+    assert "stopped by a signal, offline: step 20 of 100 (20 %)" in text
+    finished = markdown(loaded(population(tmp_path / "finished")), "")
+    assert "| final return |" in finished
+    assert "offline: step" not in finished
+
+
+def test_a_sweep_among_runs_counts_by_its_best_combination(tmp_path):
+    rows = rows_of(RETURN, [[1.0, 30.0, 2.0, 50.0]], (0, 1, 0, 1))
+    sweep = write_run(tmp_path / "sweep", rows, seeds=[0, 1], sweep=[{"expectile": [0.7, 0.9]}])
+    text = markdown(loaded(sweep, population(tmp_path / "other")), "")
+    assert "| 26.00 (2.000 to 50.00) | 26.00 (2.000 to 50.00) |" in text
+    assert "Of a sweep it is that of its best combination." in text
+    assert "Of a sweep" not in markdown(loaded(tmp_path / "other"), "")
+
+
+def test_environments_take_turns_where_not_all_groups_are_shown(tmp_path):
+    folders = [write_run(tmp_path / f"low{i}", rows_of(RETURN, [[-1e6 + i]])) for i in range(3)]
+    folders += [write_run(tmp_path / f"high{i}", rows_of(RETURN, [[float(i)]]), env_id="Acrobot-v1") for i in range(3)]
+    groups = groups_of(loaded(*folders))
+    assert [group.label for group in facts.best_groups(groups, 3)] == ["low2", "high1", "high2"]
+    assert [group.label for group in facts.best_groups(groups, 2)] == ["low2", "high2"]
+    assert facts.best_or_first(groups) == "best of each environment, in turns:"
+    assert facts.best_or_first(groups[:3]) == "best"

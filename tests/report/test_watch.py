@@ -15,6 +15,7 @@ from rl_training.report.facts import GONE, steps_text
 from rl_training.report.live.plot import Glyphs, sparkline
 from rl_training.report.live.progress import progress_of, state_of
 from rl_training.report.live.screen import Size
+from rl_training.report.live.view import view_of
 from rl_training.report.live.watching import Watched, present_run, watch_runs
 from rl_training.report.tables import markdown
 from rl_training.runtime.checkpoints.lock import RunLock
@@ -172,6 +173,21 @@ def test_the_best_is_that_of_the_report(tmp_path):
     folder = write_run(tmp_path / "run", rows_of(RETURN, [[1.0, 8.0], [3.0, 2.0]]))
     assert "mean return 2.500 (2.000 to 3.000), best 5.500 (3.000 to 8.000)" in shown(folder, 80, 13)
     assert "| 2.500 (2.000 to 3.000) | 5.500 (3.000 to 8.000) |" in markdown([LoggedRun.load(folder)], "")
+
+
+def test_metrics_beside_the_curve_have_the_same_middle_of_the_same_members(tmp_path):
+    """The interquartile mean of five members, and of a sweep those of the best combination."""
+    seeds = range(5)
+    rows = rows_of(RETURN, [[1.0, 2.0, 3.0, 4.0, 5.0]], seeds) + rows_of(
+        "train/critic_loss", [[1.0, 2.0, 3.0, 4.0, 90.0]], seeds
+    )
+    view = view_of(LoggedRun.load(write_run(tmp_path / "run", rows)))
+    assert view.metrics["train/critic_loss"].tolist() == [3.0]
+    rows = rows_of(RETURN, [[1.0, 30.0, 2.0, 50.0]], (0, 1, 0, 1))
+    rows += rows_of("train/critic_loss", [[7.0, 7.0, 2.0, 4.0]], (0, 1, 0, 1))
+    view = view_of(LoggedRun.load(write_run(tmp_path / "sweep", rows, seeds=[0, 1], sweep=[{"expectile": [0.7, 0.9]}])))
+    assert view.metrics["train/critic_loss"].tolist() == [3.0]
+    assert view.result() == "mean return 26.00 (2.000 to 50.00), best 26.00 (2.000 to 50.00)"
 
 
 def test_a_run_with_no_rows_has_only_a_head(tmp_path):

@@ -117,6 +117,15 @@ def test_saturation_and_a_constant_policy_are_named():
     assert all("Raise algo_kwargs.cql_alpha" in text for text in raised)
 
 
+def test_a_clone_that_is_farther_from_unseen_actions_than_a_plain_regression_is_named():
+    figures = {**check_of(log()).figures(Stub(lambda seen, _member: seen))[0], "cloning_distance": 0.02}
+    for distance, codes in ((0.023, []), (0.025, ["poor-clone"]), (0.9, ["far-from-data"])):
+        found = concerns({**figures, "action_distance": distance}, BCKnobs())
+        assert [one.code for one in found] == codes
+        assert all("What it learned does not hold for rows it has not seen" in one.text for one in found)
+    assert not concerns({**figures, "action_distance": 0.025}, IQLKnobs())  # it leaves the data on purpose
+
+
 def test_values_are_in_real_units_beside_the_returns_that_are_possible():
     transforms = Transforms(np.zeros(2, np.float32), np.ones(2, np.float32), reward_scale=0.5)
     learner = Stub(lambda seen, _member: seen, lambda seen, _actions: torch.full(seen.shape[:2], -60.0))

@@ -20,7 +20,7 @@ def critic(mean, error=0.0):
 def after(*evaluations):
     """Whether each of some evaluations, of losses on held-out and on training rows, is doubtful."""
     rising = RisingLosses()
-    return [bool(rising.observe(critic(*held), critic(*trained))) for held, trained in evaluations]
+    return [bool(rising.observe(critic(*held), critic(*trained), 0.1)) for held, trained in evaluations]
 
 
 def test_a_concern_needs_a_rise_a_gap_and_a_training_loss_that_does_not_follow():
@@ -40,21 +40,38 @@ def test_a_gap_that_may_be_chance_is_none():
 
 def test_the_lowest_loss_is_remembered_over_a_checkpoint():
     rising = RisingLosses()
-    rising.observe(critic(0.8), critic(0.5))
-    (concern,) = RisingLosses(**rising.state()).observe(critic(1.2, 0.1), critic(0.4, 0.02))
+    rising.observe(critic(0.8), critic(0.5), 0.1)
+    (concern,) = RisingLosses(**rising.state()).observe(critic(1.2, 0.1), critic(0.4, 0.02), 0.1)
     assert concern.code == "rising-losses"
     assert "`critic_loss` was 0.8 and is 1.2 +- 0.1, 0.4 +- 0.02 on training rows" in concern.text
 
 
 def test_losses_that_overflow_are_no_losses():
     rising = RisingLosses()
-    rising.observe(critic(0.8), critic(0.5))
-    assert not rising.observe({}, critic(0.4))
-    assert not rising.observe(critic(9.0), {})
-    assert rising.observe(critic(9.0), critic(0.4))
+    rising.observe(critic(0.8), critic(0.5), 0.1)
+    assert not rising.observe({}, critic(0.4), 0.1)
+    assert not rising.observe(critic(9.0), {}, 0.1)
+    assert rising.observe(critic(9.0), critic(0.4), 0.1)
     assert _means({"critic_loss": [np.inf, 1.0], "actor_loss": [1.0, 3.0], "q_mean": [1.0, 1.0]}, {0: "a", 1: "b"}) == {
         "actor_loss": 2.0
     }
+
+
+def test_a_loss_that_doubles_is_told_at_the_last_of_two_evaluations_and_a_smaller_rise_needs_another():
+    for last, fleeting in ((1.2, True), (1.7, False)):
+        rising = RisingLosses()
+        rising.observe(critic(0.8), critic(0.5), 0.1)
+        (concern,) = rising.observe(critic(last), critic(0.4), 0.1)
+        assert concern.fleeting == fleeting
+
+
+def test_a_likelihood_that_falls_while_mean_actions_are_as_near_as_ever_is_no_concern():
+    """A spread that is too sure makes it fall; where actions are farther from the logged ones too, data was memorised."""
+    for distance, doubtful in ((0.105, False), (0.12, True)):
+        rising = RisingLosses()
+        rising.observe({"actor_loss": Loss(-6.3)}, {"actor_loss": Loss(-6.0)}, 0.1)
+        found = rising.observe({"actor_loss": Loss(-3.6)}, {"actor_loss": Loss(-8.0)}, distance)
+        assert bool(found) == doubtful
 
 
 class Rows:
@@ -116,14 +133,14 @@ def test_rare_failures_are_not_taken_for_memorised_data_while_values_rise(seed):
     held_out, training = with_failures(1_400, 0.004, draw), with_failures(13_000, 0.002, draw)
     for grown in np.linspace(1.0, 2.0, 6):
         losses = [np.where(rows == 600.0, rows * grown, rows) for rows in (held_out, training)]
-        assert not rising.observe(*measured(*losses))
+        assert not rising.observe(*measured(*losses), 0.1)
 
 
 def test_memorised_data_is_found_among_rare_failures():
     draw, rising = generator(0), RisingLosses()
     held_out, training = with_failures(4_000, 0.005, draw), with_failures(13_000, 0.005, draw)
-    assert not rising.observe(*measured(held_out, training))
-    assert rising.observe(*measured(held_out, training, times=(1.5, 0.3)))
+    assert not rising.observe(*measured(held_out, training), 0.1)
+    assert rising.observe(*measured(held_out, training, times=(1.5, 0.3)), 0.1)
 
 
 def test_a_large_network_on_little_data_is_found_to_memorise_it(tmp_path):

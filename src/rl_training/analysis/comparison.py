@@ -1,14 +1,15 @@
 """A comparison of groups of runs: aggregates with intervals, profiles, and what may be concluded."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 
-from rl_training.analysis.aggregates import Scores, Values, aggregate, optimality_gap, profile
+from rl_training.analysis.aggregates import Scores, Values, aggregate, cut, optimality_gap, profile, trimmed_mean
 from rl_training.analysis.bootstrap import (
     RESAMPLES,
     Interval,
@@ -16,19 +17,24 @@ from rl_training.analysis.bootstrap import (
     improvement_interval,
     interval,
     normal_quantile,
+    student_quantile,
 )
 from rl_training.analysis.coverage import measured
 from rl_training.analysis.directions import Direction, direction_of, refuse_turned
 from rl_training.analysis.groups import Choice, Groups, Scored, read_groups
 from rl_training.analysis.logged_run import RETURN
-from rl_training.analysis.power import can_be_shown, least_seeds, seeds_needed
 from rl_training.analysis.scales import Normalization, normalized
-from rl_training.analysis.verdict import Wording, conclusion, verdict
+from rl_training.analysis.verdict import FEW, MOST_SEEDS, Wording, conclusion, verdict
 from rl_training.errors import ConfigError, did_you_mean
 from rl_training.output import printable
 
 Source: TypeAlias = Scores | Mapping[str, Scores] | str | Path | Sequence[str | Path]
 _PROFILE_POINTS = 49
+_FOUR_OF_FIVE: Final = (
+    0.6  # share of a normal distribution on both sides of its middle whose upper end four of five are below
+)
+_RESAMPLES: Final = 1000
+_GROWTH: Final = 1.5  # from one number of runs that is tried to the next
 
 
 @dataclass(frozen=True)
@@ -235,6 +241,99 @@ class _Judge:
     def _verdict(self, difference: Interval | None, improvement: Interval) -> str:
         """The verdict, in words that claim no more than the metric tells."""
         return self.wording.word(verdict(difference, improvement, lower_is_better=self.lower_is_better))
+
+
+def seeds_needed(first: Sequence[Values], second: Sequence[Values], improvement: float, confidence: float) -> int | None:
+    """Return with how many runs four of five experiments would show a difference as large as measured; None if unknown.
+
+    It follows from how far the IQM strays with so many runs, drawn from those that are there. The variance of few runs,
+    divided by a larger number, would not do: one failed run of ten is in the middle half of many tens of them, and of hardly
+    any forty.
+    """
+    runs = [min(map(len, tasks)) for tasks in (first, second)]
+    difference = abs(aggregate(first) - aggregate(second))
+    if min(runs) < 2 or difference == 0.0:
+        return None
+    by_rank, fewest = seeds_to_rank(improvement, confidence, len(first)), min(runs)
+    needed = MOST_SEEDS + 1
+    for count in _counts(min(runs)) if by_rank <= MOST_SEEDS else ():
+        # as if the tasks of a group had as many runs as the smallest; one of n runs has lost 1 / n of the variance
+        found = np.array([_variance(tasks, count) * n / (n - 1) for tasks, n in zip((first, second), runs, strict=True)])
+        shares = found / found.sum() if found.any() else np.array([0.5, 0.5])
+        freedom = len(first) / float((shares**2).sum())  # of one more run of each; where one group spreads, its own alone
+        needed = seeds_to_show(difference, float(found.sum()), confidence, freedom, fewest)
+        if needed <= count:
+            break
+        fewest = count
+    return max(needed, by_rank)
+
+
+def _counts(runs: int) -> Iterator[int]:
+    """Numbers of runs to try, each larger than the one before, up to the most that is told."""
+    count = max(FEW, runs + 1)
+    while count < MOST_SEEDS:
+        yield count
+        count = math.ceil(_GROWTH * count)
+    yield MOST_SEEDS
+
+
+def _variance(tasks: Sequence[Values], count: int) -> float:
+    """The variance of the interquartile mean of `count` runs a task, times their number, as intervals of such runs show it.
+
+    An interval is made of runs that are drawn from an experiment, whose own runs are drawn here from those that are there:
+    so there are two draws, each with its variance, and failed runs may be too many by either.
+    """
+    draw, middle = np.random.default_rng(0), 0.95
+    drawn = []
+    for task in tasks:
+        experiments = task[draw.integers(0, len(task), (_RESAMPLES, count))]
+        drawn.append(np.take_along_axis(experiments, draw.integers(0, count, (_RESAMPLES, count)), axis=1))
+    joined = np.concatenate(drawn, axis=1)
+    means = trimmed_mean(joined, np.ones(joined.shape[1]), cut("iqm", joined.shape[1]))
+    low, high = np.quantile(means, (0.5 - middle / 2.0, 0.5 + middle / 2.0))
+    return float(count * ((high - low) / (2.0 * normal_quantile(middle))) ** 2 / 2.0)
+
+
+def seeds_to_show(difference: float, variance: float, confidence: float, freedom: float, runs: int) -> int:
+    """Return how many runs a task and group need, more than `runs`, to show a difference in four of five experiments.
+
+    `variance` and `freedom` are those of a difference with one run of each more than one. Beyond MOST_SEEDS the number is
+    not exact.
+    """
+    power = normal_quantile(_FOUR_OF_FIVE)
+    by_normal = (math.sqrt(variance) / difference * (normal_quantile(confidence) + power)) ** 2  # Student's needs more
+    needed = max(FEW, runs + 1, math.ceil(min(by_normal, MOST_SEEDS + 1)))
+    while needed <= MOST_SEEDS:
+        quantile = student_quantile(confidence, freedom * (needed - 1))
+        if needed * difference**2 >= variance * (quantile + power) ** 2:
+            break
+        needed += 1
+    return needed
+
+
+def seeds_to_rank(improvement: float, confidence: float, tasks: int) -> int:
+    """Return how many runs a task and group need to show a probability of improvement in four of five experiments.
+
+    Noether (1987), "Sample size determination for some common nonparametric tests". A probability of 0.5 is not one.
+    """
+    reach = normal_quantile(confidence) + normal_quantile(_FOUR_OF_FIVE)
+    return min(MOST_SEEDS + 1, math.ceil(reach**2 / (6.0 * tasks * (improvement - 0.5) ** 2)))
+
+
+def can_be_shown(first: Sequence[Values], second: Sequence[Values], confidence: float) -> bool:
+    """Return whether as many runs show that a group is better if every run of it beats every run of the other."""
+    best = [len(other) + np.arange(len(task), dtype=np.float64) for task, other in zip(first, second, strict=True)]
+    worst = [np.arange(len(other), dtype=np.float64) for other in second]
+    return improvement_interval(best, worst, confidence=confidence).excludes(0.5)
+
+
+@cache
+def least_seeds(tasks: int, confidence: float) -> int:
+    """Return the fewest runs a task and group that can show a difference at all."""
+    runs = 2
+    while runs < MOST_SEEDS and not can_be_shown([np.zeros(runs)] * tasks, [np.zeros(runs)] * tasks, confidence):
+        runs += 1
+    return runs
 
 
 def _thresholds(tasks: Sequence[Values]) -> Values:

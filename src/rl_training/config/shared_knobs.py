@@ -35,6 +35,7 @@ class LearnerKnobs(SingleModel):
     optimizer_knobs: ClassVar[tuple[str, ...]] = ("tau", "max_grad_norm", "actor_weight_decay", "critic_weight_decay")
     """Knobs that no loss reads."""
     more_cloning: ClassVar[str] = "Check the data"
+    only_clones: ClassVar[bool] = False  # and so has no reason to leave the logged actions
     """What keeps the policy closer to the data, as an advice."""
 
     @property

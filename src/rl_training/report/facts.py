@@ -11,6 +11,7 @@ from rl_training.analysis.endings import ended_early, furthest, kept_bests, posi
 from rl_training.analysis.logged_run import DISTANCE, RETURN, Curve, LoggedRun
 from rl_training.config.blocks import DatasetConfig
 from rl_training.config.differences import differing, setting_text
+from rl_training.output import duration
 from rl_training.registry import get_spec
 from rl_training.report.bands import MANY, Group, Numbers, band, groups_of, member_knobs, summarize
 from rl_training.report.timing import Timing
@@ -251,16 +252,6 @@ def _offline_return(run: LoggedRun, group: Group, switch: int) -> float | None:
     curve = band(run.curve(), group.members)
     at = curve.positions == switch
     return float(curve.middle[at][0]) if at.any() else None
-
-
-def duration(seconds: float, *, exact: bool = False) -> str:
-    """Return a time for people, such as `2 h 05 min`; one that is `exact`, not estimated, has seconds up to ten minutes."""
-    if seconds < 60:
-        return f"{seconds:.{1 if seconds >= 1 else 2}f} s"
-    minutes, hours = round(seconds / 60), round(seconds) // 3600
-    if exact and seconds < 599.5:
-        return f"{round(seconds) // 60} min {round(seconds) % 60:02d} s"
-    return f"{minutes} min" if seconds < 3600 else f"{hours} h {minutes - 60 * hours:02d} min"
 
 
 def time_text(timing: Timing) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 from rl_training.analysis.endings import missing_rows
 from rl_training.analysis.logged_run import LoggedRun
 from rl_training.config.sweep import knob_text
-from rl_training.output import printable
+from rl_training.output import duration, printable
 from rl_training.report import data_facts, facts
 from rl_training.report.bands import distinct_names, groups_of
 from rl_training.report.cautions import cautions
@@ -81,7 +81,7 @@ def markdown(
         parts += ["## Settings that differ", table if found else "None."]
     spent = {
         name: {
-            what.replace("_", " "): facts.duration(seconds, exact=True)
+            what.replace("_", " "): duration(seconds, exact=True)
             for what, seconds in timing.activities.items()
             if seconds > 0
         }

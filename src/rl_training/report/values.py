@@ -27,8 +27,9 @@ def value_curves(group: Group) -> ValueCurves | str | None:
 
     An evaluation reports undiscounted returns, so the achieved value is that of even rewards: the mean reward of a step times
     the discounted number of steps, without end where all episodes were cut by the time limit, since critics look beyond a
-    cut. It is all episodes of the run, or a curve would jump by the one episode that ended. Where rewards are large early or late in an episode, the true discounted return differs from it by several times: it
-    only tells a critic that is off by an order of magnitude.
+    cut. That is asked of all episodes of the run, or a curve would jump by the one episode that ended. Where rewards are
+    large early or late in an episode, the true discounted return differs from it by several times: it only tells a critic
+    that is off by an order of magnitude.
     """
     run = group.run
     if not {Q, RETURN, LENGTH} <= set(run.history):

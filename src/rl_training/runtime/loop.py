@@ -148,8 +148,7 @@ class TrainingLoop:
         self.watch.switch("rest")
         found = self.population.of_active(self.ranks.columns({name: value.tolist() for name, value in metrics.items()}))
         values = self.recent = found or self.recent
-        logged = self._due(self.place.phase.rhythm.log_interval)
-        if logged:
+        if logged := self._due(self.place.phase.rhythm.log_interval):
             self._log(values)
             self.recent = {}
         self.parts.reporter.advance(self.place.count, self._summary(values))

@@ -1,13 +1,16 @@
 """What the user sees during a run: a progress bar on a terminal, plain lines elsewhere, nothing when quiet."""
 
+import time
 from collections.abc import Sequence
 from typing import IO, Any, Protocol, cast
 
 from rl_training.config.run import RunConfig
 from rl_training.config.schedules import CONSTANT
-from rl_training.output import ForgivingStream, printable, return_text, say
+from rl_training.output import ForgivingStream, duration, printable, return_text, say
 
 NOTHING_LEFT = "nothing is left to do: "
+_MEASURED = 20.0  # seconds of steps after which it is told how long the rest takes
+_LONG = 120.0  # seconds that are worth a line
 FIXED_BUDGET = "a schedule spans the whole run, so its budget is fixed; start a new run"
 
 
@@ -66,9 +69,30 @@ class SilentReporter(QuietReporter):
 class LineReporter(QuietReporter):
     """Prints notes as plain lines on standard error: for logs and pipes."""
 
+    def __init__(self) -> None:
+        self._last, self._unit = 0, "step"  # of the phase
+        self._first: tuple[float, int] | None = None  # when its first steps were done, and up to where
+        self._told = False  # how long it takes
+
     def start(self, first: int, last: int, unit: str) -> None:
         """Print where the phase starts and ends."""
+        self._last, self._unit, self._first, self._told = last, unit, None, False
         self.note(f"training from {unit} {first:,} to {last:,}")
+
+    def advance(self, count: int, info: dict[str, float]) -> None:
+        """Print once how long a long phase takes; its first steps do not count, as they may have waited for a compiler."""
+        del info
+        now = time.perf_counter()
+        if self._first is None:
+            self._first = now, count
+        spent, done = now - self._first[0], count - self._first[1]
+        if self._told or spent < _MEASURED or not done:
+            return
+        self._told = True
+        left = spent * (self._last - count) / done
+        if left > _LONG:
+            speed = f"{done / spent:,.3g}" if done < 100 * spent else f"{done / spent:,.0f}"
+            self.note(f"{self._unit} {count:,} of {self._last:,}: about {duration(left)} left, at {speed} steps per second")
 
     def saved(self, label: str) -> None:
         """Print the position of a checkpoint."""

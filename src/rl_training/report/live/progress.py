@@ -12,7 +12,8 @@ from rl_training.analysis.endings import furthest
 from rl_training.analysis.logged_run import LoggedRun
 from rl_training.config.blocks import OnlineKwargs
 from rl_training.config.run import RunConfig
-from rl_training.report.facts import GONE, duration, outcome_of
+from rl_training.output import duration
+from rl_training.report.facts import GONE, outcome_of
 from rl_training.report.live.follow import last_written
 from rl_training.report.timing import phase_rows, recent, speed
 from rl_training.runtime.checkpoints.lock import was_locked

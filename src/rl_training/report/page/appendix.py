@@ -8,6 +8,7 @@ import numpy as np
 
 from rl_training.analysis.logged_run import LoggedRun
 from rl_training.config.sweep import knob_text
+from rl_training.output import duration
 from rl_training.report import data_facts, facts
 from rl_training.report.bands import Group
 from rl_training.report.facts import NOTHING, number
@@ -143,7 +144,7 @@ def _activities(timing: Timing, caption: str) -> str:
             rows.append(
                 [
                     activity.replace("_", " "),
-                    Cell(facts.duration(seconds, exact=True), number=True),
+                    Cell(duration(seconds, exact=True), number=True),
                     bar(share, f"{share:.0%}"),
                 ]
             )

@@ -11,8 +11,10 @@ _MORE_AT_BOUND = 0.10  # the policy may be at a bound this much more often than 
 _FLAT = 0.10  # a policy whose spread is below this share of the data's hardly reacts to the state
 _RISE = 0.1  # of a held-out loss, above its lowest so far
 _GAP = 0.5  # of the training loss, by which the held-out one exceeds it
+_SURGE = 0.5  # of what a held-out loss is, by which it rose: that is no chance, also if seen once
 _SMALL = 0.1  # a training loss that is nearer to 0 counts as this
 _TINY = 1e-12
+_WORSE = 1.2  # times the distance of a plain regression, from which on a clone is a poor one
 _SURE = 2.5  # standard errors of a difference that is hardly chance
 SETTLED = 0.8  # of the way from 0, up to which values say more of the number of steps than of the policy
 _WHOLE = 0.995  # of the way, from where on values count as there
@@ -22,8 +24,9 @@ _SLACK = 0.05  # of the possible returns, by which values may leave them
 # of concerns that follow from the figures of one evaluation, and so from what is logged of it
 CODES = (
     *("impossible-values", "unsettled-values", "unseen-values"),
-    *("saturated-policy", "constant-policy", "far-from-data"),
+    *("saturated-policy", "constant-policy", "far-from-data", "poor-clone"),
 )
+_DISTANCE = "action_distance"
 RISING = "rising-losses"  # follows from several evaluations, and from losses on training rows that are not logged
 
 
@@ -38,9 +41,11 @@ class Concern:
 
 def concerns(figures: Mapping[str, float], knobs: LearnerKnobs) -> list[Concern]:
     """Return what is doubtful in the figures of a member (`PolicyCheck.figures`), the worst first."""
-    return [
+    found = [
         concern for check in (_values, _saturation, _flatness, _distance) for concern in check(figures, knobs.more_cloning)
     ]
+    far = any(one.code == "far-from-data" for one in found)
+    return [*found, *(_cloning(figures, knobs.more_cloning) if knobs.only_clones and not far else ())]
 
 
 def predictable(figures: Mapping[str, float]) -> bool:
@@ -151,6 +156,15 @@ def _distance(figures: Mapping[str, float], closer: str) -> list[Concern]:
     return [Concern("far-from-data", f"{text}states it does what nobody tried. {closer}")]
 
 
+def _cloning(figures: Mapping[str, float], closer: str) -> list[Concern]:
+    """A clone that is clearly farther from logged actions than a regression without any setting."""
+    own, plain = figures["action_distance"], figures["cloning_distance"]
+    if own <= _WORSE * plain or not predictable(figures):
+        return []
+    text = f"its actions are {own:.1%} of the range away from logged ones that it has not seen, those of a plain regression "
+    return [Concern("poor-clone", f"{text}{plain:.1%}. {closer}")]
+
+
 class Loss(NamedTuple):
     """A loss on some rows, and its standard error: a few rare rows may make up most of it."""
 
@@ -175,10 +189,15 @@ class RisingLosses:
     held_out: dict[str, float] = field(default_factory=dict)  # the lowest of each loss so far
     training: dict[str, float] = field(default_factory=dict)  # what it was then
 
-    def observe(self, held_out: Losses, training: Losses) -> list[Concern]:
-        """Take the losses on both kinds of rows, and return a concern where they part."""
+    def observe(self, held_out: Losses, training: Losses, distance: float) -> list[Concern]:
+        """Take the losses on both kinds of rows and the distance to held-out actions; return a concern where they part."""
         both = {name: (loss, training[name]) for name, loss in held_out.items() if name in training}
         rising = [name for name, losses in both.items() if self._part(name, *losses)]
+        if distance <= (1.0 + _RISE) * self.held_out.get(_DISTANCE, inf):
+            # a likelihood falls by a spread that is too sure; mean actions that are as near as ever memorise nothing
+            rising = [name for name in rising if name != "actor_loss"]
+        surge = any(held_out[name].since(self.held_out[name]) > _SURGE for name in rising)
+        self.held_out[_DISTANCE] = min(distance, self.held_out.get(_DISTANCE, inf))
         for name, losses in both.items():
             if losses[0].mean < self.held_out.get(name, inf):
                 self.held_out[name], self.training[name] = (loss.mean for loss in losses)
@@ -190,7 +209,7 @@ class RisingLosses:
         )
         text = f"held-out losses have risen, beyond those on training rows: {shown} (+- is one standard error): the networks "
         text += "memorise the data. Train for fewer steps (total_timesteps), with smaller hidden_sizes, or with more data"
-        return [Concern(RISING, text, fleeting=True)]
+        return [Concern(RISING, text, fleeting=not surge)]
 
     def _part(self, name: str, held_out: Loss, training: Loss) -> bool:
         """Whether a loss is surely far above that of training rows, and rose where that one did not.

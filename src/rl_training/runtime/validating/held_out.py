@@ -47,7 +47,8 @@ class HeldOutReport:
         losses = self._ranks.columns(self._validation.losses(learner))
         self.figures = self._ranks.of_members(self._validation.policy.figures(learner))
         held_out, training = (self._shared(sampled, labels) for sampled in self._validation.compared(learner))
-        shared = self._rising.observe(held_out, training)
+        distances = self.distance(list(labels))
+        shared = self._rising.observe(held_out, training, distances.get("distance", 0.0))
         own = {member: concerns(self.figures[member], learner.knobs) for member in labels}
         self._report(shared, own, labels, last=last)
         members = range(len(self.figures))
