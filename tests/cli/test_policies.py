@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from rl_training import IQL, TransitionDataset
+from rl_training.cli.observations import parse_observation
+from rl_training.errors import ConfigError
 from tests.helpers import call_cli, run_cli, small_arrays
 
 NAMED = '{"T1": 0.5, "TSP1": 0.1, "T2": -0.5}'
@@ -55,6 +57,14 @@ def test_a_policy_without_names(runs, capsys):
     )
     report = json.loads(call_cli(capsys, "predict", runs / "plain", "--obs", "[1, 2, 3]", "--json").stdout)
     assert report["action_by_name"] is None
+
+
+def test_an_observation_may_be_nested_as_the_environment_returns_it():
+    nested = '{"arm": [1, 0.5], "goal": {"x": 1, "y": [2]}}'
+    assert parse_observation(nested) == {"arm": [1, 0.5], "goal": {"x": 1, "y": [2]}}
+    for wrong in ('{"arm": [1, "two"]}', '{"arm": [true]}', '{"goal": {"x": null}}', "[[1], [[2]]]"):
+        with pytest.raises(ConfigError, match="must hold numbers only"):
+            parse_observation(wrong)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rl_training.cli.observations import parse_observation
 from rl_training.cli.options import (
     DebugOption,
     DeviceOption,
@@ -170,7 +171,7 @@ def predict(
 
     if seed is not None and not stochastic:
         raise ConfigError("--seed: the mean action needs none; add --stochastic for a sample")
-    observation = _parse_observation(obs)
+    observation = parse_observation(obs)
     policy = Policy.load(run, device=device or "cpu", which=which_checkpoint(run, checkpoint, best))
     chosen = policy.best_member() if member is None else member
     draw = secrets.randbelow(_LAST_SEED + 1) if seed is None else seed
@@ -302,34 +303,6 @@ def _by_name(action: list[Any], names: tuple[str, ...] | None) -> Any:
     if isinstance(action[0], list):
         return [_by_name(row, names) for row in action]
     return dict(zip(names, action, strict=True))
-
-
-def _parse_observation(text: str) -> Any:
-    """One observation or a list of them, each a list of numbers or a mapping from names to numbers."""
-    try:
-        value = json.loads(text, object_pairs_hook=_unique)
-    except ConfigError:
-        raise
-    except (ValueError, RecursionError):
-        value = None
-    if not isinstance(value, list | dict) or not value:
-        shapes = """'[1.0, 0.0, 0.0]', or a mapping by name, such as '{"T1": 60}'"""
-        raise ConfigError(f"--obs {text[:60]!r}: must be a JSON list of numbers, such as {shapes}")
-    rows = value if isinstance(value, list) and isinstance(value[0], list | dict) else [value]
-    for row in rows:
-        alike = type(row) is type(rows[0]) and (isinstance(row, dict) or len(row) == len(rows[0]))
-        numbers = row.values() if isinstance(row, dict) else row
-        if not alike or not all(isinstance(x, int | float) and not isinstance(x, bool) for x in numbers):
-            raise ConfigError(f"--obs {text[:60]!r}: must hold numbers only, in rows of one length")
-    return value
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object; a name that appears twice is refused."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ConfigError("--obs: has the same name twice in one observation")
-    return found
 
 
 def _print_evaluation(policy: "Policy", report: dict[str, Any], task: tuple[str, float, float] | None, episodes: int) -> None:
