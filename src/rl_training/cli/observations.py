@@ -7,7 +7,7 @@ from rl_training.errors import ConfigError
 
 
 def parse_observation(text: str) -> Any:
-    """Return one observation or a list of them, each a list of numbers or a mapping from names to numbers, or to nested ones."""
+    """Return one observation or a list of them, each a list of numbers or a mapping from names to numbers, also nested."""
     try:
         value = json.loads(text, object_pairs_hook=_unique)
     except ConfigError:
@@ -30,7 +30,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _holds_numbers(value: Any) -> bool:
-    """Whether a value is a number, or nested lists and mappings of numbers alone, as the observations of some environments."""
+    """Whether a value is a number, or nested lists and mappings of numbers alone, as some environments return them."""
     parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
     return _is_number(value) if parts is None else all(map(_holds_numbers, parts))
 
