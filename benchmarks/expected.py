@@ -8,6 +8,7 @@ environment of one's own needs `--import MODULE`, here and in `reproduce`.
 """
 
 import argparse
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -64,8 +65,9 @@ def wanted(names: Sequence[str]) -> Iterator[str]:
 
 def command_line(name: str, seeds: str, dataset: Sequence[str], settings: Sequence[str]) -> str:
     """Return the command that measures this again; data are named by their file, wherever that is."""
-    options = [f" --dataset {Path(path).name}" for path in dataset] + [f" --set {setting}" for setting in settings]
-    return f"python -m benchmarks.expected {name} --seeds {seeds}{''.join(options)}"
+    words = ["python", "-m", "benchmarks.expected", name, "--seeds", seeds]
+    words += [word for path in dataset for word in ("--dataset", Path(path).name)]
+    return shlex.join([*words, *(word for setting in settings for word in ("--set", setting))])
 
 
 def summary(found: Expectation) -> str:
