@@ -12,6 +12,7 @@ from rl_training.analysis.logged_run import DISTANCE, RETURN, Curve, LoggedRun
 from rl_training.config.sweep import knob_text
 from rl_training.output import printable
 
+_MOST_NAMES = 4
 MANY = 5  # members from which on the middle half says more than mean and extremes
 
 Numbers = NDArray[np.float64]
@@ -111,6 +112,11 @@ def groups_of(runs: Sequence[LoggedRun]) -> list[Group]:
     return found
 
 
+def few_names(names: Sequence[str]) -> str:
+    """Return the first of some names, and how many more there are."""
+    return ", ".join(names[:_MOST_NAMES]) + (f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else "")
+
+
 def curves_text(groups: Sequence[Group]) -> str:
     """Return what the lines, bands and steps of curves are, in sentences."""
     metrics = {group.run.path: (group.run, main_metric(group.run)) for group in groups}
@@ -126,7 +132,7 @@ def curves_text(groups: Sequence[Group]) -> str:
     kinds: dict[str, list[str]] = {}
     for group in groups:
         kinds.setdefault(_steps(group.run), []).append(group.label)
-    counted = [f"{kind} ({', '.join(own)})" if len(kinds) > 1 else kind for kind, own in kinds.items()]
+    counted = [f"{kind} ({few_names(own)})" if len(kinds) > 1 else kind for kind, own in kinds.items()]
     return f"{lines}Steps are {'; '.join(counted)}."
 
 

@@ -4,10 +4,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rl_training.analysis.logged_run import LoggedRun
+from rl_training.report.bands import few_names
 from rl_training.report.facts import number
 
 DATASET_NOTE = "Returns are those of logged episodes as read, not discounted; a part between gaps counts as one."
-_MOST_BOUNDS, _MOST_NAMES = 12, 4
+_MOST_BOUNDS = 12
 
 
 def data_note(runs: Sequence[LoggedRun], names: Sequence[str]) -> str:
@@ -20,7 +21,7 @@ def data_note(runs: Sequence[LoggedRun], names: Sequence[str]) -> str:
             labels.setdefault(run.fingerprint, run.data)
     if len(learners) < 2:
         return ""
-    texts = [f"{_distinct(labels, data)} ({_few(own)})" for data, own in learners.items()]
+    texts = [f"{_distinct(labels, data)} ({few_names(own)})" for data, own in learners.items()]
     return (
         f"The runs learned from different data: {'; '.join(texts)}. Charts show them on one axis, but losses, values and "
         "figures on held-out rows can only be compared between runs on the same data."
@@ -35,7 +36,7 @@ def environments_note(runs: Sequence[LoggedRun], names: Sequence[str]) -> str:
             found.setdefault(run.config.final_env_id, []).append(name)
     if len(found) < 2:
         return ""
-    texts = [f"{env} ({_few(own)})" for env, own in found.items()]
+    texts = [f"{env} ({few_names(own)})" for env, own in found.items()]
     return f"Returns and values of different environments cannot be compared: {'; '.join(texts)}."
 
 
@@ -47,10 +48,6 @@ def notes(runs: Sequence[LoggedRun], names: Sequence[str]) -> list[str]:
 def _distinct(labels: Mapping[str, str], data: str) -> str:
     """What people call a dataset, with its fingerprint where another is called so too."""
     return f"{labels[data]}, {data[:6]}" if list(labels.values()).count(labels[data]) > 1 else labels[data]
-
-
-def _few(names: Sequence[str]) -> str:
-    return ", ".join(names[:_MOST_NAMES]) + (f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else "")
 
 
 def dataset_facts(run: LoggedRun) -> dict[str, str]:

@@ -13,7 +13,7 @@ from rl_training.config.blocks import DatasetConfig
 from rl_training.config.differences import differing, setting_text
 from rl_training.output import duration
 from rl_training.registry import get_spec
-from rl_training.report.bands import MANY, Group, Numbers, band, groups_of, member_knobs, summarize
+from rl_training.report.bands import MANY, Group, Numbers, band, few_names, groups_of, member_knobs, summarize
 from rl_training.report.timing import Timing
 
 _MOST_FILES = 3  # of a source of data that are named
@@ -349,7 +349,7 @@ def returns_note(runs: Sequence[LoggedRun], names: Sequence[str]) -> str:
             by_count.setdefault(run.config.final_rhythm.eval_episodes, []).append(name)
     if not by_count:
         return ""
-    shown = [f"{count} ({', '.join(own)})" if len(by_count) > 1 else str(count) for count, own in by_count.items()]
+    shown = [f"{count} ({few_names(own)})" if len(by_count) > 1 else str(count) for count, own in by_count.items()]
     places = " or ".join(dict.fromkeys(str(run.config.final_env_id) for run in runs if RETURN in run.history))
     which = " Which run is better, and how sure that is, tells `rl-training compare`." if len(runs) > 1 else ""
     swept = " Of a sweep it is that of its best combination." if any(run.config.sweep for run in runs) else ""
