@@ -288,7 +288,16 @@ def test_a_small_part_of_the_bounds(tmp_path, capsys):
     assert "in 99.9 % of the rows" in finding["evidence"]  # quantiles, and not called the range
     assert "--action-low and --action-high" in finding["fix"]
     assert found(capsys, path, "--action-low", "-0.02,-0.02", "--action-high", "0.02,0.02") == {}
+    assert found(capsys, path, "--action-low", "-0.02", "--action-high", "0.02") == {}  # one number for both
     assert found(capsys, path) == {}
+
+
+def test_a_wrong_count_of_bounds_is_a_fault_of_the_option(tmp_path, capsys):
+    path = saved(tmp_path, linear_log("dense"))
+    said = call_cli(capsys, "data", "doctor", path, "--action-low", "-1,-1,-1", "--action-high", "1", code=2)
+    assert "`action_low` (--action-low) has 3 numbers" in said.stderr
+    assert "has 2 actions: give 2, or one for all" in said.stderr
+    assert "fix the file" not in said.stdout + said.stderr
 
 
 def test_a_small_part_of_an_environment(tmp_path, capsys):

@@ -237,10 +237,13 @@ def test_the_cheap_part_of_the_doctor_speaks_up(tmp_path, capsys):
     assert "constant-column: " in capsys.readouterr().err
 
 
-def test_bounds_may_be_given(tmp_path):
+@pytest.mark.parametrize("bound", [4, [4], [4, 4]])
+def test_bounds_may_be_given(bound, tmp_path):
+    """A number for each action, or one for both."""
     np.savez(tmp_path / "d.npz", **small_arrays(rows=200, length=20))
-    given = {"path": str(tmp_path / "d.npz"), "action_low": [-4, -4], "action_high": [4, 4]}
+    given = {"path": str(tmp_path / "d.npz"), "action_low": -4, "action_high": bound}
     model = IQL(dataset=given, hidden_sizes=[8, 8], batch_size=16).learn(5)
+    assert model.policy.spaces.action_low.tolist() == [-4, -4]
     assert model.policy.spaces.action_high.tolist() == [4, 4]
 
 

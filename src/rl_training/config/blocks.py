@@ -127,9 +127,10 @@ class ReadConfig(StrictModel):
     action_scale: float = Field(1.0, gt=0.0)
     """Factor that converts stored actions to their real unit."""
     action_low: Bound | None = None
-    """Real lower bounds of the actions, such as -1,-1, where neither file nor environment records them."""
+    """Real lower bounds of the actions, such as -1,-1, where neither file nor environment records them; one number is that
+    of every action."""
     action_high: Bound | None = None
-    """Real upper bounds of the actions."""
+    """Real upper bounds of the actions; one number is that of every action."""
     member: int | None = Field(None, ge=0)
     """Member of a run whose replay is read, from 0; by default all, one after the other."""
 

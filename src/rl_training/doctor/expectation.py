@@ -20,5 +20,14 @@ def explained_by(parts: Sequence[NDArray[Any]], rows: Rows, targets: Numbers) ->
     return lambda wanted: model(_side_by_side(parts, wanted))
 
 
+def linearly_explained_by(parts: Sequence[NDArray[Any]], rows: Rows, targets: Numbers) -> Model:
+    """Return the linear function that predicts targets like these best, far outside its rows too."""
+    inputs = _side_by_side(parts, rows)
+    mean, scale = inputs.mean(axis=0), inputs.std(axis=0) + 1e-9
+    offset = targets.mean(axis=0)
+    weights = np.linalg.lstsq((inputs - mean) / scale, targets - offset, rcond=1e-6)[0]
+    return lambda wanted: np.asarray((_side_by_side(parts, wanted) - mean) / scale @ weights + offset)
+
+
 def _side_by_side(parts: Sequence[NDArray[Any]], rows: Rows) -> Numbers:
     return np.concatenate([np.asarray(part[rows], dtype=np.float64) for part in parts], axis=1)

@@ -4,20 +4,25 @@ A column is unexpected where it is much farther from what a smooth model of the 
 where it also moves much farther than it usually does when it moves, and than just before and after: a set-point that steps
 moves as far as it always does, and a transient takes more than one row. A new episode moves most of the columns that move all
 the time; a clock that wraps around or a gear that is shifted moves few.
+
+A large step that follows from a large command is no jump either. Where nearly all rows are predicted to the last digit, a
+little more error is far from usual, so a step is judged by how much of it is left; and where large commands are so rare that
+the smooth model has not seen them, a linear one tells what they do.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rl_training.doctor.expectation import Model, Rows, explained_by
+from rl_training.doctor.expectation import Model, Rows, explained_by, linearly_explained_by
 
 Numbers = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 _FIT, _LOOK, _BLOCK = 2500, 5000, 20_000  # rows that are fitted, that usual errors are measured on, and predicted at once
 _FAR, _TAIL, _STEPS = 10.0, 4.0, 3.0
+_LEFT = 0.5  # of a step: with less left to explain it is no jump
 
 
 class Jumps:
@@ -37,13 +42,22 @@ class Jumps:
 
     @cached_property
     def _model(self) -> Model:
-        """The expected change, fitted twice: the second time without the rows that fit worst."""
+        """The expected change, smooth in observations and actions."""
+        return self._fitted(explained_by)
+
+    @cached_property
+    def _linear(self) -> Model:
+        """The expected change, linear in them."""
+        return self._fitted(linearly_explained_by)
+
+    def _fitted(self, fit: Callable[[Sequence[NDArray[np.generic]], Rows, Numbers], Model]) -> Model:
+        """A model that is fitted twice: the second time without the rows that fit worst."""
         every = max(1, len(self._chosen) // _FIT)
         rows, changes = self._chosen[::every], self._changes[::every]
-        errors = np.abs(explained_by(self._parts, rows, changes)(rows) - changes)
+        errors = np.abs(fit(self._parts, rows, changes)(rows) - changes)
         worst = (errors / (np.median(errors, axis=0) + self._rounding)).max(axis=1)
         good = worst <= np.quantile(worst, 0.9)
-        return explained_by(self._parts, rows[good], changes[good])
+        return fit(self._parts, rows[good], changes[good])
 
     @cached_property
     def usual_errors(self) -> Numbers:
@@ -76,8 +90,14 @@ class Jumps:
         return np.asarray(np.abs(self._model(rows) - self._change(rows, after)) > self.usual_errors)
 
     def columns(self, rows: Rows, after: NDArray[np.generic]) -> Flags:
-        """Return which columns jump: unexpected, and farther than they usually move there, (rows, columns)."""
-        return self._far(rows, after) & self.unexpected(rows, after)
+        """Return which columns jump: farther than they usually move there, unexpected and unexplained, (rows, columns)."""
+        return self._far(rows, after) & self.unexpected(rows, after) & ~self._explained(rows, after)
+
+    def _explained(self, rows: Rows, after: NDArray[np.generic]) -> Flags:
+        """Which steps are mostly explained by what is observed and commanded, in either model."""
+        change = self._change(rows, after)
+        errors = np.minimum(np.abs(self._model(rows) - change), np.abs(self._linear(rows) - change))
+        return np.asarray(errors < _LEFT * np.abs(change))
 
     def _far(self, rows: Rows, after: NDArray[np.generic]) -> Flags:
         """Which columns move much farther than usual, and than just before and after: a transient is no jump."""

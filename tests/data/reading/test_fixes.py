@@ -4,7 +4,7 @@ import h5py
 import numpy as np
 import pytest
 
-from rl_training.data import TransitionDataset, load_dataset
+from rl_training.data import TransitionDataset, load_dataset, save_dataset
 from rl_training.errors import ConfigError, DatasetError
 from tests.logs import FIELDS, episodes, transitions, write_hdf5, write_minari
 
@@ -168,9 +168,49 @@ def test_wrong_options_are_refused(options):
         load_dataset({**WHOLE}, **options)
 
 
-def test_bounds_of_another_width_are_refused():
+def test_bounds_of_a_file_with_another_width_are_refused():
     with pytest.raises(DatasetError, match="bounds of 2 actions"):
-        load_dataset({**WHOLE}, action_low=[-1.0], action_high=[1.0])
+        load_dataset({**WHOLE, "action_low": np.array([-1.0]), "action_high": np.array([1.0])})
+
+
+def test_one_bound_is_that_of_every_action(tmp_path):
+    for low, high in ((-3, 3.5), ([-3.0], [3.5]), (-3, [3.5, 3.5])):
+        data = load_dataset({**WHOLE}, action_low=low, action_high=high)
+        assert data.spaces.action_low.tolist() == [-3.0, -3.0]
+        assert data.spaces.action_high.tolist() == [3.5, 3.5]
+    save_dataset(data, tmp_path / "store")
+    mapped = load_dataset(tmp_path / "store", action_low=-2, action_high=[2.0, 2.5])
+    assert mapped.spaces.action_low.tolist() == [-2.0, -2.0]
+    assert mapped.spaces.action_high.tolist() == [2.0, 2.5]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "words"),
+    [
+        ([-1, -1, -1], 1, "`action_low` (--action-low) has 3 numbers, and FILE has 2 actions: give 2, or one for all"),
+        (
+            [-1, -1, -1],
+            [1, 1, 1, 1],
+            "`action_low` (--action-low) has 3 numbers and `action_high` (--action-high) has 4 numbers, "
+            "and FILE has 2 actions: give 2, or one for all",
+        ),
+        ([-1, 2], 1, "`action_low` (--action-low) is 2 for action 1, above 1, its `action_high` (--action-high)"),
+        (-1, 1e39, "`action_high` (--action-high) must be finite numbers, got [inf, inf]"),
+    ],
+)
+@pytest.mark.parametrize("stored", ["npz", "directory"])
+def test_bounds_that_cannot_be_are_refused_by_their_own_name(low, high, words, stored, tmp_path):
+    path = tmp_path / ("d.npz" if stored == "npz" else "store")
+    save_dataset(load_dataset({**WHOLE}), path)
+    with pytest.raises(ConfigError) as refused:
+        load_dataset(path, action_low=low, action_high=high)
+    assert str(refused.value) == words.replace("FILE", str(path))
+
+
+def test_one_action_takes_one_bound():
+    one = small([0, 1, 2, 3])
+    with pytest.raises(ConfigError, match="has 2 numbers, and dataset has 1 action: give one$"):
+        load_dataset(one, action_low=[-1, -1], action_high=[1])
 
 
 def test_columns_are_for_tables(tmp_path):

@@ -4,8 +4,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rl_training.config.blocks import ReadOptions
-from rl_training.data.offline_dataset import TransitionDataset, checked_bounds
+from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.data.reading.base import Candidate, Reader
+from rl_training.data.reading.bounds import requested_bounds
 from rl_training.data.reading.guards import check_size
 from rl_training.data.reading.notes import Note, Usual
 from rl_training.data.reading.reading import Reading
@@ -23,9 +24,10 @@ class MappedReading(Reading):
         if self.mapped is None or options.changes_rows:
             check_size(self.source, 2 * sum(array.nbytes for array in self.arrays.values()), options.max_bytes)
             return super().settled(options)
-        if options.action_low is None:
+        bounds = requested_bounds(options, self.mapped.action_dim, self.source)
+        if bounds is None:
             return self
-        low, high = checked_bounds(options.action_low, options.action_high, self.mapped.action_dim, self.source)
+        low, high = bounds
         return replace(self, action_low=low, action_high=high, mapped=self.mapped.with_bounds(low, high))
 
     def dataset(self) -> TransitionDataset:

@@ -22,6 +22,7 @@ from rl_training.data.offline_dataset import (
     ends_of,
     following_rows,
 )
+from rl_training.data.reading.bounds import requested_bounds
 from rl_training.data.reading.clocks import clock_skips
 from rl_training.data.reading.notes import Count, Note, Usual, unusual
 from rl_training.data.reading.source_rows import SourceRows
@@ -315,8 +316,7 @@ class _Settling:
             self._whole = self._whole[known]
             places = (places or SourceRows.counted(len(known))).take(known)
             skips = None if skips is None else skips[known]
-        low = source.action_low if options.action_low is None else options.action_low
-        high = source.action_high if options.action_high is None else options.action_high
+        low, high = self._bounds()
         return Reading(
             *(source.source, source.format, arrays, self._notes, low, high, np.flatnonzero(both[known]), self._inferred),
             ends_known=True,
@@ -327,6 +327,13 @@ class _Settling:
             time_skips=skips,
             whole=self._whole,
         )
+
+    def _bounds(self) -> tuple[Any, Any]:
+        """The bounds that the options state, else those of the source."""
+        shape = self._arrays["actions"].shape
+        own = self._source.action_low, self._source.action_high
+        # actions of another shape are refused with the other arrays, by what is wrong with them
+        return own if len(shape) != 2 else requested_bounds(self._options, shape[1], self._source.source) or own
 
 
 def whole_episodes(ends: NDArray[np.bool_], gaps: NDArray[np.bool_] | None = None) -> NDArray[np.int64]:
