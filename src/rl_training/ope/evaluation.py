@@ -162,7 +162,9 @@ def _modelled(
     missed = f"in the model logged episodes earn {more_text(followed.more)} than they did"
     doubts.if_(_MISSES < followed.surely <= 1.0, "doubt", missed).if_(followed.surely > 1.0, "cannot tell", missed)
     typical = float(np.median(model.explained))
-    doubts.if_(typical < _PREDICTED, "cannot tell", f"the model predicts {typical:.0%} of how a typical column changes")
+    doubts.if_(
+        typical < _PREDICTED, "cannot tell", f"the model predicts {max(0.0, typical):.0%} of how a typical column changes"
+    )
     return opinion(
         float(means.mean()),
         float(np.linalg.norm((sampling, means.std(ddof=1), followed.miss, unknown))),
