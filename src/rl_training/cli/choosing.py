@@ -69,7 +69,7 @@ def _warn(text: str) -> None:
 def _print_estimates(report: Mapping[str, Any]) -> None:
     from rl_training.report.off_policy.facts import episodes_text
 
-    episodes = episodes_text(report["episodes"], report["whole_episodes"])
+    episodes = episodes_text(report["episodes"], report.get("whole_episodes", report["episodes"]))
     print(f"{report['data']}: {report['rows']:,} rows, {episodes}")
     print(f"values are discounted by {report['gamma']:g} from where episodes begin, with 90 % intervals")
     rows: list[Sequence[str]] = [("policy", "value", "", *_ESTIMATORS, "beyond the data", "verdict")]
