@@ -32,3 +32,8 @@ def test_every_verdict_but_trust_has_an_advice(policy, episodes, gamma, words):
     assert bool(told) == bool(words)
     assert "\n" not in told
     assert [word for word in words if word not in told] == []
+
+
+def test_parts_are_not_called_episodes():
+    told = advice(found(), 3, 0.99, IQLKnobs(), parts=True)
+    assert told == "judge by more episodes: parts of 3 are no 30 episodes, 30 whole ones or more are better"

@@ -117,9 +117,10 @@ def test_read_options_of_evaluate_go_with_data(run, tmp_path, capsys):
 
 
 def test_an_observation_in_another_unit_is_noticed(run, capsys):
-    names = Policy.load(run).spaces.observation_names
-    usual = dict.fromkeys(names, 1.0)
-    assert "standard deviations" not in call_cli(capsys, "predict", run, "--obs", json.dumps(usual), "--member", "0").stderr
+    policy = Policy.load(run)
+    names = policy.spaces.observation_names
+    usual = dict(zip(names, (float(end) for end in policy.recorded_range[0]), strict=True))
+    assert call_cli(capsys, "predict", run, "--obs", json.dumps(usual), "--member", "0").stderr == ""
     strange = call_cli(capsys, "predict", run, "--obs", json.dumps({**usual, names[0]: 29100.0}), "--member", "0")
-    assert f"warning: `{names[0]}` = 29100 is " in strange.stderr
+    assert f"warning: `{names[0]}` = 29100, and was " in strange.stderr
     assert len(json.loads(strange.stdout)) == 1

@@ -95,8 +95,8 @@ def test_a_reading_that_never_changed_in_the_data_is_told_when_it_does():
     data = TransitionDataset.from_dict(arrays, action_low=[-1, -1], action_high=[1, 1])
     model = IQL(dataset=data, hidden_sizes=[8, 8], eval_interval=5, checkpoint_interval=5).learn(5)
     usual = arrays["observations"][0]
-    assert model.policy.unfamiliar(usual) == []
+    assert model.policy.unfamiliar(usual) == {}
     changed = usual.copy()
     changed[1] = 900.0
-    (line,) = model.policy.unfamiliar(changed)
+    (line,) = model.policy.unfamiliar(changed).values()
     assert line == "`observation 1` = 900, and was 850 in all of the data: the policy does not react to it"

@@ -95,6 +95,13 @@ def test_values_of_policies_that_are_evaluated_together_are_said_to_be_so(report
     assert told not in capsys.readouterr().out
 
 
+def test_the_first_reason_decides_and_the_others_add_to_it(report, capsys):
+    one = {**report["policies"][0], "verdict": "cannot tell", "reasons": ["it decides", "it adds"]}
+    _print_estimates({**report, "policies": [one]})
+    shown = capsys.readouterr().out
+    assert f"{one['name']}: cannot tell: it decides\n{one['name']}: also: it adds\n" in shown
+
+
 def test_json_is_all_that_is_printed(trained, capsys):
     done = call_cli(capsys, "ope", trained / "two", "--checkpoints", "all", "--json", *QUICK)
     found = json.loads(done.stdout)
@@ -114,12 +121,24 @@ def test_select_ranks_what_ope_estimated(trained, capsys, monkeypatch):
     assert not found["sure"]
 
 
-def test_a_log_of_one_long_episode_is_cut_and_said_so(trained, tmp_path):
+def test_a_log_of_one_long_episode_is_cut_and_said_so(trained, tmp_path, capsys):
     columns = plant(rows=1500, length=10_000)
     log = write_csv(tmp_path / "one.csv", table(columns))
     found = evaluate_off_policy([trained / "bc"], str(log), **BUDGET).plain()
-    assert found["episodes"] >= 30
-    assert any("parts of them count as episodes" in text for text in found["warnings"])
+    assert (found["episodes"], found["whole_episodes"]) == (30, 1)
+    assert any("the data has 1 episode, so 30 parts of it count as episodes" in text for text in found["warnings"])
+    (policy,) = found["policies"]
+    assert policy["verdict"] == "trust" or "parts of 1 are no 30 episodes" in policy["advice"]
+    _print_estimates(found)
+    assert "one.csv: 1,500 rows, 30 parts of 1 episode, which count as episodes\n" in capsys.readouterr().out
+
+
+def test_rows_that_leave_few_episodes_are_cut_and_said_so(trained):
+    """40 episodes of 45 rows: 450 rows are 10 of them, each 2 or 3 parts of about 20 rows."""
+    asked = ask([trained / "bc"], str(trained / "log.csv"), rows=450)
+    (told,) = [text for text in asked.warnings if "count as episodes" in text]
+    assert told.startswith("the rows that are used have 10 episodes of 40, so 20 parts of them count as episodes")
+    assert not [text for text in ask([trained / "bc"], str(trained / "log.csv")).warnings if "count as episodes" in text]
 
 
 def test_missing_samples_are_told(trained, tmp_path):

@@ -121,7 +121,7 @@ def test_data_gives_the_range(run, tmp_path, capsys):
     assert "5 observations, the policy 3" in done.stderr
 
 
-def test_data_in_other_units_is_refused(tmp_path, capsys):
+def test_data_in_other_units_is_refused(tmp_path, capsys, monkeypatch):
     np.savez(tmp_path / "log.npz", **small_arrays(action_dim=1))
     source = {"path": str(tmp_path / "log.npz"), "action_low": [-2.0], "action_high": [2.0]}
     tiny_run(tmp_path / "run", algo_kwargs={"dataset": source}, env_id=None)
@@ -134,9 +134,16 @@ def test_data_in_other_units_is_refused(tmp_path, capsys):
     assert "check the units" in done.stderr
     np.savez(tmp_path / "log.npz", **arrays)  # the data of the run itself, changed since
     done = call_cli(capsys, *given)
-    assert "has changed since the training" in done.stderr
-    assert "not known" in (tmp_path / "x" / "card.md").read_text()
-    call_cli(capsys, "export", tmp_path / "run", "--out", tmp_path / "y", "--flag-outside", code=2)
+    assert "ranges and figures are those of the checkpoint, since the data of the run has changed" in done.stderr
+    low = [one["seen"][0] for one in load_export(tmp_path / "x").card["interface"]["observations"]]
+    assert max(low) < 0.0  # not those in Kelvin
+    call_cli(capsys, "export", tmp_path / "run", "--out", tmp_path / "y", "--flag-outside")
+    assert load_export(tmp_path / "y").card["interface"]["outputs"] == ["action", "outside"]
+    monkeypatch.setattr("rl_training.api.policy.Policy.recorded_range", None)  # as in an older checkpoint
+    done = call_cli(capsys, "export", tmp_path / "run", "--out", tmp_path / "z")
+    assert "has changed since the training, so the card has no ranges" in done.stderr
+    assert "not known" in (tmp_path / "z" / "card.md").read_text()
+    call_cli(capsys, "export", tmp_path / "run", "--out", tmp_path / "w", "--flag-outside", code=2)
 
 
 @pytest.mark.parametrize("kind", ["numpy", "onnx"])

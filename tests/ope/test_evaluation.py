@@ -8,7 +8,7 @@ import torch
 
 from rl_training.ope.dynamics import DynamicsOptions
 from rl_training.ope.episodes import Episodes
-from rl_training.ope.evaluation import OPEOptions, evaluate
+from rl_training.ope.evaluation import OPEOptions, diverges_text, evaluate, more_text
 from rl_training.ope.fqe import FQEOptions
 from tests.ope.plants import linear, logged
 
@@ -52,3 +52,22 @@ def test_no_interval_reaches_beyond_what_the_rewards_allow():
     (found,), behaviour = evaluate(Episodes.of(goal, 100_000), [linear(2.0)], SMALL, torch.device("cpu"))
     for one in (behaviour.value, found.joint, *found.estimates.values()):
         assert 0.0 <= one.interval[0] <= one.interval[1] <= 1.0
+
+
+@pytest.mark.parametrize(
+    ("growth", "text"),
+    [
+        (1.0, "an error does not shrink"),
+        (1.00005, "an error does not shrink"),
+        (1.00031, "an error grows by 0.031% each time"),
+        (1.056, "an error grows by 5.6% each time"),
+        (1.997, "an error grows 2-fold each time"),
+        (3.24, "an error grows 3.2-fold each time"),
+    ],
+)
+def test_digits_show_that_an_error_grows(growth, text):
+    assert diverges_text(growth) == f"repeated evaluation would diverge ({text})"
+
+
+def test_what_is_less_is_not_more_by_a_negative_number():
+    assert (more_text(-264.2), more_text(6.93), more_text(0.0)) == ("264 less", "6.93 more", "0 more")

@@ -17,6 +17,10 @@ def test_the_worst_reason_decides():
     doubts = Doubts().if_(True, "cannot tell", "a").if_(True, "doubt", "b").if_(False, "cannot tell", "c")
     assert (doubts.verdict, doubts.reasons) == ("cannot tell", ["a", "b"])
     assert Doubts().verdict == "trust"
+    late = (
+        Doubts().if_(True, "doubt", "a").if_(True, "doubt", "b").if_(True, "cannot tell", "c").if_(True, "cannot tell", "d")
+    )
+    assert late.reasons == ["c", "a", "b", "d"]  # what decided comes first
 
 
 def test_what_is_not_finite_is_no_estimate():
@@ -48,7 +52,7 @@ def test_an_opinion_that_cannot_tell_does_not_count():
     lost = opinion(99.0, 0.1, 0, 1.0, Doubts().if_(True, "cannot tell", "lost"))
     found = joint({"fqe": lost, "model": opinion(1.0, 1.0, 0, 2.0, Doubts())}, 0, Doubts())
     assert (found.value, found.verdict) == (1.0, "doubt")
-    assert found.reasons == ("only model is usable", "fqe: lost")
+    assert found.reasons == ("its value is that of model alone", "fqe: lost")
     none = joint({"fqe": lost}, 0, Doubts())
     assert (none.value, none.verdict) == (99.0, "cannot tell")  # shown, but not to be believed
 
@@ -69,6 +73,8 @@ def test_a_value_must_be_known_better_than_logged_episodes_differ(std, verdict):
     found = precise(opinion(5.0, std, 0, 9.0, Doubts()), spread=10.0)
     assert found.verdict == verdict
     assert bool(found.reasons) == (verdict != "trust")
+    part = precise(opinion(5.0, std, 0, 9.0, Doubts().if_(True, "doubt", "a part")), spread=10.0)
+    assert (part.reasons[0] == "a part") == (verdict != "cannot tell")  # alone it would not have decided
     worst = precise(opinion(5.0, std, 0, 9.0, Doubts().if_(True, "cannot tell", "lost")), spread=10.0)
     assert worst.verdict == "cannot tell"
 

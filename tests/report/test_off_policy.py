@@ -54,6 +54,14 @@ def section_of(page):
     return found.group(0) if found else ""
 
 
+@pytest.mark.parametrize(
+    ("whole", "text"), [(50, "50 episodes. "), (3, "50 parts of 3 episodes, which count as"), (1, "50 parts of 1 episode, ")]
+)
+def test_parts_of_episodes_are_not_called_episodes(tmp_path, whole, text):
+    shown = section_of(render_page([run_with(tmp_path / "a", report(whole_episodes=whole))]))
+    assert f"Judged by plant.csv: 10,000 rows, {text}" in shown
+
+
 def test_a_page_shows_values_verdict_reasons_and_support(tmp_path):
     shown = section_of(render_page([run_with(tmp_path / "a", report())]))
     for text in ("Judged by plant.csv: 10,000 rows, 50 episodes", "discounted by 0.99", "they were trained on these rows"):

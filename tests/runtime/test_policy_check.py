@@ -240,6 +240,16 @@ def test_values_are_told_from_what_they_are_compared_with():
     assert "held-out" not in text
 
 
+def test_the_return_of_a_single_episode_is_said_once():
+    """One episode of 2000 steps, every other one -1: -1 / (1 - 0.99^2), and what follows counts for 2e-9."""
+    alone = replace(log(), rewards=np.arange(ROWS) % 2 - 1.0, timeouts=np.arange(ROWS) == ROWS - 1)
+    learner = Stub(lambda seen, _member: seen, lambda seen, _actions: torch.full(seen.shape[:2], -10.0))
+    learner.step, learner.knobs = 5_000, IQLKnobs()
+    (concern,) = concerns(check_of(alone).figures(learner)[0], learner.knobs)
+    assert concern.code == "unsettled-values"
+    assert "its values are -10 on average. These episodes returned -50.25, discounted alike. By tau and gamma" in concern.text
+
+
 @pytest.mark.parametrize("value", [20.0, -5.0])  # 68 and -90 were returned, in truth: one looks worse, the other better
 def test_values_on_their_way_are_not_shown_beside_returns(value):
     figures, _ = claim(value, steps=5_000)

@@ -69,7 +69,9 @@ def export_policy(
     where = None if policy.checkpoint is None else policy.checkpoint.path
     evaluated = None if ope is None else opes.entry_of(ope, where, policy.learner.step, chosen)
     dataset, origin = dataset_of(policy, data)
-    seen = None if dataset is None else _range(policy, dataset)
+    seen = policy.recorded_range if dataset is None else _range(policy, dataset)
+    if dataset is None and seen is not None:
+        origin = f"the checkpoint, since {origin}"
     safety = options.safety(policy.spaces, seen)
     program = program_of(policy.learner.model, chosen, policy.spaces, policy.transforms, safety)
     files, checked = _made(policy, chosen, program, format, seen)

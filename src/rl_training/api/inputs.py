@@ -1,15 +1,20 @@
 """Observations and actions that users pass: one or many, in recorded order or by name."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rl_training.data.spaces import Names, indexed_names
+from rl_training.data.transforms import Ends, Transforms
 from rl_training.errors import ConfigError, did_you_mean
 
 _MAX_LISTED = 12  # names in a message
+_BEYOND = 0.1  # of its recorded range, by which a column may leave it: nobody records the very ends
+_Column = NDArray[np.float64]  # a number for each column
 
 RowsLike = ArrayLike | Mapping[str, Any] | Sequence[Mapping[str, Any]] | Any
 """Numbers (dim,) or (batch, dim), a mapping from names to numbers or to arrays, a list of mappings, or a DataFrame."""
@@ -109,3 +114,58 @@ def _numbers(value: Any, name: str, what: str) -> NDArray[np.float64]:
         shown = repr(value).splitlines()[0][:60]
         raise ConfigError(f"{what} `{name}` = {shown} is not a number, nor one number per row")
     return numbers.astype(np.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class Familiar:
+    """What is known of the observations that a policy learned from: no column is told that stays where it was recorded.
+
+    `seen` is the recorded range, where there is one. Otherwise, and where single outliers widened it, far is many standard
+    deviations.
+    """
+
+    transforms: Transforms
+    seen: Ends | None
+
+    @cached_property
+    def _range(self) -> tuple[_Column, _Column]:
+        """The recorded range and a little more; without one everything."""
+        if self.seen is None:
+            everything = np.full(len(self.transforms.observation_mean), np.inf)
+            return -everything, everything
+        low, high = (end.astype(np.float64) for end in self.seen)
+        slack = np.where(low < high, _BEYOND * (high - low), _never_changed(high))
+        return low - slack, high + slack
+
+    @cached_property
+    def _box(self) -> tuple[_Column, _Column]:
+        """What each column may be: within its range, and not too many standard deviations from its mean."""
+        mean, std = self.transforms.observation_mean.astype(np.float64), self.transforms.observation_std
+        reach = np.where(np.isinf(std), _never_changed(mean), self.transforms.observation_limit * std)
+        return np.maximum(mean - reach, self._range[0]), np.minimum(mean + reach, self._range[1])
+
+    def outside(self, rows: NDArray[np.float32]) -> dict[int, str]:
+        """Return for each column that is outside the value that is farthest out, and what is known of the data."""
+        low, high = self._box
+        if ((rows >= low) & (rows <= high)).all():  # nearly always, and a controller asks many times a second
+            return {}
+        beyond = np.maximum(low - rows, rows - high)
+        found = {
+            column: rows[beyond[:, column].argmax(), column] for column in np.flatnonzero((beyond > 0.0).any(axis=0)).tolist()
+        }
+        return {column: f"{value:g}{self._known(column, value)}" for column, value in found.items()}
+
+    def _known(self, column: int, value: float) -> str:
+        mean, std = self.transforms.observation_mean[column], self.transforms.observation_std[column]
+        if np.isinf(std):
+            return f", and was {mean:.4g} in all of the data: the policy does not react to it"
+        low, high = self._range
+        if self.seen is not None and not low[column] <= value <= high[column]:
+            first, last = (end[column] for end in self.seen)
+            return f", and was {first:g} to {last:g} in the data that it learned from"
+        return f" is {abs(value - mean) / std:.0f} standard deviations from the data ({mean:.4g} +- {std:.3g})"
+
+
+def _never_changed(values: _Column) -> _Column:
+    """How far a column that never changed may be away: rounding."""
+    return 1e-4 * np.abs(values) + 1e-6

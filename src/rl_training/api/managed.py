@@ -2,6 +2,7 @@
 
 import signal
 import tempfile
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self, Unpack
@@ -96,6 +97,7 @@ class ManagedAlgorithm:
         self._start: Checkpoint | None = None
         self._metrics: MetricsSource | None = None
         self._predictions = 0
+        self._told: set[str] = set()
 
     @property
     def run_dir(self) -> Path:
@@ -226,11 +228,19 @@ class ManagedAlgorithm:
     ) -> tuple[NDArray[np.float32], None]:
         """Return (action, None) for one observation or a batch; for a population, the best member's by default.
 
-        Where the data had names, an observation may be a mapping `{"T1": 60.0, ...}`, a list of them, or a DataFrame.
+        Where the data had names, an observation may be a mapping `{"T1": 60.0, ...}`, a list of them, or a DataFrame. Of each
+        column that is outside of what the policy learned from a warning tells once.
         """
+        self._warn_of_unfamiliar(observation)
         self._predictions += 1
         action = self.policy.predict(observation, deterministic=deterministic, member=member, step=self._predictions - 1)
         return action, None
+
+    def _warn_of_unfamiliar(self, observation: RowsLike) -> None:
+        for name, line in self.policy.unfamiliar(observation).items():
+            if name not in self._told:  # a controller asks many times a second
+                self._told.add(name)
+                warnings.warn(f"{line}; check the unit and the order", stacklevel=3)
 
     def value(self, observation: RowsLike, *, member: int | None = None) -> np.float64 | NDArray[np.float64]:
         """Return V(s) of one observation or a batch, in the units of the logged rewards; see `Policy.value`."""
@@ -290,7 +300,7 @@ class ManagedAlgorithm:
         model.config = make_config({**record, "device": device, "algo_kwargs": kwargs}, str(path))
         model._temporary = model._reporter = None
         model._policy, model._start, model._predictions = policy, found, 0
-        model._metrics = metrics
+        model._metrics, model._told = metrics, set()
         home = locate(path)[0] if member is None else None
         model._run_dir = local_run(run_dir, new=True) if run_dir is not None else home
         return model

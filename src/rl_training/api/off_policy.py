@@ -11,12 +11,13 @@ from rl_training.api.advice import advice
 from rl_training.api.data_report import check_columns, data_report, dataset_of, trained_on
 from rl_training.api.policy import Policy
 from rl_training.data.offline_dataset import TransitionDataset
+from rl_training.data.reading.notes import Count
 from rl_training.data.row_blocks import spread_evenly
 from rl_training.doctor.doctor import quick_findings
 from rl_training.errors import ConfigError, DatasetError
 from rl_training.experiment.manager import find_checkpoint, locate
 from rl_training.models.threads import one_thread
-from rl_training.ope.episodes import DEFAULT_GAMMA, FEWEST, Episodes
+from rl_training.ope.episodes import DEFAULT_GAMMA, Episodes, episodes_and_parts
 from rl_training.ope.evaluation import Estimated, Logged, OPEOptions, evaluate
 from rl_training.runtime.checkpoints.checkpoint import Checkpoint, CheckpointStore
 from rl_training.runtime.checkpoints.member import member_of
@@ -72,6 +73,7 @@ class OpeReport:
             "fingerprint": self.dataset.fingerprint,
             "rows": len(self.episodes),
             "episodes": len(self.episodes.lengths),
+            "whole_episodes": self.episodes.whole,  # fewer, where parts of them count as episodes
             "gamma": self.gamma,
             "logged": {
                 **self.logged.value.plain(),
@@ -84,6 +86,7 @@ class OpeReport:
 
     def _entry(self, named: Named, found: Estimated) -> dict[str, Any]:
         policy, whole = named.policy, len(self.dataset.episode_spans[0])
+        parts = self.episodes.whole < len(self.episodes.lengths)
         return {
             **{"name": named.name, "run": named.run, "step": named.step, "member": named.member},
             **{"seed": policy.members[0].seed, "algo": policy.config.algo},
@@ -91,7 +94,7 @@ class OpeReport:
             "scores": {**_scores(policy, self.dataset, self.episodes), "beyond_support": found.support.beyond},
             "support": self._support(found),
             **found.joint.plain(),
-            "advice": advice(found, whole, self.gamma, policy.learner.knobs),
+            "advice": advice(found, whole, self.gamma, policy.learner.knobs, parts=parts),
         }
 
     def _support(self, found: Estimated) -> dict[str, Any]:
@@ -151,7 +154,7 @@ def ask(
     if not 0.0 <= discount < 1.0:
         raise ConfigError(f"gamma = {discount!r} is not legal: must be a number >= 0 and < 1")
     shown = str(data) if isinstance(data, str | Path) else origin
-    warnings = _warnings(policies, dataset, own, gamma)
+    warnings = [*_warnings(policies, dataset, own, gamma), *_cut(dataset, rows)]
     return Question(shown, dataset, policies, discount, rows, steps, seed, warnings)
 
 
@@ -175,14 +178,23 @@ def _warnings(
         found.append("the policies were trained on these rows, so the estimates favour them; data of later days is fairer")
     if len(fingerprints) > 1:
         found.append("the policies were trained on different data")
-    if (whole := len(dataset.episode_spans[0])) < FEWEST:
-        found.append(
-            f"the data has {whole} episodes, so parts of them count as episodes: values are from where parts begin, not "
-            "only from where episodes do, and intervals may be too narrow"
-        )
     if gamma is None and len(set(gammas)) > 1:
         found.append(f"the runs have different gammas; the values here are discounted by {max(gammas):g}")
     return found
+
+
+def _cut(dataset: TransitionDataset, rows: int) -> list[str]:
+    """That parts of episodes count as episodes, where they do."""
+    whole, parts = episodes_and_parts(dataset, rows)
+    if parts == whole:
+        return []
+    total = len(dataset.episode_spans[0])
+    has = f"the data has {Count(whole, 'episode', 'episodes')}"
+    has = has if whole == total else f"the rows that are used have {Count(whole, 'episode', 'episodes')} of {total:,}"
+    return [
+        f"{has}, so {parts} parts of {'it' if whole == 1 else 'them'} count as episodes: values are from where parts begin, "
+        "not only from where episodes do, and intervals may be too narrow"
+    ]
 
 
 def named_policies(runs: Sequence[str | Path | Checkpoint], checkpoints: str) -> Iterator[Named]:

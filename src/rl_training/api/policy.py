@@ -3,6 +3,7 @@
 import operator
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NotRequired, TypedDict
 
@@ -13,12 +14,12 @@ from torch import Tensor
 
 from rl_training.algorithms.learner import Learner
 from rl_training.analysis.bootstrap import student_quantile
-from rl_training.api.inputs import RowsLike, rows_of
+from rl_training.api.inputs import Familiar, RowsLike, rows_of
 from rl_training.config.environment import EnvSource
 from rl_training.config.loading import make_config
 from rl_training.config.run import RunConfig
 from rl_training.data.spaces import Spaces
-from rl_training.data.transforms import Transforms
+from rl_training.data.transforms import Ends, Transforms
 from rl_training.envs.evaluation import FINAL_EPISODES, Evaluation, evaluate_policy
 from rl_training.envs.given import EnvGiven, given_source
 from rl_training.envs.rendering import DrawnEpisodes, Rendering, render_policy
@@ -141,25 +142,24 @@ class Policy:
         unit = np.clip(self.spaces.normalize_actions(np.broadcast_to(chosen, (*shape, chosen.shape[-1]))), -1.0, 1.0)
         return self._real_values(self.learner.q_values(self._stacked(seen), self._stacked(unit)), member, shape)
 
-    def unfamiliar(self, observations: RowsLike) -> list[str]:
-        """Return a line for each column that is far outside of what the policy was trained on, where that is known."""
-        if np.isinf(self.transforms.observation_limit):
-            return []
+    @property
+    def recorded_range(self) -> Ends | None:
+        """The range of the observations that it learned from; None for one that learned in an environment, or is older."""
+        online = self.checkpoint is None or self.checkpoint.env_step
+        return None if online else self.transforms.observation_range
+
+    @cached_property
+    def _familiar(self) -> Familiar:
+        return Familiar(self.transforms, self.recorded_range)
+
+    def unfamiliar(self, observations: RowsLike) -> dict[str, str]:
+        """Return a line for each column that is outside of what the policy was trained on, as far as that is known."""
         rows = self._observations(observations).reshape(-1, self.spaces.observation_dim)
-        mean, std = self.transforms.observation_mean, self.transforms.observation_std
-        apart = np.abs((rows - mean) / std)
-        names = self.spaces.observation_names or [f"observation {column}" for column in range(self.spaces.observation_dim)]
-        lines = []
-        changed = np.isinf(std) & ~np.isclose(rows, mean, rtol=1e-4, atol=1e-6)  # a column that never changed in the data
-        for column in np.flatnonzero(changed.any(axis=0)):
-            row = int(changed[:, column].argmax())
-            always = f"was {mean[column]:.4g} in all of the data: the policy does not react to it"
-            lines.append(f"`{names[column]}` = {rows[row, column]:g}, and {always}")
-        for column in np.flatnonzero((apart > self.transforms.observation_limit).any(axis=0)):
-            row = apart[:, column].argmax()
-            far = f"{apart[row, column]:.0f} standard deviations from the data ({mean[column]:.4g} +- {std[column]:.3g})"
-            lines.append(f"`{names[column]}` = {rows[row, column]:g} is {far}")
-        return lines
+        columns = self._familiar.outside(rows)
+        if not columns:
+            return {}
+        names = self.spaces.observation_names or [f"observation {column}" for column in range(rows.shape[1])]
+        return {names[column]: f"`{names[column]}` = {told}" for column, told in columns.items()}
 
     def _observations(self, given: RowsLike) -> NDArray[np.float32]:
         return rows_of(given, "observation", self.spaces.observation_dim, self.spaces.observation_names)

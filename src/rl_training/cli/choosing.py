@@ -67,7 +67,10 @@ def _warn(text: str) -> None:
 
 
 def _print_estimates(report: Mapping[str, Any]) -> None:
-    print(f"{report['data']}: {report['rows']:,} rows, {report['episodes']:,} episodes")
+    from rl_training.report.off_policy.facts import episodes_text
+
+    episodes = episodes_text(report["episodes"], report.get("whole_episodes", report["episodes"]))
+    print(f"{report['data']}: {report['rows']:,} rows, {episodes}")
     print(f"values are discounted by {report['gamma']:g} from where episodes begin, with 90 % intervals")
     rows: list[Sequence[str]] = [("policy", "value", "", *_ESTIMATORS, "beyond the data", "verdict")]
     logged = report["logged"]
@@ -84,8 +87,8 @@ def _print_estimates(report: Mapping[str, Any]) -> None:
             "these policies share learned features: with others beside them, their values and that of the log differ somewhat"
         )
     for one in report["policies"]:
-        for reason in one["reasons"]:
-            print(f"{one['name']}: {one['verdict']}: {reason}")
+        for number, reason in enumerate(one["reasons"]):  # the first is what decides
+            print(f"{one['name']}: {'also' if number else one['verdict']}: {reason}")
         if one["verdict"] != "trust" and (where := _where(one["support"])):
             print(f"{one['name']}: {where}")
         if one.get("advice"):

@@ -3,6 +3,7 @@
 import json
 import secrets
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -177,8 +178,7 @@ def predict(
     draw = secrets.randbelow(_LAST_SEED + 1) if seed is None else seed
     action = policy.predict(observation, deterministic=not stochastic, member=chosen, step=draw).tolist()
     named = _by_name(action, policy.spaces.action_names)
-    for line in policy.unfamiliar(observation)[:_MOST_UNFAMILIAR]:
-        print(f"warning: {line}; check the unit and the order", file=sys.stderr)
+    _warn_of_unfamiliar(list(policy.unfamiliar(observation).values()))
     if as_json:
         print(json.dumps({"action": action, "action_by_name": named, "member": chosen}))
         return
@@ -294,6 +294,13 @@ def which_checkpoint(run: str, checkpoint: str | None, best: bool) -> str:
         option = "--best" if best else "--checkpoint"
         raise ConfigError(f"{option} chooses a checkpoint of a run, but {run} is one checkpoint")
     return "best" if best else checkpoint or "latest"
+
+
+def _warn_of_unfamiliar(lines: Sequence[str]) -> None:
+    for line in lines[:_MOST_UNFAMILIAR]:
+        print(f"warning: {line}; check the unit and the order", file=sys.stderr)
+    if (more := len(lines) - _MOST_UNFAMILIAR) > 0:
+        print(f"warning: {more} more columns are as far outside", file=sys.stderr)
 
 
 def _by_name(action: list[Any], names: tuple[str, ...] | None) -> Any:

@@ -19,12 +19,17 @@ RETURN_RANGE = 1000.0  # `reward.normalize: true`: the returns in the data span 
 _SAMPLE = 50_000  # rows from which the usual range of a column is estimated
 _FAR = 10.0  # a value this many usual ranges outside the usual range does not count in mean and deviation
 _NORMAL_90 = 3.29  # standard deviations between the 5 % and the 95 % quantile of a normal distribution
+_RANGE = "transforms/observation_range"  # (2, observation_dim)
 _CONSTANT = 4 * np.finfo(np.float32).eps  # a column whose relative range is smaller never changes
+
+
+Ends = tuple[NDArray[np.float32], NDArray[np.float32]]
+"""The smallest and the largest value of each column."""
 
 
 @dataclass(frozen=True, eq=False)
 class Transforms:
-    """The map from raw observations and rewards to those a learner sees."""
+    """The map from raw observations and rewards to those a learner sees, and the range of the data that it was fitted on."""
 
     observation_mean: NDArray[np.float32]  # (observation_dim,)
     observation_std: NDArray[np.float32]  # inf for a column that never changes: it becomes 0
@@ -32,6 +37,7 @@ class Transforms:
     reward_scale: float = 1.0
     reward_shift: float = 0.0
     reward_clip: tuple[float, float] = field(default=(-np.inf, np.inf))
+    observation_range: Ends | None = None  # of the rows; None without data, and in checkpoints of earlier versions
 
     @classmethod
     def identity(cls, observation_dim: int) -> "Transforms":
@@ -51,13 +57,16 @@ class Transforms:
     @classmethod
     def fit(cls, view: RowView, *, normalize_observations: bool, reward: RewardConfig) -> "Transforms":
         """Return the transforms fitted on rows of a dataset."""
-        transforms = cls.unfitted(view.dataset.observation_dim, reward)
+        seen = view.column("observations")
+        low, high = column_range(seen)
+        ends = (np.asarray(low, dtype=np.float32), np.asarray(high, dtype=np.float32))
+        transforms = replace(cls.unfitted(view.dataset.observation_dim, reward), observation_range=ends)
         if reward.normalize is True:
             transforms = replace(transforms, reward_scale=reward.scale * return_range_scale(view))
         elif reward.is_automatic:
             transforms = replace(transforms, reward_scale=spread_scale(view))
         if normalize_observations:
-            mean, std = center_and_spread(view.column("observations"))
+            mean, std = center_and_spread(seen, (low, high))
             fitted = {"observation_mean": mean, "observation_std": std, "observation_limit": OBSERVATION_LIMIT}
             transforms = replace(transforms, **fitted)  # type: ignore[arg-type]
         return transforms
@@ -104,20 +113,23 @@ class Transforms:
     def tensors(self) -> dict[str, Tensor]:
         """Return the transforms by logical name, for a checkpoint."""
         reward = [self.reward_scale, self.reward_shift, *self.reward_clip]
+        known = {} if self.observation_range is None else {_RANGE: torch.from_numpy(np.stack(self.observation_range))}
         return {
             "transforms/observation_mean": torch.from_numpy(self.observation_mean.copy()),
             "transforms/observation_std": torch.from_numpy(self.observation_std.copy()),
             "transforms/observation_limit": torch.tensor(self.observation_limit, dtype=torch.float64),
             "transforms/reward": torch.tensor(reward, dtype=torch.float64),
+            **known,
         }
 
     @classmethod
     def from_tensors(cls, values: Mapping[str, Tensor]) -> "Transforms":
-        """Return the transforms that `tensors` wrote; those of an earlier version have no limit."""
+        """Return the transforms that `tensors` wrote; those of earlier versions have no range, and the first no limit."""
         scale, shift, low, high = values["transforms/reward"].tolist()
         mean, std = values["transforms/observation_mean"].numpy(), values["transforms/observation_std"].numpy()
-        limit = values.get("transforms/observation_limit")
-        return cls(mean, std, np.inf if limit is None else float(limit), scale, shift, (low, high))
+        limit, ends = values.get("transforms/observation_limit"), values.get(_RANGE)
+        seen = None if ends is None else (ends[0].numpy(), ends[1].numpy())
+        return cls(mean, std, np.inf if limit is None else float(limit), scale, shift, (low, high), seen)
 
 
 def return_range_scale(view: RowView) -> float:
@@ -138,9 +150,14 @@ def spread_scale(view: RowView) -> float:
     return 1.0 / spread if spread > _CONSTANT * float(np.abs(rewards).max()) else 1.0
 
 
-def center_and_spread(values: Rows) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Mean and standard deviation of each column without its far outliers; the deviation of a constant column is inf."""
-    smallest, largest = column_range(values)
+def center_and_spread(
+    values: Rows, ends: tuple[NDArray[Any], NDArray[Any]] | None = None
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Mean and standard deviation of each column without its far outliers; the deviation of a constant column is inf.
+
+    `ends` are `column_range(values)`, where it is known already: on disk a pass takes time.
+    """
+    smallest, largest = column_range(values) if ends is None else ends
     low, high = _usual_window(values)
     bounded = bool(((smallest < low) | (largest > high)).any())
     mean, std = column_moments(_Bounded(values, low, high) if bounded else values)

@@ -62,15 +62,8 @@ class Episodes:
 
         A few long episodes are cut into parts, which count as episodes: as many as statistics over them need.
         """
-        lengths = dataset.episode_spans[1]
-        chosen = np.arange(len(lengths))
-        if len(dataset) > most_rows:
-            count = max(1, int(len(lengths) * most_rows / len(dataset)))
-            chosen = np.unique(np.linspace(0, len(lengths) - 1, count).round().astype(np.int64))
-        view = RowView(dataset, chosen)
-        part = max(_SHORTEST, len(view) // FEWEST) if len(chosen) < FEWEST else len(view)
-        sizes = [_sizes(int(length), part) for length in lengths[chosen]]
-        own = np.concatenate(sizes)
+        chosen, sizes = _chosen(dataset, most_rows)
+        view, own = RowView(dataset, chosen), np.concatenate(sizes)
         if len(own) < 2:
             raise DatasetError(f"the data has {len(view)} rows of one episode, too few to estimate values from; log more")
         fields = {name: view.whole(name).astype(np.float32) for name in ("observations", "actions", "next_observations")}
@@ -86,6 +79,11 @@ class Episodes:
 
     def __len__(self) -> int:
         return len(self.rewards)
+
+    @property
+    def whole(self) -> int:
+        """The number of episodes of the dataset, of which parts may count as episodes here."""
+        return len(np.unique(self.numbers))
 
     @cached_property
     def starts(self) -> NDArray[np.int64]:
@@ -147,6 +145,24 @@ class Behaviour:
 def _acting(act: Act, episodes: Episodes, observations: NDArray[np.float32]) -> Tensor:
     parts = [act(observations[first : first + _BLOCK]) for first in range(0, len(observations), _BLOCK)]
     return torch.from_numpy(episodes.of_actions(np.concatenate(parts)))
+
+
+def episodes_and_parts(dataset: TransitionDataset, most_rows: int) -> tuple[int, int]:
+    """Return how many episodes `Episodes.of` uses, and how many parts of them it counts; equal where none is cut."""
+    sizes = _chosen(dataset, most_rows)[1]
+    return len(sizes), sum(map(len, sizes))
+
+
+def _chosen(dataset: TransitionDataset, most_rows: int) -> tuple[NDArray[np.int64], list[NDArray[np.int64]]]:
+    """The numbers of the episodes that are used, and the sizes of the parts of each."""
+    lengths = dataset.episode_spans[1]
+    chosen = np.arange(len(lengths))
+    if len(dataset) > most_rows:
+        count = max(1, int(len(lengths) * most_rows / len(dataset)))
+        chosen = np.unique(np.linspace(0, len(lengths) - 1, count).round().astype(np.int64))
+    rows = int(lengths[chosen].sum())
+    part = max(_SHORTEST, rows // FEWEST) if len(chosen) < FEWEST else rows
+    return chosen, [_sizes(int(length), part) for length in lengths[chosen]]
 
 
 def _sizes(length: int, part: int) -> NDArray[np.int64]:

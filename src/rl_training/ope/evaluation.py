@@ -23,6 +23,7 @@ _USUAL = 0.05  # share of logged rows that no row of another episode is near
 _LEAVES, _LOST = 0.02, 0.2  # shares of the steps of rollouts that leave the range of the data
 _MISSES = 0.25  # of the spread of logged returns, by which a model may miss their mean
 _DIVERGES = 1.1  # growth of an error from one evaluation to the next, from which on regularising does not help
+_LEAST_SHOWN = 0.01  # percent of growth; less says nothing to a reader, and a spectral radius is not known as well
 _PREDICTED = 0.5  # of the variance of a typical column, below which a model predicts nothing
 
 Tell = Callable[[str], None]
@@ -111,6 +112,21 @@ def evaluate(
     return found, _logged(episodes, values, model, options.gamma)
 
 
+def diverges_text(growth: float) -> str:
+    """Return that repeated evaluation would diverge, in digits that show it, where a growth near 1 would be 1.000."""
+    more = 100.0 * (growth - 1.0)
+    if more < _LEAST_SHOWN:
+        how = "does not shrink"
+    else:
+        how = f"grows by {more:.2g}% each time" if more < 99.0 else f"grows {growth:.2g}-fold each time"
+    return f"repeated evaluation would diverge (an error {how})"
+
+
+def more_text(more: float) -> str:
+    """Return by how much something is more, or less: a number without a sign."""
+    return f"{abs(more):.3g} {'less' if more < 0.0 else 'more'}"
+
+
 def _of_places(places: tuple[float, float]) -> Doubts:
     strange, usual = places
     share = f"{strange:.0%} of where it goes in the model is beyond what was logged ({usual:.0%} is for what was logged)"
@@ -128,7 +144,7 @@ def _of_support(where: Support, doubts: Doubts) -> Doubts:
 
 def _fitted(values: FittedValues, number: int, doubts: Doubts, errors: tuple[float, float], episodes: Episodes) -> Opinion:
     (value, networks, sampling), grown = values.middle(number), values.growth[:, number].numpy()
-    grows = f"repeated evaluation would diverge (an error grows by {grown.max():.3f} each time), so it is regularised"
+    grows = f"{diverges_text(float(grown.max()))}, so it is regularised"
     lost = bool(np.median(grown) >= _DIVERGES) or float(values.stable[:, number].float().mean()) <= 0.5
     doubts.if_(bool(grown.max() >= 1.0) and not lost, "doubt", grows).if_(lost, "cannot tell", grows)
     effective = float(np.median(values.effective[:, number])) / float(episodes.lengths.mean())
@@ -143,10 +159,12 @@ def _modelled(
     sampling = float(rolled.values.std(ddof=1) / np.sqrt(min(rolled.values.size, len(episodes.lengths))))
     left = f"{rolled.outside:.0%} of the steps in the model leave the range of the data"
     doubts.if_(_LEAVES < rolled.outside <= _LOST, "doubt", left).if_(rolled.outside > _LOST, "cannot tell", left)
-    missed = f"in the model logged episodes earn {followed.more:+.3g} more than they did"
+    missed = f"in the model logged episodes earn {more_text(followed.more)} than they did"
     doubts.if_(_MISSES < followed.surely <= 1.0, "doubt", missed).if_(followed.surely > 1.0, "cannot tell", missed)
     typical = float(np.median(model.explained))
-    doubts.if_(typical < _PREDICTED, "cannot tell", f"the model predicts {typical:.0%} of how a typical column changes")
+    doubts.if_(
+        typical < _PREDICTED, "cannot tell", f"the model predicts {max(0.0, typical):.0%} of how a typical column changes"
+    )
     return opinion(
         float(means.mean()),
         float(np.linalg.norm((sampling, means.std(ddof=1), followed.miss, unknown))),
@@ -167,9 +185,7 @@ def _weighted(found: Weighted, where: Support) -> Opinion:
 def _logged(episodes: Episodes, values: FittedValues, model: Dynamics, gamma: float) -> Logged:
     middle, networks, sampling = values.middle(-1)
     grown = float(values.growth[:, -1].max())
-    doubts = Doubts().if_(
-        grown >= 1.0, "doubt", f"repeated evaluation would diverge (an error grows by {grown:.3f} each time)"
-    )
+    doubts = Doubts().if_(grown >= 1.0, "doubt", diverges_text(grown))
     value = opinion(middle, float(np.hypot(sampling, networks)), len(values.values), len(episodes.lengths), doubts)
     value = possible(precise(value, float(episodes.returns(gamma).std(ddof=1))), *episodes.possible_values(gamma))
     return Logged(value, episodes.whole_returns(), Line.of(episodes, value.value, gamma), model.explained)

@@ -49,7 +49,7 @@ class Opinion:
 
 @dataclass
 class Doubts:
-    """Collects reasons; the worst decides the verdict."""
+    """Collects reasons; the worst decides the verdict, and comes first."""
 
     level: int = 0
     reasons: list[str] = field(default_factory=list)
@@ -57,8 +57,9 @@ class Doubts:
     def if_(self, condition: bool, verdict: Verdict, reason: str) -> "Doubts":
         """Add a reason where a condition holds."""
         if condition:
-            self.level = max(self.level, _ORDER.index(verdict))
-            self.reasons.append(reason)
+            level = _ORDER.index(verdict)
+            self.reasons.insert(0 if level > self.level else len(self.reasons), reason)
+            self.level = max(self.level, level)
         return self
 
     @property
@@ -94,7 +95,7 @@ def joint(opinions: Mapping[str, Opinion], networks: int, doubts: Doubts) -> Opi
         shown = " and ".join(f"{value:z.4g}" for value in values)
         doubts.if_(between > 4.0 * variances.mean(), "doubt", f"{' and '.join(usable)} disagree: {shown}")
     doubts.if_(not usable, "cannot tell", "no estimate can be trusted here")
-    doubts.if_(0 < len(usable) < len(opinions), "doubt", f"only {' and '.join(usable)} is usable")
+    doubts.if_(0 < len(usable) < len(opinions), "doubt", f"its value is that of {' and '.join(usable)} alone")
     common = tuple(doubts.reasons)
     for name, one in opinions.items():
         own = [reason for reason in one.reasons if reason not in common]

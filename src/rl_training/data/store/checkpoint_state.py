@@ -228,3 +228,13 @@ def check_transforms(tensors: Mapping[str, Tensor], state: Mapping[str, Any], wh
             raise CheckpointError(f"{where}: `transforms/{name}` must be {dtype} {shape}")
     if (limit := tensors.get("transforms/observation_limit")) is not None and limit.numel() != 1:
         raise CheckpointError(f"{where}: `transforms/observation_limit` must be one number")
+    if (ends := tensors.get("transforms/observation_range")) is not None:  # younger than the format
+        low_and_high = (2, state["spaces"]["observation_dim"])
+        if (
+            ends.shape != low_and_high
+            or ends.dtype != torch.float32
+            or not bool(((ends[0] <= ends[1]) & ends.isfinite()).all())
+        ):
+            raise CheckpointError(
+                f"{where}: `transforms/observation_range` must be finite torch.float32 {low_and_high}, the lower ends first"
+            )

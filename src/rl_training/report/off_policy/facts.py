@@ -23,12 +23,19 @@ _MARKS = {"trust": "", "doubt": " ~", "cannot tell": " ?"}
 _MANY_BEYOND = 0.05  # by which logged actions are beyond the support themselves
 
 
+def episodes_text(episodes: int, whole: int) -> str:
+    """Return how many episodes there are, or how many parts of them that count as episodes."""
+    if episodes == whole:
+        return f"{episodes:,} episodes"
+    return f"{episodes:,} parts of {whole:,} {'episode' if whole == 1 else 'episodes'}, which count as episodes"
+
+
 def source_text(one: Evaluation) -> str:
     """Return by what data policies were judged, and what the values are."""
-    data, _, rows, episodes = one.source
+    data, _, rows, episodes, whole = one.source
     text = (
-        f"Judged by {data}: {rows:,} rows, {episodes:,} episodes. Values are discounted by {one.gamma:g} from where episodes "
-        "begin, in the units of the rewards. ~ is doubtful, ? cannot be told from this data."
+        f"Judged by {data}: {rows:,} rows, {episodes_text(episodes, whole)}. Values are discounted by {one.gamma:g} from "
+        "where episodes begin, in the units of the rewards. ~ is doubtful, ? cannot be told from this data."
     )
     return f"{text} {_SHARED}" if one.shared else text
 

@@ -58,7 +58,7 @@ class Judged:
 class Evaluation:
     """Policies that were judged by one log, those of the highest value first."""
 
-    source: tuple[str, str, int, int]  # data, fingerprint, rows, episodes
+    source: tuple[str, str, int, int, int]  # data, fingerprint, rows, episodes (or parts of them), whole episodes
     gamma: float
     logged: Estimate
     warnings: tuple[str, ...]
@@ -128,7 +128,8 @@ def check_report(report: Any, where: str) -> None:
 
 
 def _evaluation(top: "_Part", name: str) -> Evaluation:
-    source = (top.text("data"), top.text("fingerprint"), top.whole("rows"), top.whole("episodes"))
+    known = (top.text("data"), top.text("fingerprint"), top.whole("rows"), top.whole("episodes"))
+    source = (*known, top.whole("whole_episodes") if top.has("whole_episodes") else known[-1])
     logged, policies = _estimate(top.part("logged")), tuple(_judged(one, name) for one in top.parts("policies"))
     return Evaluation(source, top.number("gamma"), logged, top.texts("warnings"), policies)
 

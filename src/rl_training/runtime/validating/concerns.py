@@ -114,8 +114,11 @@ def _claims(figures: Mapping[str, float], closer: str) -> list[Concern]:
     if claimed <= best:
         return []
     seen = f"where logged episodes begin its values are {claimed:.4g} on average. These episodes returned "
-    seen += f"{figures['start_return']:.4g} on average and {reached:.4g} at most, discounted alike"
-    if best != reached:
+    if figures["start_lowest"] == reached:  # as a single one does
+        seen += f"{reached:.4g}, discounted alike"
+    else:
+        seen += f"{figures['start_return']:.4g} on average and {reached:.4g} at most, discounted alike"
+    if f"{best:.4g}" != f"{reached:.4g}":
         seen += f", up to where they were cut; gone on from there with the best reward in the data, at most {best:.4g}"
     settled = figures["values_settled"]
     if settled < SETTLED:
