@@ -109,6 +109,17 @@ def test_edac_initialization_has_small_last_layers():
         MLPSACModel(3, 2, initialization="edac", last_layer_gain=0.1)
 
 
+def test_corl_initialization_differs_in_the_first_layer_of_an_ensemble():
+    """Its weights are (inputs, outputs), and are bounded by the root of what torch takes for the inputs of such a shape."""
+    edac, corl = (MLPSACModel(3, 2, hidden_sizes=(64, 64), initialization=kind).tensors() for kind in ("edac", "corl"))
+    assert [name for name in edac if not torch.equal(edac[name], corl[name])] == [
+        "critic/0/weight",
+        "target/critic/0/weight",
+    ]
+    assert 0.9 / math.sqrt(5) < edac["critic/0/weight"].abs().max() <= 1 / math.sqrt(5)
+    assert torch.allclose(corl["critic/0/weight"], edac["critic/0/weight"] * math.sqrt(5 / 64))
+
+
 def test_the_gain_of_the_last_layer_leaves_the_others_alone():
     usual = MLPSACModel(3, 2, hidden_sizes=(8, 8), initialization="orthogonal").tensors()
     small = MLPSACModel(3, 2, hidden_sizes=(8, 8), initialization="orthogonal", last_layer_gain=1e-2).tensors()

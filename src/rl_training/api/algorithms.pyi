@@ -72,7 +72,7 @@ class _NetworkKnobs(TypedDict, total=False):
     actor_layer_norm: bool
     layer_norm_position: Literal["before", "after"]
     actor_dropout: float
-    initialization: Literal["orthogonal", "xavier", "uniform", "edac"]
+    initialization: Literal["orthogonal", "xavier", "uniform", "edac", "corl"]
     last_layer_gain: float | None
 
 class _StochasticNetworkKnobs(_NetworkKnobs, total=False):
@@ -160,7 +160,7 @@ class _TD3BCKwargs(TypedDict, total=False):
     actor_layer_norm: bool
     layer_norm_position: Literal["before", "after"]
     actor_dropout: float
-    initialization: Literal["orthogonal", "xavier", "uniform", "edac"]
+    initialization: Literal["orthogonal", "xavier", "uniform", "edac", "corl"]
     last_layer_gain: float | None
     num_critics: int
     critic_hidden_sizes: Sequence[int] | None
@@ -199,7 +199,7 @@ class _ReBRACKwargs(TypedDict, total=False):
     actor_layer_norm: bool
     layer_norm_position: Literal["before", "after"]
     actor_dropout: float
-    initialization: Literal["orthogonal", "xavier", "uniform", "edac"]
+    initialization: Literal["orthogonal", "xavier", "uniform", "edac", "corl"]
     last_layer_gain: float | None
     num_critics: int
     critic_hidden_sizes: Sequence[int] | None
@@ -286,7 +286,7 @@ class _FQLKwargs(TypedDict, total=False):
     actor_layer_norm: bool
     layer_norm_position: Literal["before", "after"]
     actor_dropout: float
-    initialization: Literal["orthogonal", "xavier", "uniform", "edac"]
+    initialization: Literal["orthogonal", "xavier", "uniform", "edac", "corl"]
     last_layer_gain: float | None
     num_critics: int
     critic_hidden_sizes: Sequence[int] | None

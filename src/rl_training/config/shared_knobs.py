@@ -9,7 +9,7 @@ from rl_training.config.base import PositiveRate, SingleModel, Sizes
 from rl_training.errors import ConfigError, did_you_mean
 
 Activation = Literal["relu", "gelu", "tanh", "silu"]
-Initialization = Literal["orthogonal", "xavier", "uniform", "edac"]
+Initialization = Literal["orthogonal", "xavier", "uniform", "edac", "corl"]
 Dropout = Annotated[float, Field(ge=0.0, lt=1.0)]
 LogStdRange = Annotated[tuple[float, float], Field(strict=False)]
 
@@ -128,8 +128,9 @@ class NetworkKnobs(SingleModel):
     actor_dropout: Dropout = 0.0
     """Share of the policy's hidden units that are zeroed after the activation, where a loss trains the policy."""
     initialization: Initialization = "orthogonal"
-    """Initial weights: `orthogonal` (gain sqrt 2), `xavier` uniform, `uniform` in +-1/sqrt(inputs), or `edac`: uniform, with
-    hidden biases of 0.1 and a last layer in +-0.001 (policy) or +-0.003 (others)."""
+    """Initial weights: `orthogonal` (gain sqrt 2), `xavier` uniform, `uniform` in +-1/sqrt(inputs), `edac`: uniform, with
+    hidden biases of 0.1 and a last layer in +-0.001 (policy) or +-0.003 (others), or `corl`: `edac`, but for the first layer
+    of several critics, in +-1/sqrt(outputs)."""
     last_layer_gain: float | None = Field(None, gt=0.0)
     """Scale of the last layer's initial weights: the gain if orthogonal, otherwise a factor; null is that of the others."""
 
@@ -140,8 +141,9 @@ class NetworkKnobs(SingleModel):
 
     @model_validator(mode="after")
     def _one_last_layer(self) -> Self:
-        if self.initialization == "edac" and self.last_layer_gain is not None:
-            raise ValueError("`last_layer_gain` has no effect with `initialization: edac`, which sets the last layer")
+        if self.initialization in ("edac", "corl") and self.last_layer_gain is not None:
+            own = f"`initialization: {self.initialization}`"
+            raise ValueError(f"`last_layer_gain` has no effect with {own}, which sets the last layer")
         return self
 
 

@@ -63,7 +63,7 @@ def layer_initializers(
     """Return the initializers of a layer's weight (in, out) and of its bias.
 
     `gain` replaces the orthogonal gain of sqrt 2, and is a factor of the other kinds. `last_bound` is given for a last layer:
-    the bound of its weights and biases in EDAC's rule.
+    the bound of its weights and biases in EDAC's rule, which `corl` follows too.
     """
     if kind == "orthogonal":
         return orthogonal(sqrt(2.0) if gain is None else gain), zeros

@@ -32,7 +32,7 @@ class AWACNetworkKnobs(StochasticNetworkKnobs, CriticNetworkKnobs):
     hidden_sizes: Sizes = (256, 256, 256)
     """Widths of the hidden layers of every network."""
     initialization: Initialization = "uniform"
-    """Initial weights: orthogonal (gain sqrt 2), Xavier uniform, uniform in +-1/sqrt(inputs), or EDAC's."""
+    """Initial weights: orthogonal (gain sqrt 2), Xavier uniform, uniform in +-1/sqrt(inputs), EDAC's, or CORL's for EDAC."""
     policy_mean: Literal["tanh", "linear"] = "linear"
     """Whether the policy's mean is squashed into the bounds; a `linear` one is clipped when it acts."""
     log_std_range: LogStdRange = (-20.0, 2.0)

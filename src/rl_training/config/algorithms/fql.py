@@ -39,7 +39,7 @@ class FQLNetworkKnobs(CriticNetworkKnobs):
     layer_norm_position: Literal["before", "after"] = "after"
     """Whether LayerNorm comes before or after the activation."""
     initialization: Initialization = "xavier"
-    """Initial weights: orthogonal (gain sqrt 2), Xavier uniform, uniform in +-1/sqrt(inputs), or EDAC's."""
+    """Initial weights: orthogonal (gain sqrt 2), Xavier uniform, uniform in +-1/sqrt(inputs), EDAC's, or CORL's for EDAC."""
     action_candidates: int = Field(1, ge=1, le=1000)
     """Draws of the noise, the first of them 0, of whose actions a deterministic one is that with the highest Q value. More of
     them suit data with several ways to act, but trust the critics, which may lead away from it."""

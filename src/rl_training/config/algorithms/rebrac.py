@@ -39,7 +39,7 @@ class ReBRACNetworkKnobs(TD3NetworkKnobs):
     layer_norm_position: Literal["before", "after"] = "after"
     """Whether LayerNorm comes before or after the activation."""
     initialization: Initialization = "edac"
-    """Initial weights: orthogonal (gain sqrt 2), Xavier uniform, uniform in +-1/sqrt(inputs), or EDAC's."""
+    """Initial weights: orthogonal (gain sqrt 2), Xavier uniform, uniform in +-1/sqrt(inputs), EDAC's, or CORL's for EDAC."""
 
 
 class ReBRACKwargs(ReBRACKnobs, ReBRACNetworkKnobs, PurelyOfflineKwargs, RewardKwargs):

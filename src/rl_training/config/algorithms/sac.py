@@ -61,7 +61,7 @@ class SACNetworkKnobs(CriticNetworkKnobs):
     """Shapes of the networks of the SAC family."""
 
     initialization: Initialization = "xavier"
-    """Initial weights: orthogonal (gain sqrt 2), Xavier uniform, uniform in +-1/sqrt(inputs), or EDAC's."""
+    """Initial weights: orthogonal (gain sqrt 2), Xavier uniform, uniform in +-1/sqrt(inputs), EDAC's, or CORL's for EDAC."""
     initial_alpha: float = Field(1.0, gt=0.0)
     """Entropy temperature at which an automatic one starts."""
     log_std_range: LogStdRange = (-20.0, 2.0)

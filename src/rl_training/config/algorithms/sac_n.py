@@ -24,7 +24,7 @@ class SACNNetworkKnobs(SACNetworkKnobs):
     hidden_sizes: Sizes = (256, 256, 256)
     """Widths of the hidden layers of every network."""
     initialization: Initialization = "edac"
-    """Initial weights: orthogonal (gain sqrt 2), Xavier uniform, uniform in +-1/sqrt(inputs), or EDAC's."""
+    """Initial weights: orthogonal (gain sqrt 2), Xavier uniform, uniform in +-1/sqrt(inputs), EDAC's, or CORL's for EDAC."""
     log_std_range: LogStdRange = (-5.0, 2.0)
     """Lowest and highest log standard deviation of the policy."""
     num_critics: int = Field(10, ge=1, le=1024)

@@ -25,7 +25,7 @@ class TD3NetworkKnobs(CriticNetworkKnobs):
     acting_knobs: ClassVar[tuple[str, ...]] = ("exploration_noise",)
 
     initialization: Initialization = "uniform"
-    """Initial weights: orthogonal (gain sqrt 2), Xavier uniform, uniform in +-1/sqrt(inputs), or EDAC's."""
+    """Initial weights: orthogonal (gain sqrt 2), Xavier uniform, uniform in +-1/sqrt(inputs), EDAC's, or CORL's for EDAC."""
     exploration_noise: float = Field(0.1, ge=0.0)
     """Standard deviation of the noise on the actions that collect data."""
 

@@ -59,7 +59,8 @@ class StackedMLP:
         for layer, (fan_in, fan_out) in enumerate(pairwise(sizes)):
             last = layer == self.hidden_layers
             gain, bound = (self.last_layer_gain, 1e-3 if self.group == "actor" else 3e-3) if last else (None, None)
-            weight, bias = layer_initializers(self.initialization, fan_in, fan_out, gain, bound)
+            outputs_count = self.initialization == "corl" and self.ensemble is not None  # its ensembles take them for inputs
+            weight, bias = layer_initializers(self.initialization, fan_out if outputs_count else fan_in, fan_out, gain, bound)
             entries = [("weight", (fan_in, fan_out), weight), ("bias", (fan_out,), bias)]
             if self.norm != "none" and not last:
                 entries += [("scale", (fan_out,), ones), ("offset", (fan_out,), zeros)]
