@@ -158,7 +158,10 @@ def test_a_killed_run_has_failed(tmp_path, capsys):
     )
     for file in run.iterdir():
         os.utime(file, (1e9, 1e9))
-    assert "| run | failed: its process is gone |" in call_cli(capsys, "report", run, "--format", "md").stdout
+    assert (
+        "| run | failed: its process is gone, offline: step 120 of 100"
+        in call_cli(capsys, "report", run, "--format", "md").stdout
+    )
 
 
 def test_a_run_that_has_yet_to_begin_is_told(tmp_path, capsys):
