@@ -18,3 +18,5 @@ RLIABLE = {
     "interval of the first, 50,000 resamples": (53.24545455, 64.84545455),
     "profile of the first at 20, 47, 60, 80": [0.95238095, 0.80952381, 0.52380952, 0.19047619],
 }
+GOOD = [60.0, 62.0, 58.0, 61.0, 63.0, 59.0, 64.0, 60.5, 61.5, 62.5]
+BAD = [value - 20.0 for value in GOOD]

@@ -30,9 +30,8 @@ from rl_training.output import printable
 
 Source: TypeAlias = Scores | Mapping[str, Scores] | str | Path | Sequence[str | Path]
 _PROFILE_POINTS = 49
-_FOUR_OF_FIVE: Final = (
-    0.6  # share of a normal distribution on both sides of its middle whose upper end four of five are below
-)
+# share of a normal distribution around its middle, whose upper end four of five are below
+_FOUR_OF_FIVE: Final = 0.6
 _RESAMPLES: Final = 1000
 _GROWTH: Final = 1.5  # from one number of runs that is tried to the next
 

@@ -352,7 +352,11 @@ def returns_note(runs: Sequence[LoggedRun], names: Sequence[str]) -> str:
     shown = [f"{count} ({few_names(own)})" if len(by_count) > 1 else str(count) for count, own in by_count.items()]
     places = " or ".join(dict.fromkeys(str(run.config.final_env_id) for run in runs if RETURN in run.history))
     which = " Which run is better, and how sure that is, tells `rl-training compare`." if len(runs) > 1 else ""
-    swept = " Of a sweep it is that of its best combination." if any(run.config.sweep for run in runs) else ""
+    swept = (
+        " Of a sweep it is that of its best combination."
+        if any(run.config.sweep or run.config.trials for run in runs)
+        else ""
+    )
     lost = " A member that diverged counts with its last evaluation, if it had any." if any(map(lost_members, runs)) else ""
     return (
         f"A return is the mean over the {' or '.join(shown)} episodes of an evaluation in {places}. Of several members it is "

@@ -1,0 +1,106 @@
+"""Files of scores: evaluations that were written as JSON, and tables."""
+
+import json
+
+import pytest
+
+from rl_training.analysis.comparison import compare
+from rl_training.errors import ConfigError, DatasetError
+from tests.analysis.scores import BAD, GOOD
+
+
+def test_files_of_evaluations(tmp_path):
+    """Diverged members count, as they do where runs are compared, and each combination of a sweep is a group."""
+
+    def written(name, knobs):
+        rows = [{"member": k, "seed": k, "knobs": own, "return_mean": GOOD[k]} for k, own in enumerate(knobs)]
+        rows[0]["diverged_at"] = 3
+        (tmp_path / name).write_text(json.dumps({"env_id": "Pendulum-v1", "members": rows}))
+        return tmp_path / name
+
+    found = compare([written("iql.json", [{}] * 4), written("sweep.json", [{"beta": 1.5}, {"beta": 1.5}, {"beta": 3.0}])])
+    assert {name: scores["Pendulum-v1"].tolist() for name, scores in found.scores.items()} == {
+        "iql": GOOD[:4],
+        "sweep beta=1.5": GOOD[:2],
+        "sweep beta=3": GOOD[2:3],
+    }
+    assert found.warnings == [
+        f"iql: 1 of 4 members in {tmp_path / 'iql.json'} diverged; their last good policies count",
+        f"sweep beta=1.5: 1 of 2 members in {tmp_path / 'sweep.json'} diverged; their last good policies count",
+    ]
+    written("iql.json", ["x", {"beta": "<b>"}])  # by another hand
+    assert "iql" in compare([tmp_path / "iql.json", tmp_path / "sweep.json"]).scores
+
+
+def test_evaluations_that_are_no_fair_comparison_are_told(tmp_path):
+    def written(name, **more):
+        rows = [{"member": k, "seed": k, "return_mean": GOOD[k]} for k in range(4)]
+        (tmp_path / name).write_text(json.dumps({"env_id": "Pendulum-v1", "members": rows, **more}))
+        return tmp_path / name
+
+    files = [written("a.json", episodes=50, seed=1, environment="as registered")]
+    files.append(written("b.json", episodes=50, seed=1, environment="as registered"))
+    assert compare(files).warnings == []
+    files.append(written("c.json", episodes=3, seed=None, environment="20"))
+    assert compare(files).warnings == [
+        "Pendulum-v1: evaluated in unequal numbers of episodes: a 50; b 50; c 3",
+        "Pendulum-v1: evaluated in different episodes (--seed): a 1; b 1; c each member its own",
+        "Pendulum-v1: evaluated in environments that are made differently: a as registered; b as registered; c 20",
+    ]
+    assert "On Pendulum-v1 the environments are made differently, so what differs may be their" in compare(files).conclusion
+    assert "differently" not in compare(files[:2]).conclusion
+
+
+def test_evaluations_on_several_tasks_are_one_group_by_its_name(tmp_path):
+    def written(name, task, scores):
+        rows = [{"member": k, "return_mean": score} for k, score in enumerate(scores)]
+        (tmp_path / name).write_text(json.dumps({"env_id": task, "members": rows, "episodes": len(name)}))
+        return tmp_path / name
+
+    far = [1e6 * value for value in GOOD]
+    iql = written("iql-cart.json", "Cart-v0", GOOD), written("iql-arm.json", "Arm-v0", far)
+    bc = written("bc-cart.json", "Cart-v0", BAD), written("bc-arm.json", "Arm-v0", [0.5 * value for value in far])
+    found = compare([f"iql={iql[0]},{iql[1]}", f"bc={bc[0]},{bc[1]}"])
+    assert (found.tasks, found.normalization, found.pairs[0].verdict) == (["Cart-v0", "Arm-v0"], "min-max", "better")
+    assert found.scores["iql"]["Arm-v0"].tolist() == far
+    assert found.warnings[0] == "Cart-v0: evaluated in unequal numbers of episodes: iql 13; bc 12"
+    assert compare({"iql": iql, "bc": bc}).scores.keys() == found.scores.keys()
+    with pytest.raises(ConfigError, match=r"^iql: Cart-v0 is in .*bc-cart.json too; a group has one file for each task$"):
+        compare([f"iql={iql[0]},{bc[0]}", f"bc={bc[1]}"])
+    with pytest.raises(ConfigError, match="names runs and files of scores; a group is one or the other"):
+        compare([f"iql={iql[0]},{tmp_path}", f"bc={bc[1]}"])
+    (tmp_path / "both.json").write_text(json.dumps({"a": GOOD, "b": BAD}))
+    with pytest.raises(ConfigError, match=r"both.json: has the groups a, b; pass it without a name"):
+        compare([f"iql={tmp_path}/both.json", f"bc={bc[1]}"])
+
+
+def test_tables_with_other_separators(tmp_path):
+    (tmp_path / "a.csv").write_text("group;score\na;1.5\na;2.5\nb;3\nb;4\n")
+    assert compare([tmp_path / "a.csv"]).scores["a"]["scores"].tolist() == [1.5, 2.5]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("a.json", "{", "is not valid JSON"),
+        ("a.json", "[1, 2]", "is not a JSON object"),
+        ("a.json", '{"a": {"x": [1, "two"]}}', "a, x: scores must be numbers"),
+        ("a.json", '{"a": [1, NaN]}', "is not valid JSON"),
+        ("a.json", '{"a": [1], "a": [2]}', "is not valid JSON"),
+        ("a.csv", "", "needs the columns group and score"),
+        ("a.csv", "name,return\na,1\n", "needs the columns group and score"),
+        ("a.csv", "group,score\n", "has no rows"),
+        ("a.csv", "group,score\na,1\na\n", "line 3 has an empty field"),
+        ("a.csv", "group,score\na,1\na,high\n", "line 3: 'high' is no score"),
+        ("a.csv", "group,score\na,nan\n", "line 2: 'nan' is no score"),
+        ("a.csv", b"group,score\n\xff\xfe,1\n", "is not text"),
+        ("missing.csv", None, "is missing"),
+    ],
+)
+def test_damaged_files_of_scores(tmp_path, name, text, words):
+    if text is not None:
+        (tmp_path / name).write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(DatasetError) as error:
+        compare([tmp_path / name])
+    assert words in str(error.value)
+    assert name in str(error.value)
