@@ -401,10 +401,11 @@ def test_a_group_that_went_on_from_another_is_told(tmp_path):
     record = json.loads((first / "run.json").read_text())
     (first / "run.json").write_text(json.dumps({**record, "step": 100}))
     write_run(tmp_path / "then", [WORSE], finetune=finetune)
-    told = "then: seems to go on from first (the same data, seeds, steps)"
+    told = "then: seems to go on from first (the same settings, data, seeds, steps)"
     assert [warning for warning in compare([tmp_path / "first", tmp_path / "then"]).warnings if told in warning]
-    write_run(tmp_path / "then", [WORSE], seeds=[5, 6, 7, 8, 9], finetune=finetune)
-    assert not [warning for warning in compare([tmp_path / "first", tmp_path / "then"]).warnings if "go on" in warning]
+    for other in ({"seeds": [5, 6, 7, 8, 9]}, {"algo_kwargs": {"beta": 5.0}}):
+        write_run(tmp_path / "then", [WORSE], finetune=finetune, **other)
+        assert not [warning for warning in compare([tmp_path / "first", tmp_path / "then"]).warnings if "go on" in warning]
 
 
 def test_scores_of_a_diverged_run_are_told_with_all_their_steps(tmp_path):

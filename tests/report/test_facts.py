@@ -186,6 +186,19 @@ def test_the_return_before_the_switch_is_found_in_the_offline_run(tmp_path):
     assert facts.dip_of(groups_of(runs)[0], [run, *unlike]) is None
 
 
+def test_the_offline_run_of_a_finetune_has_its_settings(tmp_path):
+    rows = [{"env_step": 10, "step": 40, "member": m, "seed": m, RETURN: -7.0} for m in (0, 1)]
+    other = {"algo_kwargs": {"beta": 5.0}}
+    runs = loaded(
+        write_run(tmp_path / "low", rows_of(RETURN, [[-9.0, -9.0]] * 3)),
+        write_run(tmp_path / "high", rows_of(RETURN, [[-5.0, -5.0]] * 3), **other),
+        write_run(tmp_path / "online", rows, finetune={"env_steps": 20, "from_step": 30}, log_interval=7, **other),
+    )
+    assert facts.return_before(groups_of(runs)[2], runs) == -5.0
+    again = loaded(write_run(tmp_path / "again", rows_of(RETURN, [[-4.0, -4.0]] * 3), **other))
+    assert facts.return_before(groups_of(runs)[2], [*runs, *again]) is None  # either may be it
+
+
 def test_settings_that_differ(tmp_path):
     runs = loaded(population(tmp_path / "a"), write_run(tmp_path / "b", [], total_timesteps=7, algo_kwargs={"beta": 5.0}))
     found = facts.differences(runs)

@@ -11,16 +11,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rl_training.analysis.history import History
+from rl_training.config.base import flat
+from rl_training.config.finetune import RHYTHM
 from rl_training.config.run import RunConfig
 from rl_training.errors import CheckpointError, ConfigError, StorageError, did_you_mean, suggested
 from rl_training.experiment.manager import ExperimentManager, locate
 from rl_training.experiment.run_record import run_record, run_status
+from rl_training.experiment.same_config import BUDGETS
 from rl_training.output import printable
 from rl_training.storage import natural_order
 
 RETURN, RETURN_STD = "eval/return_mean", "eval/return_std"  # over the episodes of an evaluation
 DISTANCE = "validation/action_distance"  # to logged actions: what is known of a policy without an environment
 _COUNTERS = {"metrics.jsonl": ("step", "member", "seed"), "timings.jsonl": ("step",)}  # whole numbers in every row
+# settings that a finetune may have changed, or that do not decide what its offline phase learned from given data and seeds
+_NOT_LEARNED = (
+    *("finetune", "early_stopping", "pruning", "seed", "seeds", "sweep", "trials", "algo_kwargs.dataset", *BUDGETS, *RHYTHM),
+    *("run_name", "device", "workers", "engine", "env_imports", "env_timeout", "keep_checkpoints", "log", "eval_mode"),
+    *("select_by", "select_gamma", "algo_kwargs.max_dataset_bytes"),
+)
 _EXPECTED = ("/q_mean", "/v_mean", "/q_policy", "/advantage_mean")  # what critics expect, right or wrong
 
 
@@ -124,6 +133,12 @@ class LoggedRun:
             return None
         return int(step) if env_step is None else int(env_step) + (self.switch or 0)
 
+    def learns_as(self, other: "LoggedRun") -> bool:
+        """Whether offline phases of two runs are the same but for their seeds: of one algorithm, on the same data."""
+        own, its = (without(flat(run.config.record()), _NOT_LEARNED) for run in (self, other))
+        swept = {f"algo_kwargs.{name}" for run in (self, other) for name in run.config.combinations[0]}
+        return self.fingerprint == other.fingerprint and all(own.get(key) == its.get(key) for key in {*own, *its} - swept)
+
     def metrics(self, prefix: str = "") -> list[str]:
         """Return the names of the metrics that were written, those that begin with `prefix`, in their order."""
         others = ("step", "env_step", "member", "seed", "event", "knob")
@@ -158,6 +173,11 @@ class LoggedRun:
             return f"{early} before its first evaluation" if early else "its metrics.jsonl holds no evaluation"
         away = f"; compare by `--metric {DISTANCE}`: how far the policy is from logged actions"
         return f"it was not evaluated in an environment{away if DISTANCE in self.history else ''}"
+
+
+def without(settings: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """Return settings by their dotted names, without these and the groups of these names."""
+    return {key: value for key, value in settings.items() if not any(f"{key}.".startswith(f"{name}.") for name in names)}
 
 
 def _label(part: Any) -> str:

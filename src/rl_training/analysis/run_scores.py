@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from rl_training.analysis.aggregates import Values
 from rl_training.analysis.groups import Choice, Groups, Scored, combination_name, differently_made
-from rl_training.analysis.logged_run import DISTANCE, RETURN, RETURN_STD, LoggedRun
+from rl_training.analysis.logged_run import DISTANCE, RETURN, RETURN_STD, LoggedRun, without
 from rl_training.config.base import flat
 from rl_training.config.shared_knobs import CriticKnobs
 from rl_training.errors import ConfigError
@@ -65,8 +65,7 @@ class ScoredRun:
     @cached_property
     def settings(self) -> dict[str, Any]:
         """The settings that should be equal in all runs of a group and task."""
-        settings = flat(self.run.config.record())
-        return {key: value for key, value in settings.items() if not any(f"{key}.".startswith(f"{free}.") for free in _FREE)}
+        return without(flat(self.run.config.record()), _FREE)
 
 
 def read_runs(arguments: Sequence[tuple[str | None, Sequence[Path]]], choice: Choice) -> Groups:
@@ -321,17 +320,18 @@ def _trained_differently(task: str, here: Sequence[ScoredRun]) -> Iterator[str]:
 
 
 def _continued(runs: Sequence[ScoredRun]) -> Iterator[str]:
-    """Where a group went on from policies of another, by seeds, data and steps: then they are not independent."""
+    """Where a group went on from policies of another, by settings, seeds and steps: then they are not independent."""
     for part in runs:
         begun = part.run.config.finetune and part.run.config.finetune.from_step
         for other in runs:
-            alike = (part.run.config.algo, part.run.fingerprint) == (other.run.config.algo, other.run.fingerprint)
             seeds = {part.run.seeds[member] for member in part.members} & {
                 other.run.seeds[member] for member in other.members
             }
-            if begun and alike and seeds and other.group != part.group and other.run.end == begun:
+            if not (begun and seeds and other.group != part.group and other.run.end == begun):
+                continue
+            if part.run.learns_as(other.run):
                 yield (
-                    f"{part.group}: seems to go on from {other.group} (the same data, seeds, steps); they are compared as if "
+                    f"{part.group}: seems to go on from {other.group} (the same settings, data, seeds, steps); they are compared as if "
                     "independent, so a gain that every seed has may stay unseen: the report of both shows the switch"
                 )
 

@@ -232,7 +232,8 @@ def dip_cells(group: Group, runs: Sequence[LoggedRun]) -> list[str]:
 def return_before(group: Group, runs: Sequence[LoggedRun]) -> float | None:
     """Return the return of the last evaluation before the switch; None where it is not known.
 
-    A finetune in a directory of its own has none; it is that of the offline run, if that is in `runs`.
+    A finetune in a directory of its own has none; it is that of the offline run, if that is in `runs` and no other run could be
+    it that had another return.
     """
     switch = group.run.switch
     if switch is None or RETURN not in group.run.history:
@@ -241,13 +242,13 @@ def return_before(group: Group, runs: Sequence[LoggedRun]) -> float | None:
     earlier = curve.middle[curve.positions <= switch]
     if len(earlier):
         return float(earlier[-1])
-    return next((value for run in runs if (value := _offline_return(run, group, switch)) is not None), None)
+    found = {value for run in runs if (value := _offline_return(run, group, switch)) is not None}
+    return found.pop() if len(found) == 1 else None
 
 
 def _offline_return(run: LoggedRun, group: Group, switch: int) -> float | None:
-    """The return at the switch of a run from which a finetune may have begun: same algorithm, data and seeds."""
-    same = run.config.algo == group.run.config.algo and run.seeds == group.run.seeds
-    if run is group.run or not same or RETURN not in run.history or run.fingerprint != group.run.fingerprint:
+    """The return at the switch of a run from which a finetune may have begun: the same settings, data and seeds."""
+    if run is group.run or RETURN not in run.history or run.seeds != group.run.seeds or not run.learns_as(group.run):
         return None
     curve = band(run.curve(), group.members)
     at = curve.positions == switch
