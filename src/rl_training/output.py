@@ -20,10 +20,10 @@ def duration(seconds: float, *, exact: bool = False) -> str:
     """Return a time for people, such as `2 h 05 min`; one that is `exact`, not estimated, has seconds up to ten minutes."""
     if seconds < 60:
         return f"{seconds:.{1 if seconds >= 1 else 2}f} s"
-    minutes, hours = round(seconds / 60), round(seconds) // 3600
     if exact and seconds < 599.5:
         return f"{round(seconds) // 60} min {round(seconds) % 60:02d} s"
-    return f"{minutes} min" if seconds < 3600 else f"{hours} h {minutes - 60 * hours:02d} min"
+    hours, minutes = divmod(round(seconds / 60), 60)
+    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min"
 
 
 def printable(text: str) -> str:

@@ -231,7 +231,9 @@ def test_the_confidence_of_intervals_by_task_is_told():
 def test_huge_scores():
     found = compare({"a": [1e20 * value for value in GOOD], "b": [1e20 * value for value in BAD]})
     assert re.search(r"difference of IQM \d\.\d{3}e\+21 \[\d\.\d{3}e\+\d\d, ", found.conclusion)
-    with pytest.raises(ConfigError, match=r"b, scores: scores must not exceed 1e\+100"):
+    largest = compare({"a": [1e67 * value for value in GOOD], "b": [1e67 * value for value in BAD]})
+    assert largest.pairs[0].difference.known
+    with pytest.raises(ConfigError, match=r"b, scores: scores must not exceed 1e\+70"):
         compare({"a": GOOD, "b": [1e200, 2e200]})
 
 
@@ -341,6 +343,8 @@ def test_the_number_of_seeds_is_the_smallest_that_suffices():
             if n * difference**2 >= 2.0 * (stats.t.ppf(0.975, 2.0 * (n - 1)) + stats.norm.ppf(0.8)) ** 2
         ]
         assert seeds_to_show(difference, 2.0, 0.95, freedom=2.0, runs=3) == reached[0]
+        assert seeds_to_show(difference, 2.0, 0.95, freedom=2.0, runs=3, most=reached[0]) == reached[0]
+        assert seeds_to_show(difference, 2.0, 0.95, freedom=2.0, runs=3, most=reached[0] - 1) >= reached[0]
 
 
 def test_more_seeds_are_needed_where_one_group_alone_spreads():

@@ -91,6 +91,8 @@ def test_what_is_missing_or_damaged_is_told(run_dir, tmp_path_factory):
         {"step": 50, "seed": 7, RETURN: -5.0},
         {"step": 50, "member": 0, "seed": 7.5, RETURN: -5.0},
         {"step": 50, "member": 0, "seed": 7, "event": 3},
+        {"step": 50, "member": 0, "seed": 7, RETURN: 10**400},
+        {"step": 2**63, "member": 0, "seed": 7, RETURN: -5.0},
     ],
 )
 def test_a_row_whose_values_are_no_numbers_is_damaged(run_dir, row):

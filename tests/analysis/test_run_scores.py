@@ -15,6 +15,13 @@ EARLIER = [-5.0, -30.0, -30.0, -30.0, -30.0]
 WORSE = [value - 50.0 for value in LAST]
 
 
+KINDS_OF_SCORES = {
+    "one": ("iql", "action_distance"),
+    "same": ("td3_bc", "action_distance"),
+    "other": ("td3_bc", "td_error"),
+}
+
+
 @pytest.fixture
 def runs(tmp_path):
     """Two populations on one task."""
@@ -328,6 +335,44 @@ def test_steps_in_the_environment_after_those_on_data_are_told(tmp_path):
         "Pendulum-v1: trained for unequal numbers of steps: iql 5,000 gradient steps on data, then 500 environment steps; "
         "td3_bc 4,000 gradient steps on data, then 1,500 environment steps"
     ]
+
+
+def test_a_last_value_that_is_not_finite_is_no_missing_end(runs):
+    two = write_run(runs / "two", [EARLIER, [None, *WORSE[1:]]], "td3_bc", spread=1.0)
+    with (two / "metrics.jsonl").open("a") as stream:
+        stream.write(json.dumps({"step": 100, "member": 0, "seed": 0, "eval/length_mean": 200.0}) + "\n")
+    (told,) = compare([runs]).warnings
+    assert told == (
+        f"td3_bc: 1 of 5 members of {two} have no finite value at step 100, only up to 50: what was measured there is NaN or "
+        "infinite, so an earlier value counts"
+    )
+
+
+def test_scores_of_rows_are_compared_by_their_own_name(tmp_path):
+    """Its sign is turned to choose checkpoints, and with another `select_by` it is another figure."""
+    chosen = {"env_id": None, "algo_kwargs": {"dataset": "random", "validation": {"fraction": 0.2}}}
+
+    def run(name, algo, select_by, **more):
+        folder = write_run(tmp_path / name, [LAST], algo, **{**chosen, "select_by": select_by, **more})
+        text = (folder / "metrics.jsonl").read_text().replace("eval/return_mean", "validation/score")
+        (folder / "metrics.jsonl").write_text(text)
+        return folder
+
+    one, same, other = (run(name, *kind) for name, kind in KINDS_OF_SCORES.items())
+    with pytest.raises(
+        ConfigError, match=r"^validation/score: is of `action_distance`, .*`--metric validation/action_distance`$"
+    ):
+        compare([one, same], metric="validation/score")
+    with pytest.raises(ConfigError, match=r"another figure in each run \(select_by: action_distance; td_error\)"):
+        compare([one, other], metric="validation/score")
+    fitted = [run("f1", "iql", "fqe"), run("f2", "td3_bc", "fqe")]
+    assert (
+        "is an estimate from data (`select_by: fqe`), not a measured return"
+        in compare(fitted, metric="validation/score").conclusion
+    )
+    fitted[1] = run("f3", "td3_bc", "fqe", select_gamma=0.9)
+    with pytest.raises(ConfigError, match=r"select_by: fqe with gamma 0.99; fqe with gamma 0.9"):
+        compare(fitted, metric="validation/score")
 
 
 def test_a_run_that_lost_the_end_of_its_metrics_is_told(runs):

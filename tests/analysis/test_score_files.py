@@ -79,6 +79,17 @@ def test_tables_with_other_separators(tmp_path):
     assert compare([tmp_path / "a.csv"]).scores["a"]["scores"].tolist() == [1.5, 2.5]
 
 
+def test_tables_with_the_line_ends_of_old_programs(tmp_path):
+    (tmp_path / "a.csv").write_bytes(b"group,score\ra,1.5\ra,2.5\rb,3\rb,4\r")
+    assert compare([tmp_path / "a.csv"]).scores["a"]["scores"].tolist() == [1.5, 2.5]
+
+
+def test_combinations_that_differ_beyond_six_digits_are_two_groups(tmp_path):
+    rows = [{"return_mean": 1.0, "knobs": {"gamma": value}} for value in (0.9999991, 0.9999991, 0.9999994, 0.9999994)]
+    (tmp_path / "sw.json").write_text(json.dumps({"env_id": "Pendulum-v1", "members": rows}))
+    assert list(compare([tmp_path / "sw.json"]).scores) == ["sw gamma=0.9999991", "sw gamma=0.9999994"]
+
+
 @pytest.mark.parametrize(
     ("name", "text", "words"),
     [
@@ -94,6 +105,8 @@ def test_tables_with_other_separators(tmp_path):
         ("a.csv", "group,score\na,1\na,high\n", "line 3: 'high' is no score"),
         ("a.csv", "group,score\na,nan\n", "line 2: 'nan' is no score"),
         ("a.csv", b"group,score\n\xff\xfe,1\n", "is not text"),
+        ("a.json", f'{{"a": [{"9" * 401}]}}', "a, scores: scores must be numbers"),
+        ("a.csv", f"group,score\n{'a' * 200_000},1\n", "is no table of scores: field larger than field limit"),
         ("missing.csv", None, "is missing"),
     ],
 )

@@ -230,7 +230,11 @@ def test_numbers_for_people(value, text):
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"), [(0.02, "0.02 s"), (9.96, "10.0 s"), (61, "1 min"), (3600, "1 h 00 min"), (7500, "2 h 05 min")]
+    ("seconds", "text"),
+    [
+        *((0.02, "0.02 s"), (9.96, "10.0 s"), (61, "1 min"), (3600, "1 h 00 min"), (7500, "2 h 05 min")),
+        *((3590, "1 h 00 min"), (7185, "2 h 00 min")),
+    ],
 )
 def test_durations_for_people(seconds, text):
     assert duration(seconds) == text

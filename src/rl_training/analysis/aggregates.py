@@ -18,7 +18,7 @@ Values: TypeAlias = NDArray[np.float64]
 Statistic: TypeAlias = Literal["iqm", "mean", "median"]
 Scores: TypeAlias = ArrayLike | Sequence[ArrayLike]
 """Runs of one task, (tasks, runs), or a list with the runs of each task, which may differ in number."""
-_LARGEST = 1e100
+_LARGEST = 1e70  # the fourth power of twice as much is a number still: variances are squared
 _SIDES: tuple[Literal["left"], Literal["right"]] = ("left", "right")
 
 
@@ -28,14 +28,14 @@ def strata(scores: Scores) -> list[Values]:
     try:
         nested = any(np.ndim(row) > 0 for row in rows)
         found = [np.asarray(row, dtype=np.float64) for row in (rows if nested else [rows])]
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise ConfigError("scores must be numbers: the runs of a task, or a list with the runs of each task") from None
     if not found or any(task.ndim != 1 or not len(task) for task in found):
         raise ConfigError("every task needs at least one score, and scores are (runs) or (tasks, runs)")
     if not all(np.isfinite(task).all() for task in found):
         raise ConfigError("scores must be finite; leave out what was not measured, and say so")
     if any(np.abs(task).max() > _LARGEST for task in found):
-        raise ConfigError(f"scores must not exceed {_LARGEST:g}: the squares of larger ones are no numbers any more")
+        raise ConfigError(f"scores must not exceed {_LARGEST:g}: the variances of larger ones are no numbers any more")
     return found
 
 

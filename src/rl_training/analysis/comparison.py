@@ -1,9 +1,10 @@
 """A comparison of groups of runs: aggregates with intervals, profiles, and what may be concluded."""
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
@@ -254,13 +255,14 @@ def seeds_needed(first: Sequence[Values], second: Sequence[Values], improvement:
     if min(runs) < 2 or difference == 0.0:
         return None
     by_rank, fewest = seeds_to_rank(improvement, confidence, len(first)), min(runs)
+    plain = [tuple(tuple(task.tolist()) for task in tasks) for tasks in (first, second)]
     needed = MOST_SEEDS + 1
     for count in _counts(min(runs)) if by_rank <= MOST_SEEDS else ():
         # as if the tasks of a group had as many runs as the smallest; one of n runs has lost 1 / n of the variance
-        found = np.array([_variance(tasks, count) * n / (n - 1) for tasks, n in zip((first, second), runs, strict=True)])
+        found = np.array([_variance(scores, count) * n / (n - 1) for scores, n in zip(plain, runs, strict=True)])
         shares = found / found.sum() if found.any() else np.array([0.5, 0.5])
         freedom = len(first) / float((shares**2).sum())  # of one more run of each; where one group spreads, its own alone
-        needed = seeds_to_show(difference, float(found.sum()), confidence, freedom, fewest)
+        needed = seeds_to_show(difference, float(found.sum()), confidence, freedom, fewest, count)
         if needed <= count:
             break
         fewest = count
@@ -276,7 +278,8 @@ def _counts(runs: int) -> Iterator[int]:
     yield MOST_SEEDS
 
 
-def _variance(tasks: Sequence[Values], count: int) -> float:
+@lru_cache(maxsize=4096)  # a group is in many pairs
+def _variance(tasks: tuple[tuple[float, ...], ...], count: int) -> float:
     """The variance of the interquartile mean of `count` runs a task, times their number, as intervals of such runs show it.
 
     An interval is made of runs that are drawn from an experiment, whose own runs are drawn here from those that are there:
@@ -285,7 +288,7 @@ def _variance(tasks: Sequence[Values], count: int) -> float:
     draw, middle = np.random.default_rng(0), 0.95
     drawn = []
     for task in tasks:
-        experiments = task[draw.integers(0, len(task), (_RESAMPLES, count))]
+        experiments = np.array(task)[draw.integers(0, len(task), (_RESAMPLES, count))]
         drawn.append(np.take_along_axis(experiments, draw.integers(0, count, (_RESAMPLES, count)), axis=1))
     joined = np.concatenate(drawn, axis=1)
     means = trimmed_mean(joined, np.ones(joined.shape[1]), cut("iqm", joined.shape[1]))
@@ -293,21 +296,25 @@ def _variance(tasks: Sequence[Values], count: int) -> float:
     return float(count * ((high - low) / (2.0 * normal_quantile(middle))) ** 2 / 2.0)
 
 
-def seeds_to_show(difference: float, variance: float, confidence: float, freedom: float, runs: int) -> int:
+def seeds_to_show(
+    difference: float, variance: float, confidence: float, freedom: float, runs: int, most: int = MOST_SEEDS
+) -> int:
     """Return how many runs a task and group need, more than `runs`, to show a difference in four of five experiments.
 
-    `variance` and `freedom` are those of a difference with one run of each more than one. Beyond MOST_SEEDS the number is
-    not exact.
+    `variance` and `freedom` are those of a difference with one run of each more than one. Beyond `most` the number is not
+    exact.
     """
     power = normal_quantile(_FOUR_OF_FIVE)
+
+    def enough(count: int) -> bool:
+        quantile = student_quantile(confidence, freedom * (count - 1))
+        return count * difference**2 >= variance * (quantile + power) ** 2
+
     by_normal = (math.sqrt(variance) / difference * (normal_quantile(confidence) + power)) ** 2  # Student's needs more
-    needed = max(FEW, runs + 1, math.ceil(min(by_normal, MOST_SEEDS + 1)))
-    while needed <= MOST_SEEDS:
-        quantile = student_quantile(confidence, freedom * (needed - 1))
-        if needed * difference**2 >= variance * (quantile + power) ** 2:
-            break
-        needed += 1
-    return needed
+    least = max(FEW, runs + 1, math.ceil(min(by_normal, MOST_SEEDS + 1)))
+    if least > most or not enough(most):
+        return max(least, most + 1)
+    return least + bisect_left(range(least, most), True, key=enough)
 
 
 def seeds_to_rank(improvement: float, confidence: float, tasks: int) -> int:

@@ -1,13 +1,15 @@
 """Which way a metric points: whether high values are good, low ones, or neither; and whether it measures policies at all."""
 
+from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
-from rl_training.analysis.logged_run import RETURN, RETURN_STD
+from rl_training.analysis.logged_run import DISTANCE, RETURN, RETURN_STD, LoggedRun
 from rl_training.errors import ConfigError
 
 Direction: TypeAlias = Literal["higher", "lower", "none"]
 
-_HIGH = (RETURN, "data/episode_return", "validation/score")
+SCORE = "validation/score"  # what `select_by` chooses checkpoints by, higher for a better one
+_HIGH = (RETURN, "data/episode_return", SCORE)
 _OF_EPISODES = (RETURN_STD, "eval/length_mean")  # no score: a short episode is a fall here and a goal there
 _ON_ROWS = ("train", "validation")  # what is measured on rows of data
 _LOW = ("action_distance",)  # and every loss and error
@@ -56,3 +58,21 @@ def refuse_turned(metric: str) -> None:
     """Refuse to call low values of a metric good where high ones are known to be."""
     if known_direction(metric) == "higher":
         raise ConfigError(f"--lower-is-better: a high {metric} of a run is good; leave --lower-is-better out")
+
+
+def refuse_unlike_scores(runs: Sequence[LoggedRun], metric: str) -> None:
+    """Refuse scores of `select_by` unless all are estimates of one return: others are of rows, by another name comparable."""
+    kinds = list(dict.fromkeys(_kind_of_score(run) for run in runs)) if metric == SCORE else []
+    if not kinds or (len(kinds) == 1 and kinds[0].startswith("fqe")):
+        return
+    what = f"is another figure in each run (select_by: {'; '.join(kinds)})" if len(kinds) > 1 else f"is of `{kinds[0]}`"
+    raise ConfigError(
+        f"{metric}: {what}, which says nothing of returns; compare a figure by its own name: `--metric {DISTANCE}`"
+    )
+
+
+def _kind_of_score(run: LoggedRun) -> str:
+    config = run.config
+    if config.select_by != "fqe":
+        return str(config.select_by)
+    return f"fqe with gamma {config.score_gamma:g}"

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from rl_training.analysis.aggregates import Values, strata
 from rl_training.analysis.logged_run import RETURN, runs_in, why_no_run
+from rl_training.config.sweep import value_text
 from rl_training.errors import CheckpointError, ConfigError, DatasetError
 from rl_training.output import printable
 from rl_training.storage import parse_json, read_regular_file
@@ -233,9 +234,12 @@ def read_score_file(path: Path) -> Groups:
             found = parse_json(data, str(path), DatasetError)
             return _evaluation(found, path) or Groups(scored(found, str(path)))
         return Groups(scored(_table(data.decode("utf-8-sig"), path), str(path)))
-    except (ConfigError, UnicodeDecodeError) as error:
-        why = str(error) if isinstance(error, ConfigError) else f"{path}: is not text"
-        raise DatasetError(why) from None
+    except ConfigError as error:
+        raise DatasetError(str(error)) from None
+    except UnicodeDecodeError:
+        raise DatasetError(f"{path}: is not text") from None
+    except csv.Error as error:
+        raise DatasetError(f"{path}: is no table of scores: {error}") from None
 
 
 def _evaluation(found: Any, path: Path) -> Groups | None:
@@ -289,12 +293,12 @@ def _unlike_environments(evaluated: Sequence[Evaluated]) -> Iterator[str]:
 def combination_name(group: str, knobs: Any) -> str:
     """Return the name of a group for one combination of its sweep; knobs that are no numbers name nothing."""
     named = knobs.items() if isinstance(knobs, Mapping) else ()
-    return " ".join([group, *(f"{knob}={value:g}" for knob, value in named if isinstance(value, int | float))])
+    return " ".join([group, *(f"{knob}={value_text(value)}" for knob, value in named if isinstance(value, int | float))])
 
 
 def _table(text: str, path: Path) -> dict[str, dict[str, list[str]]]:
     """The rows of a CSV file by group and task; a table without tasks has one."""
-    rows = csv.DictReader(io.StringIO(text), delimiter=_separator(text))
+    rows = csv.DictReader(io.StringIO(text, newline=None), delimiter=_separator(text))
     header = {name.strip().lower(): name for name in rows.fieldnames or ()}
     columns = {what: next((header[name] for name in names if name in header), None) for what, names in _COLUMNS.items()}
     if columns["group"] is None or columns["score"] is None:
@@ -316,7 +320,7 @@ def _table(text: str, path: Path) -> dict[str, dict[str, list[str]]]:
 
 def _separator(text: str) -> str:
     """What stands between the fields of the header most often."""
-    header = text.partition("\n")[0]
+    header = text.splitlines()[0] if text else ""
     return max(",;\t", key=header.count)
 
 

@@ -251,4 +251,11 @@ def _is_row(row: Any, counters: Sequence[str]) -> bool:
     """Whether a line is a row: its counters are whole numbers, and all else are numbers, but for the name of an event."""
     if not isinstance(row, dict) or any(type(row.get(name)) is not int for name in counters):
         return False
-    return all(value is None or isinstance(value, str if name == "event" else (int, float)) for name, value in row.items())
+    return all(
+        value is None or (isinstance(value, str) if name == "event" else _is_number(value)) for name, value in row.items()
+    )
+
+
+def _is_number(value: Any) -> bool:
+    """Whether a value is one that an array of numbers holds; integers in JSON may be of any size."""
+    return isinstance(value, float) or (isinstance(value, int) and abs(value) < 2**63)

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rl_training.analysis.aggregates import Values
+from rl_training.analysis.directions import refuse_unlike_scores
 from rl_training.analysis.groups import Choice, Groups, Scored, combination_name, differently_made
 from rl_training.analysis.logged_run import DISTANCE, RETURN, RETURN_STD, LoggedRun, without
 from rl_training.config.base import flat
@@ -72,6 +73,7 @@ def read_runs(arguments: Sequence[tuple[str | None, Sequence[Path]]], choice: Ch
     """Return the scores of named or unnamed lists of run directories."""
     grouped = _grouped(arguments)
     _refuse_lacking([run for _, run in grouped], choice.metric)
+    refuse_unlike_scores([run for _, run in grouped], choice.metric)
     runs = [part for group, run in grouped for part in _scored(group, run, choice)]
     tasks = _tasks(runs)
     scores: Scored = {}
@@ -269,17 +271,32 @@ def _own_warnings(runs: Sequence[ScoredRun], choice: Choice) -> Iterator[str]:
 
 
 def _cut_short(part: ScoredRun, choice: Choice) -> Iterator[str]:
-    """Whether evaluations at the end of a run are missing, as when its file of metrics was cut: every end is evaluated."""
+    """Whose last value is not of the end: its file of metrics was cut, or what was measured there is no finite number."""
     if not choice.metric.startswith(("eval/", "validation/")):
         return
     ended = _members_with(part.run, "diverged") | _members_with(part.run, "stopped")
     last = part.steps if part.run.end is None else part.run.end
-    places = [int(at) for member, at in zip(part.members, part.reached, strict=True) if member not in ended and 0 < at < last]
-    if places:
-        who = f"{len(places)} of {len(part.members)} members of {part.run.path}"
-        at = " and ".join(f"{place:,}" for place in sorted(set(places)))
-        lost = "the end of its metrics.jsonl is missing"
-        yield f"{part.group}: {who} have no evaluation at step {last:,}, only up to {at}: {lost}"
+    early = {member: int(at) for member, at in zip(part.members, part.reached, strict=True) if 0 < at < last}
+    there = _measured_at(part.run, choice.metric.partition("/")[0], last)
+    for what, why, members in (
+        ("evaluation", "the end of its metrics.jsonl is missing", early.keys() - ended - there),
+        (
+            "finite value",
+            "what was measured there is NaN or infinite, so an earlier value counts",
+            (early.keys() - ended) & there,
+        ),
+    ):
+        if members:
+            at = " and ".join(f"{place:,}" for place in sorted({early[member] for member in members}))
+            who = f"{len(members)} of {len(part.members)} members of {part.run.path}"
+            yield f"{part.group}: {who} have no {what} at step {last:,}, only up to {at}: {why}"
+
+
+def _measured_at(run: LoggedRun, kind: str, position: int) -> set[int]:
+    """The members of which anything of a kind, such as `eval`, was measured at a position."""
+    columns = [run.history[name] for name in run.metrics(f"{kind}/")]
+    written = (run.positions == position) & ~np.isnan(columns).all(axis=0)
+    return set(run.history["member"][written].tolist())
 
 
 def _members_with(run: LoggedRun, event: str) -> set[int]:
@@ -331,8 +348,8 @@ def _continued(runs: Sequence[ScoredRun]) -> Iterator[str]:
                 continue
             if part.run.learns_as(other.run):
                 yield (
-                    f"{part.group}: seems to go on from {other.group} (the same settings, data, seeds, steps); they are compared as if "
-                    "independent, so a gain that every seed has may stay unseen: the report of both shows the switch"
+                    f"{part.group}: seems to go on from {other.group} (the same settings, data, seeds, steps); they are "
+                    "compared as if independent, so a gain that every seed has may stay unseen: the report shows the switch"
                 )
 
 

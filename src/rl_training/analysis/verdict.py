@@ -6,7 +6,7 @@ from math import floor, log10
 from typing import TYPE_CHECKING
 
 from rl_training.analysis.bootstrap import Interval
-from rl_training.analysis.directions import Direction, measures_quality
+from rl_training.analysis.directions import SCORE, Direction, measures_quality
 from rl_training.analysis.groups import TASK, Scored
 from rl_training.analysis.logged_run import DISTANCE
 
@@ -59,6 +59,8 @@ class Wording:
     @property
     def caution(self) -> str:
         """What the metric does not tell; empty where it tells how good policies are."""
+        if self.metric == SCORE:
+            return f"{SCORE} is an estimate from data (`select_by: fqe`), not a measured return."
         if self.is_quality:
             return ""
         if self.direction == "none":

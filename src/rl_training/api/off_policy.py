@@ -10,6 +10,7 @@ import numpy as np
 from rl_training.api.advice import advice
 from rl_training.api.data_report import check_columns, data_report, dataset_of, trained_on
 from rl_training.api.policy import Policy
+from rl_training.config.shared_knobs import DEFAULT_GAMMA
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.data.reading.notes import Count
 from rl_training.data.row_blocks import spread_evenly
@@ -17,7 +18,7 @@ from rl_training.doctor.doctor import quick_findings
 from rl_training.errors import ConfigError, DatasetError
 from rl_training.experiment.manager import find_checkpoint, locate
 from rl_training.models.threads import one_thread
-from rl_training.ope.episodes import DEFAULT_GAMMA, Episodes, episodes_and_parts
+from rl_training.ope.episodes import Episodes, episodes_and_parts
 from rl_training.ope.evaluation import Estimated, Logged, OPEOptions, evaluate
 from rl_training.runtime.checkpoints.checkpoint import Checkpoint, CheckpointStore
 from rl_training.runtime.checkpoints.member import member_of

@@ -11,7 +11,7 @@ from rl_training.config.blocks import AlgorithmKwargs, OfflineKwargs, OnlineKwar
 from rl_training.config.environment import EnvId, EnvKwargs, EnvSource, TimeLimit, Workers, Wrappers
 from rl_training.config.finetune import RHYTHM, FinetuneConfig, Rhythm, check_changes
 from rl_training.config.schedules import GroupSchedules, ScheduleConfig, for_all_groups
-from rl_training.config.shared_knobs import CriticKnobs
+from rl_training.config.shared_knobs import DEFAULT_GAMMA, CriticKnobs
 from rl_training.config.sweep import (
     MAX_MEMBERS,
     Sweep,
@@ -283,6 +283,12 @@ class RunConfig(StrictModel, Generic[KwargsT]):
         if block is None or block.env_id is None:
             return self.environment
         return EnvSource(block.env_id, block.env_kwargs, block.max_episode_steps, block.env_wrappers, self.env_imports)
+
+    @property
+    def score_gamma(self) -> float:
+        """The discount of `select_by: fqe`: its own, otherwise that of the algorithm."""
+        own = self.select_gamma
+        return float(getattr(self.algo_kwargs, "gamma", DEFAULT_GAMMA)) if own is None else own
 
     @property
     def rhythm(self) -> Rhythm:

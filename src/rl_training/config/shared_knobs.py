@@ -11,6 +11,7 @@ from rl_training.errors import ConfigError, did_you_mean
 Activation = Literal["relu", "gelu", "tanh", "silu"]
 Initialization = Literal["orthogonal", "xavier", "uniform", "edac", "corl"]
 Dropout = Annotated[float, Field(ge=0.0, lt=1.0)]
+DEFAULT_GAMMA = 0.99  # also where policies that learned without a discount are judged by one
 LogStdRange = Annotated[tuple[float, float], Field(strict=False)]
 
 
@@ -87,7 +88,7 @@ class LearnerKnobs(SingleModel):
 class CriticKnobs(LearnerKnobs):
     """Knobs of every learner with critics."""
 
-    gamma: float = Field(0.99, ge=0.0, lt=1.0)
+    gamma: float = Field(DEFAULT_GAMMA, ge=0.0, lt=1.0)
     """Discount of future rewards."""
     tau: float = Field(0.005, gt=0.0, le=1.0)
     """Share of the online network that is blended into the target network at each update."""

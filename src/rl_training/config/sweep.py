@@ -70,8 +70,14 @@ def combinations(sweep: Mapping[str, tuple[float, ...]] | None) -> list[dict[str
 
 
 def knob_text(knobs: Mapping[str, float]) -> str:
-    """Return `expectile=0.7, beta=3` for a member's own knobs."""
-    return ", ".join(f"{name}={value:g}" for name, value in knobs.items())
+    """Return `expectile=0.7, beta=3` for a member's own knobs; unequal ones never read the same."""
+    return ", ".join(f"{name}={value_text(value)}" for name, value in knobs.items())
+
+
+def value_text(value: float) -> str:
+    """Return a value in six digits if that is all of it, and otherwise in all its digits."""
+    short = f"{value:g}"
+    return short if float(short) == value else repr(value)
 
 
 def check_sweep(sweep: Mapping[str, tuple[float, ...]], kwargs: AlgorithmKwargs, num_seeds: int) -> None:

@@ -18,7 +18,6 @@ from rl_training.errors import DatasetError
 Act = Callable[[NDArray[np.float32]], NDArray[np.float32]]
 """A policy: real actions (rows, action_dim) for real observations (rows, observation_dim)."""
 
-DEFAULT_GAMMA = 0.99  # where a policy was trained without one
 FEWEST = 30  # episodes; fewer are cut into parts
 _SHORTEST = 20  # rows of a part
 _BLOCK = 16_384  # rows that a policy acts on at once

@@ -232,8 +232,8 @@ def dip_cells(group: Group, runs: Sequence[LoggedRun]) -> list[str]:
 def return_before(group: Group, runs: Sequence[LoggedRun]) -> float | None:
     """Return the return of the last evaluation before the switch; None where it is not known.
 
-    A finetune in a directory of its own has none; it is that of the offline run, if that is in `runs` and no other run could be
-    it that had another return.
+    A finetune in a directory of its own has none; it is that of the offline run, if that is in `runs`, and no run beside it
+    that might be it had another return.
     """
     switch = group.run.switch
     if switch is None or RETURN not in group.run.history:

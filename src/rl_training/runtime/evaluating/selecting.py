@@ -21,7 +21,7 @@ from rl_training.algorithms.learner import Learner
 from rl_training.config.run import RunConfig
 from rl_training.errors import ConfigError
 from rl_training.models.threads import one_thread
-from rl_training.ope.episodes import DEFAULT_GAMMA, Behaviour, Episodes
+from rl_training.ope.episodes import Behaviour, Episodes
 from rl_training.ope.fqe import FQEOptions, Yardstick
 from rl_training.runtime.offline_data import OfflineData
 
@@ -87,8 +87,7 @@ def _fqe(config: RunConfig[Any], data: OfflineData) -> Score:
     """The score by a short fitted Q evaluation on all rows: a function of the policy and the data alone."""
     spaces, transforms = data.train.spaces, data.train.transforms
     episodes = Episodes.of(data.dataset, _FQE_ROWS)
-    own = config.select_gamma
-    gamma = float(getattr(config.algo_kwargs, "gamma", DEFAULT_GAMMA)) if own is None else own
+    gamma = config.score_gamma
     low, high = episodes.possible_values(gamma)
 
     @cache
