@@ -13,13 +13,13 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from rl_training.api.reproducing import EPISODES, recipe_config, record, run_name, train
+from rl_training.api.reproducing import EPISODES, measure, recipe_config, result_name, run_name
 from rl_training.cli.main import exit_code_of
 from rl_training.cli.training import parse_seeds
-from rl_training.config.expectation import FEWEST_SCORES, Expectation, expectation_path, read_expectations
+from rl_training.config.expectation import Expectation, expectation_path, read_expectations
 from rl_training.config.loading import packaged_configs
 from rl_training.envs.imports import import_flags, import_requested
-from rl_training.errors import ConfigError
+from rl_training.output import return_text
 from rl_training.runtime.progress import default_reporter
 
 
@@ -38,19 +38,24 @@ def main() -> None:
     for module in given.imports:
         import_requested(module)
     seeds = parse_seeds(given.seeds)
-    if len(seeds) < FEWEST_SCORES:
-        raise ConfigError(f"--seeds {given.seeds}: a record needs {FEWEST_SCORES} or more")
     for name in wanted(given.names):
-        where = {"dataset": given.dataset, "device": given.device, "imports": given.imports}
-        config = recipe_config(name, given.settings, seeds, **where)
-        case = Path(given.dataset[0]).stem if given.dataset else str(config.final_env_id)
-        known = read_expectations(name)
+        config = recipe_config(name, given.settings, seeds, dataset=given.dataset, imports=given.imports)
+        case, known = result_name(config, given.dataset), read_expectations(name)
         if given.missing and known is not None and case in known.results:
             continue
-        run_dir = given.run_dir / run_name(name) / (case if given.dataset else "")
-        train(config, run_dir, reporter=default_reporter())
-        command = command_line(name, given.seeds, given.dataset, given.settings) + import_flags(given.imports)
-        found = record(name, case, run_dir, settings=given.settings, episodes=given.episodes, command=command)
+        found = measure(
+            name,
+            seeds=seeds,
+            settings=given.settings,
+            dataset=given.dataset,
+            episodes=given.episodes,
+            device=given.device,
+            imports=given.imports,
+            run_dir=given.run_dir / run_name(name) / (case if given.dataset else ""),
+            replace=True,
+            reporter=default_reporter(),
+            command=command_line(name, given.seeds, given.dataset, given.settings) + import_flags(given.imports),
+        )
         print(f"{expectation_path(name)}: {summary(found)}", flush=True)
 
 
@@ -72,8 +77,8 @@ def command_line(name: str, seeds: str, dataset: Sequence[str], settings: Sequen
 
 def summary(found: Expectation) -> str:
     """Return the result in a few words."""
-    scores = ", ".join("diverged" if score is None else f"{score:.1f}" for score in found.scores)
-    return f"IQM {found.iqm and round(found.iqm, 1)} of {scores}"
+    scores = ", ".join("diverged" if score is None else return_text(score) for score in found.scores)
+    return f"IQM {return_text(found.iqm)} of {scores}"
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from typing import Any
 from rl_training.analysis.aggregates import aggregate
 from rl_training.analysis.ranks import chance_of_ranking_lower, is_exact
 from rl_training.config.expectation import Expectation
+from rl_training.output import return_text
 
 LEVEL = 0.01  # a faithful replication fails this often, at most
 TOLERANCE = 0.02  # of the recorded mean: a loss that matters to nobody, whatever a test may say of it
@@ -92,6 +93,11 @@ class Verdict:
         """How much worse the new seeds may be, at most, with the confidence of the test."""
         return largest_loss(self.scores, known_scores(self.expectation))
 
+    @property
+    def behind(self) -> float:
+        """By how much the interquartile mean of the new seeds is below the recorded one; 0 where either is not known."""
+        return 0.0 if self.iqm is None or self.expectation.iqm is None else max(0.0, self.expectation.iqm - self.iqm)
+
     def remarks(self) -> list[str]:
         """Return what else should be known about the comparison."""
         found = [] if self.expectation.weak is None else [f"passing proves little here: {self.expectation.weak}"]
@@ -100,6 +106,12 @@ class Verdict:
         if shared := set(self.seeds) & set(self.expectation.seeds):
             found.append(
                 f"{len(shared)} of the seeds are recorded ones: where these repeat bit for bit, they prove nothing new"
+            )
+        if self.passed and (behind := self.behind) > self.tolerated:
+            share = f"{behind / abs(self.expectation.iqm or 1.0):.0%}"
+            found.append(
+                f"their IQM is {return_text(behind)} below the recorded one ({share}): so few seeds do not tell whether by "
+                "chance; more of them (--seeds) would"
             )
         if self.better:
             found.append("the new seeds are better than the recorded ones beyond chance; the record may be out of date")

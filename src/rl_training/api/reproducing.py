@@ -19,6 +19,7 @@ from rl_training.analysis.reproduction import (
 )
 from rl_training.api.policy import Policy
 from rl_training.config.expectation import (
+    FEWEST_SCORES,
     Expectation,
     Expectations,
     expectation_path,
@@ -36,7 +37,7 @@ from rl_training.registry import REGISTRY, get_spec
 from rl_training.report.timing import timing_of
 from rl_training.runtime.progress import Reporter
 
-EPISODES = 50
+EPISODES, RECORDED_SEEDS = 50, 8
 EPISODE_SEED = 0  # every seed gets the same episodes: where they begin matters more than the seed of training
 _CHANGES_NO_SCORE = {"device", "env_imports", "env_timeout", "workers", "keep_checkpoints", "run_name", "log"}
 
@@ -111,8 +112,8 @@ def plan_replication(
     known = read_expectations(name)
     if known is None:
         raise ConfigError(
-            f"{name}: what it should reach has not been recorded (no {expectation_path(name).name} beside it); in a checkout "
-            f"`python -m benchmarks.expected {shlex.quote(name)} --seeds 0..7{import_flags(imports)}` records it"
+            f"{name}: what it should reach has not been recorded (no {expectation_path(name).name} beside it); "
+            f"`rl-training reproduce {shlex.quote(name)} --record{import_flags(imports)}` records it"
         )
     case = _case(name, known, dataset, env, expect)
     expectation = known.results[case]
@@ -156,6 +157,11 @@ def run_name(name: str) -> str:
     return name if name in packaged_configs() else Path(name).stem
 
 
+def result_name(config: RunConfig[Any], dataset: Sequence[str]) -> str:
+    """Return what a result is called: by the data of a config that leaves them open, otherwise by the environment."""
+    return Path(dataset[0]).stem if dataset else str(config.final_env_id)
+
+
 def recipe_config(
     name: str,
     settings: Sequence[str],
@@ -168,7 +174,7 @@ def recipe_config(
 ) -> RunConfig[Any]:
     """Return the config of a population that is scored in its environment."""
     given = {"env_id": env, "device": device, "env_imports": list(imports) or None}
-    extra = {"seeds": list(seeds), **{key: value for key, value in given.items() if value is not None}}
+    extra = {"seeds": list(seeds), "log": [], **{key: value for key, value in given.items() if value is not None}}
     config = load_config(name, settings, extra, dataset)
     if config.final_environment is None:
         raise ConfigError(f"{name} has no environment, so nothing says how good it is: pass --env")
@@ -201,6 +207,46 @@ def scores(run_dir: Path, episodes: int, episode_seed: int | None, *, device: st
     return [-inf if one.status == "diverged" else mean for one, mean in zip(policy.members, means, strict=True)]
 
 
+def measure(
+    name: str,
+    *,
+    seeds: Sequence[int] | None = None,
+    settings: Sequence[str] = (),
+    dataset: Sequence[str] = (),
+    env: str | None = None,
+    case: str | None = None,
+    episodes: int | None = None,
+    device: str | None = None,
+    imports: Sequence[str] = (),
+    run_dir: str | Path | None = None,
+    overwrite: bool = False,
+    replace: bool = False,
+    reporter: Reporter | None = None,
+    go_on: str | None = None,
+    command: str,
+) -> Expectation:
+    """Train seeds of a config, score them, and keep that beside it as what it should reach; `command` is kept, too.
+
+    What was interrupted continues, and `overwrite` trains anew. A result that is there already stays, but for `replace`.
+    """
+    chosen = list(range(RECORDED_SEEDS)) if seeds is None else list(seeds)
+    if len(chosen) < FEWEST_SCORES:
+        raise ConfigError(f"--seeds: {len(chosen)} are too few for a record, which needs {FEWEST_SCORES} or more")
+    given = [*settings, *([f"env_id={env}"] if env else [])]
+    config = recipe_config(name, given, chosen, dataset=dataset, device=device, imports=imports)
+    found = case or result_name(config, dataset)
+    known = read_expectations(name)
+    default = Path("runs") / "recorded" / run_name(name) / (found if dataset or env else "")
+    target = ExperimentManager(config, run_dir if run_dir is not None else default).run_dir
+    begun = run_status(target) not in (None, "finished")
+    if known is not None and found in known.results and not (replace or begun):
+        raise ConfigError(f"{expectation_path(name)}: has a result for {found}; pass --overwrite to measure it anew")
+    if not overwrite:
+        _refuse_another_run(config, target)
+    train(config, target, overwrite=overwrite, reporter=reporter, go_on=go_on)
+    return record(name, found, target, settings=given, episodes=episodes or EPISODES, command=command)
+
+
 def record(
     name: str, case: str, run_dir: Path, *, settings: Sequence[str] = (), episodes: int = EPISODES, command: str
 ) -> Expectation:
@@ -230,7 +276,7 @@ def record(
 def expectation_of(name: str, found: Sequence[float], **measured: Any) -> Expectation:
     """Return scores as what a config should reach, with their statistics; `measured` are the other fields."""
     known = [score if isfinite(score) else None for score in found]
-    iqm, *bounds = (None,) if None in known else (round(value, 3) for value in interval(found))
+    iqm, *bounds = (None,) if None in known else interval(found)
     statistics = {"scores": known, "iqm": iqm, "interval": bounds or None}
     return Expectation.checked({**measured, **statistics, "recipe": recipe_digest(name)}, f"{name}: ")
 

@@ -3,20 +3,23 @@
 import json
 import shlex
 import sys
+from dataclasses import dataclass
 from math import isfinite
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from rl_training.cli.options import DebugOption, DeviceOption, ImportOption, JsonOption
-from rl_training.errors import NotReproducedError
-from rl_training.output import return_text
+from rl_training.errors import ConfigError, NotReproducedError
+from rl_training.output import duration, return_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from rl_training.analysis.reproduction import Verdict
     from rl_training.api.reproducing import Replication
+    from rl_training.runtime.progress import Reporter
 
 
 def reproduce(
@@ -24,7 +27,10 @@ def reproduce(
         str, typer.Argument(help="A packaged config such as iql/pendulum, or a YAML file with an .expected.json beside it.")
     ],
     seeds: Annotated[
-        str | None, typer.Option(help="5..9 or 5,6,7; by default five that were not recorded, since those would only repeat.")
+        str | None,
+        typer.Option(
+            help="5..9 or 5,6,7; by default five that were not recorded, since those would only repeat; to record, 0..7."
+        ),
     ] = None,
     run_dir: Annotated[
         str | None, typer.Option(help="Directory of the run, continued if it was interrupted; runs/reproduce/... by default.")
@@ -35,37 +41,103 @@ def reproduce(
     ] = None,
     env: Annotated[str | None, typer.Option("--env", help="The environment of a config that leaves it open.")] = None,
     expect: Annotated[
-        str | None, typer.Option(help="The recorded result to compare with, if its name is not that of the dataset's file.")
+        str | None, typer.Option(help="The name of the recorded result, if it is not that of the dataset's file.")
+    ] = None,
+    record: Annotated[
+        bool, typer.Option("--record", help="Measure what a YAML file of yours reaches, and keep it beside the file.")
+    ] = False,
+    episodes: Annotated[
+        int | None, typer.Option(min=1, help="With --record: episodes of each seed, the same for all. [default: 50]")
     ] = None,
     imports: ImportOption = None,
     device: DeviceOption = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Train a config with new seeds and test whether they are worse than its recorded ones: PASS, or FAIL (exit code 8)."""
+    """Train a config with new seeds and test whether they are worse than its recorded ones: PASS, or FAIL (exit code 8).
+
+    --record writes down first what a YAML file of yours reaches.
+    """
     del debug
-    from rl_training.api.reproducing import plan_replication
     from rl_training.cli.training import parse_seeds
     from rl_training.runtime.progress import QuietReporter, default_reporter
 
-    replication = plan_replication(
-        config,
-        dataset=dataset or (),
-        env=env,
-        expect=expect,
-        seeds=None if seeds is None else parse_seeds(seeds),
-        device=device,
-        imports=imports or (),
-        run_dir=run_dir,
-        overwrite=overwrite,
-    )
-    if not as_json:
+    options: dict[str, str | list[str] | None] = {
+        "dataset": dataset,
+        "env": env,
+        "expect": expect,
+        "seeds": seeds,
+        "import": imports,
+        "device": device,
+    }
+    if record:
+        options |= {"episodes": None if episodes is None else str(episodes)}
+    elif episodes is not None:
+        raise ConfigError("--episodes: is recorded with what is compared; leave it out, or measure anew with --record")
+    command = _Command(config, record, options, run_dir, as_json)
+    where: dict[str, Any] = {"dataset": dataset or (), "env": env, "imports": imports or (), "device": device}
+    where |= {"run_dir": run_dir, "overwrite": overwrite}
+    chosen = None if seeds is None else parse_seeds(seeds)
+    reporter = QuietReporter() if as_json else default_reporter()
+    if record:
+        _record(config, command, reporter, seeds=chosen, episodes=episodes, case=expect, **where)
+    else:
+        _replicate(config, command, reporter, seeds=chosen, expect=expect, **where)
+
+
+@dataclass(frozen=True)
+class _Command:
+    """The command line as it was given, but for --overwrite, with which nothing would go on."""
+
+    config: str
+    record: bool
+    options: "Mapping[str, str | list[str] | None]"
+    run_dir: str | None
+    as_json: bool
+
+    def text(self, *, bare: bool = False) -> str:
+        """The command that goes on with what was interrupted; a bare one, which is kept, has names of files for paths."""
+        words = ["rl-training", "reproduce", self.config, *(["--record"] if self.record else [])]
+        for name, given in self.options.items():
+            for value in [given] if isinstance(given, str) else given or ():
+                words += [f"--{name}", Path(value).name if bare and name == "dataset" else value]
+        if not bare:
+            words += [*(["--run-dir", self.run_dir] if self.run_dir else []), *(["--json"] if self.as_json else [])]
+        return shlex.join(words)
+
+
+def _record(config: str, command: _Command, reporter: "Reporter", **given: Any) -> None:
+    """Measure what a config reaches, and say where that is kept."""
+    from rl_training.api.reproducing import measure
+    from rl_training.config.expectation import expectation_path
+    from rl_training.config.loading import packaged_configs
+
+    if config in packaged_configs():
+        own = f"`rl-training list {config} > own.yaml` makes it a file of yours"
+        raise ConfigError(f"{config}: is packaged, with a record of its own; {own}")
+    again, kept = command.text(), command.text(bare=True)
+    found = measure(config, reporter=reporter, replace=given["overwrite"], go_on=again, command=kept, **given)
+    beside = expectation_path(config)
+    if command.as_json:
+        print(json.dumps({"name": config, "file": str(beside), **found.model_dump(mode="json")}))
+        return
+    bounds = f" [{return_text(found.interval[0])}, {return_text(found.interval[1])}]" if found.interval else ""
+    each = ", ".join(map(_shown, found.scores))
+    print(f"{beside}: IQM {_shown(found.iqm)}{bounds} of seeds {_span(found.seeds)}, {found.episodes} episodes each: {each}")
+    check = _Command(config, False, {**command.options, "seeds": None, "episodes": None}, None, False)
+    print(f"check it with other seeds: {check.text()}")
+
+
+def _replicate(config: str, command: _Command, reporter: "Reporter", **given: Any) -> None:
+    """Train new seeds, compare them with the recorded ones and print the verdict; a NotReproducedError if they are worse."""
+    from rl_training.api.reproducing import plan_replication
+
+    replication = plan_replication(config, **given)
+    if not command.as_json:
         _announce(replication)
-    options = {"dataset": dataset, "env": env, "expect": expect, "seeds": seeds, "import": imports, "device": device}
-    again = _command(config, {**options, "run-dir": run_dir}, as_json=as_json)
-    verdict = replication.judge(QuietReporter() if as_json else default_reporter(), go_on=again)
+    verdict = replication.judge(reporter, go_on=command.text())
     remarks = [*verdict.remarks(), *replication.remarks()]
-    if as_json:
+    if command.as_json:
         known: dict[str, Any] = {"name": config, "result": replication.case, "run_dir": str(replication.run_dir)}
         known |= {"trained": replication.finished is None}
         known |= {"metric": "return_mean", "episodes": replication.expectation.episodes}
@@ -76,20 +148,10 @@ def reproduce(
         raise NotReproducedError(f"{config} was not reproduced; the run is {replication.run_dir}")
 
 
-def _command(config: str, options: "Mapping[str, str | list[str] | None]", *, as_json: bool) -> str:
-    """The command that continues and judges what was interrupted; without --overwrite, which would start again."""
-    words = ["rl-training", "reproduce", config]
-    for name, given in options.items():
-        for value in [given] if isinstance(given, str) else given or ():
-            words += [f"--{name}", value]
-    return shlex.join([*words, *(["--json"] if as_json else [])])
-
-
 def _announce(replication: "Replication") -> None:
     """Say what is trained where, and how long that took when it was recorded; or that it is trained already."""
     known, seeds = replication.expectation, replication.config.member_seeds
-    took = f"{known.minutes:.0f} minutes" if known.minutes >= 1.5 else "a minute"
-    time = f"its {len(known.seeds)} recorded seeds took about {took} on {known.device}"
+    time = f"its {len(known.seeds)} recorded seeds took about {duration(60.0 * known.minutes)} on {known.device}"
     if replication.finished is not None:
         time = "they are trained already"
     print(f"{replication.name}: seeds {_span(seeds)} in {replication.run_dir}; {time}", file=sys.stderr)
