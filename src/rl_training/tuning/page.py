@@ -47,7 +47,8 @@ def _confirmed(found: Summary) -> str:
     for one in found.confirmed:
         value = None if one.result.values is None else one.result.values[0]
         score = Cell(NOTHING if value is None else number(value), value, number=True)
-        rows.append([Cell(str(one.number), one.number, number=True), score, _seeds(one.result.seeds)])
+        why = f": {one.result.why_failed}" if one.result.why_failed else ""
+        rows.append([Cell(str(one.number), one.number, number=True), score, _seeds(one.result.seeds) + why])
     return f"<h3>With new seeds</h3>{table(['trial', found.task.rule.name, 'seeds'], rows, 'With new seeds')}"
 
 

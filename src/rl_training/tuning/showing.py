@@ -9,6 +9,7 @@ from typing import Any
 
 from rl_training.analysis.ranks import chance_of_ranking_lower
 from rl_training.tuning.folder import StudyFolder, Task
+from rl_training.tuning.scores import Result
 from rl_training.tuning.space import path_of
 from rl_training.tuning.study import Study, optuna
 from rl_training.tuning.tuner import Confirmed, confirmed, ranked
@@ -52,11 +53,15 @@ class Summary:
             return self.rows[self.confirmed[0].number]
         return self.rows[self.order[0]] if self.order else None
 
+    @property
+    def fresh(self) -> dict[int, Result]:
+        """What each confirmed trial reached with new seeds."""
+        return {one.number: one.result for one in self.confirmed}
+
     def score_of(self, number: int) -> float | None:
         """Return the score of a trial: with new seeds if some were confirmed, else of the study."""
-        fresh = {one.number: one.result.values for one in self.confirmed}
-        values = fresh.get(number) if fresh else self.rows[number].values
-        return values[0] if values else None
+        source: Row | Result | None = self.fresh.get(number) if self.confirmed else self.rows[number]
+        return source.values[0] if source and source.values else None
 
 
 def summary(folder: StudyFolder, task: Task) -> Summary:
@@ -173,7 +178,8 @@ def _confirmation(found: Summary) -> list[str]:
     """What the confirmed trials reached with new seeds."""
     lines = []
     for one in found.confirmed:
-        value = "failed" if one.result.values is None else f"{found.task.rule.name} {one.result.values[0]:.4g}"
+        failed = f"failed: {one.result.why_failed}"
+        value = failed if one.result.values is None else f"{found.task.rule.name} {one.result.values[0]:.4g}"
         each = " ".join("-" if score is None else f"{score:.4g}" for score in one.result.seeds)
         lines.append(f"trial {one.number} with new seeds: {value} ({each})")
     return lines
@@ -183,17 +189,26 @@ def sureness(found: Summary) -> list[str]:
     """Return how far the best may be trusted, and how it stands to the config's own values."""
     if found.best is None:
         return ["no trial is complete, so nothing has been found"]
+    if found.confirmed and not any(one.result.values for one in found.confirmed):
+        so = f"so trial {found.best.number} is the best only by the seeds it was chosen by"
+        return [f"no confirmed trial has a score with new seeds ({_failures(found)}), {so}"]
     return [_against_own(found, found.best), _how_sure(found)]
+
+
+def _failures(found: Summary) -> str:
+    """Which confirmed trials have no score with new seeds, and why."""
+    failed = sorted((one.number, one.result.why_failed) for one in found.confirmed if one.result.values is None)
+    return "; ".join(f"trial {number}: {why}" for number, why in failed)
 
 
 def _against_own(found: Summary, best: Row) -> str:
     if not found.has_own:
         return "the config's own values are outside the space, so nothing says whether the best is better than they are"
-    own, mine, other = found.rows[0], found.score_of(best.number), found.score_of(0)
     if best.number == 0:
-        return "the config's own values are the best: no trial was better"
-    if own.status != "complete" or mine is None or other is None:
-        return f"the config's own values (trial 0) were {own.status}: {own.why or 'worse than others at an evaluation'}"
+        return _own_are_best(found)
+    mine, other = found.score_of(best.number), found.score_of(0)
+    if mine is None or other is None:
+        return _own_without_score(found)
     figures = f"{mine:.4g} against {other:.4g}"
     if mine <= other:
         return f"trial {best.number} is no better than the config's own values: {figures}"
@@ -204,6 +219,24 @@ def _against_own(found: Summary, best: Row) -> str:
         return f"trial {best.number} is with new seeds better than the config's own values: {figures} (p = {chance:.2g})"
     told = f"trial {best.number} is with new seeds ahead of the config's own values: {figures}"
     return f"{told}, which may be chance (p = {chance:.2g} by the ranks of {len(found.confirmed[0].result.seeds)} seeds each)"
+
+
+def _own_are_best(found: Summary) -> str:
+    """That no trial is better than trial 0, and by which seeds that is known."""
+    if not found.fresh.keys() - {0}:
+        return "the config's own values are the best: no trial was better"
+    failures = f" ({_failures(found)})" if _failures(found) else ""
+    return f"the config's own values are the best: no confirmed trial was better with new seeds{failures}"
+
+
+def _own_without_score(found: Summary) -> str:
+    """Why nothing can be compared with trial 0."""
+    own, fresh = found.rows[0], found.fresh.get(0)
+    if fresh is not None:
+        return f"the config's own values (trial 0) failed with new seeds: {fresh.why_failed}"
+    if own.status in ("running", "waiting"):
+        return "the config's own values (trial 0) have no score yet, so nothing says whether the best is better"
+    return f"the config's own values (trial 0) were {own.status}: {own.why or 'worse than others at an evaluation'}"
 
 
 def _chance(found: Summary, number: int) -> float:

@@ -1,0 +1,68 @@
+"""What a study says of its best trial: against the config's own values, and by which seeds."""
+
+from dataclasses import replace
+
+import pytest
+
+from rl_training.analysis.aggregates import aggregate
+from rl_training.report.facts import NOTHING, number
+from rl_training.report.page.html import prose
+from rl_training.tuning.folder import StudyFolder
+from rl_training.tuning.page import section
+from rl_training.tuning.scores import Result
+from rl_training.tuning.showing import study_lines, summary, sureness
+from rl_training.tuning.tuner import Confirmed
+from tests.tuning.fake import run_study, task
+
+GOOD, BAD = [-10.0, -11.0, -12.0, -13.0, -14.0], [-20.0, -21.0, -22.0, -23.0, -24.0]
+LOST = [None, *GOOD[1:]]
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    path = tmp_path_factory.mktemp("studies") / "study"
+    run_study(path)
+    return summary(StudyFolder(path), task())
+
+
+def with_new_seeds(found, seeds):
+    """The study after its trials have reached these scores with new seeds; None is a seed that diverged."""
+    results = {trial: Result([aggregate(own, "iqm")], own, {}) for trial, own in seeds.items() if None not in own}
+    for trial in seeds.keys() - results.keys():
+        lost, own = seeds[trial].count(None), seeds[trial]
+        results[trial] = Result(None, own, {}, why_failed=f"{lost} of {len(own)} seeds diverged")
+    rows = [Confirmed(trial, results[trial]) for trial in seeds]
+    return replace(found, confirmed=sorted(rows, key=lambda one: -(one.result.values or [float("-inf")])[0]))
+
+
+def test_new_seeds_that_diverged_are_told(found):
+    first, second = found.order[:2]
+    assert 0 not in (first, second)
+    lost = "1 of 5 seeds diverged"
+    none_left = f"no confirmed trial has a score with new seeds (trial 0: {lost}; trial {first}: {lost})"
+    for seeds, told in (
+        ({first: GOOD, second: BAD, 0: LOST}, f"the config's own values (trial 0) failed with new seeds: {lost}"),
+        (
+            {first: LOST, 0: BAD},
+            f"the config's own values are the best: no confirmed trial was better with new seeds (trial {first}: {lost})",
+        ),
+        (
+            {first: BAD, 0: GOOD},
+            "the config's own values are the best: no confirmed trial was better with new seeds",
+        ),
+        ({first: LOST, 0: LOST}, f"{none_left}, so trial {first} is the best only by the seeds it was chosen by"),
+    ):
+        judged = with_new_seeds(found, seeds)
+        assert sureness(judged)[0] == told
+        assert f"<p>{prose(told)}</p>" in section(judged)
+    assert f"trial 0 with new seeds: failed: {lost} (- -11 -12 -13 -14)" in study_lines(judged, 3)
+    assert f"{NOTHING} {' '.join(map(number, LOST[1:]))}: {lost}" in section(judged)
+    assert sureness(judged)[1:] == []  # no figure with new seeds is there to be fair
+
+
+def test_a_trial_0_that_still_trains_is_not_called_worse(found):
+    rows = [replace(found.rows[0], status="running", values=None), *found.rows[1:]]
+    going_on = replace(found, rows=rows, order=[trial for trial in found.order if trial])
+    assert sureness(going_on)[0] == (
+        "the config's own values (trial 0) have no score yet, so nothing says whether the best is better"
+    )
