@@ -214,16 +214,19 @@ def _against_own(found: Summary, best: Row) -> str:
         return f"trial {best.number} is no better than the config's own values: {figures}"
     if not found.confirmed:
         return f"trial {best.number} is ahead of the config's own values, by the seeds it was chosen by: {figures}"
-    chance = _chance(found, best.number)
+    chance, seeds = _chance(found, best.number), len(found.confirmed[0].result.seeds)
+    tries = len(_rivals(found))
+    corrected = f", corrected for the choice among {tries} trials" if tries > 1 else ""
     if chance <= _SURE:
-        return f"trial {best.number} is with new seeds better than the config's own values: {figures} (p = {chance:.2g})"
+        told = f"trial {best.number} is with new seeds better than the config's own values: {figures}"
+        return f"{told} (p = {chance:.2g}{corrected})"
     told = f"trial {best.number} is with new seeds ahead of the config's own values: {figures}"
-    return f"{told}, which may be chance (p = {chance:.2g} by the ranks of {len(found.confirmed[0].result.seeds)} seeds each)"
+    return f"{told}, which may be chance (p = {chance:.2g} by the ranks of {seeds} seeds each{corrected})"
 
 
 def _own_are_best(found: Summary) -> str:
     """That no trial is better than trial 0, and by which seeds that is known."""
-    if not found.fresh.keys() - {0}:
+    if not _rivals(found):
         return "the config's own values are the best: no trial was better"
     failures = f" ({_failures(found)})" if _failures(found) else ""
     return f"the config's own values are the best: no confirmed trial was better with new seeds{failures}"
@@ -239,17 +242,26 @@ def _own_without_score(found: Summary) -> str:
     return f"the config's own values (trial 0) were {own.status}: {own.why or 'worse than others at an evaluation'}"
 
 
+def _rivals(found: Summary) -> list[int]:
+    """The confirmed trials beside trial 0, whatever became of them."""
+    return [one.number for one in found.confirmed if one.number]
+
+
 def _chance(found: Summary, number: int) -> float:
-    """How likely the new seeds of trial 0 rank as low against those of a trial if both are alike."""
+    """At most how likely the new seeds of any confirmed trial rank as high against those of trial 0 if all are alike.
+
+    The trial was chosen from several by these very seeds, so the chance of one is taken as often as there are (Bonferroni).
+    """
     seeds = {one.number: [score for score in one.result.seeds if score is not None] for one in found.confirmed}
-    return chance_of_ranking_lower(seeds[0], seeds[number])
+    return min(1.0, len(_rivals(found)) * chance_of_ranking_lower(seeds[0], seeds[number]))
 
 
 def _how_sure(found: Summary) -> str:
     count = len(found.task.config.seeds or (0,))
     if found.confirmed:
-        fresh = len(found.confirmed[0].result.seeds)
-        return f"the figures with new seeds ({fresh} each) are fair: nothing was chosen by them before"
+        fresh, scored = len(found.confirmed[0].result.seeds), sum(one.result.values is not None for one in found.confirmed)
+        luck = f"; that of the best of {scored} is a little optimistic" if scored > 1 else ""
+        return f"the figures with new seeds ({fresh} each) are fair: nothing was chosen by them before{luck}"
     each = "one seed" if count == 1 else f"{count} seeds"
     return (
         f"the best of {len(found.order)} by {each} each is partly lucky: its score is optimistic; "
