@@ -91,3 +91,37 @@ def test_the_chance_counts_every_trial_that_was_confirmed(found):
         "may be chance (p = 0.083 by the ranks of 5 seeds each, corrected for the choice among 3 trials)"
         in (sureness(with_new_seeds(found, close))[0])
     )
+
+
+def test_a_leader_that_came_after_the_confirmation_is_told(found):
+    first, second, third = found.order[:3]
+    told = (
+        f"trial {first} is ahead by the seeds that trials are chosen by, but was not trained with new seeds: the same command"
+    )
+    for seeds, count in (
+        ({third: GOOD, 0: BAD}, 3),  # the best three hold both the leader and the one confirmed trial
+        ({second: BAD, third: BAD, 0: GOOD}, 2),
+        ({0: GOOD}, 1),
+        ({second: LOST, 0: LOST}, 1),
+    ):
+        judged = with_new_seeds(found, seeds)
+        assert sureness(judged)[1] == f"{told} with --confirm {count} compares it with the confirmed ones"
+        assert told in section(judged)
+    assert sureness(with_new_seeds(found, {0: GOOD}))[0] == (
+        "the config's own values are the best: no other trial was confirmed"
+    )
+    assert told not in " ".join(sureness(with_new_seeds(found, {first: BAD, 0: GOOD})))
+
+
+def test_the_advice_confirms_the_leader(tmp_path):
+    path = tmp_path / "study"
+    run_study(path, trials=2, confirm=1)
+    run_study(path, trials=12)
+    found = summary(StudyFolder(path), task())
+    leader, before = found.order[0], found.best.number
+    assert leader != before
+    count = int(sureness(found)[1].split("--confirm ")[1].split()[0])
+    run_study(path, trials=12, confirm=count)
+    after = summary(StudyFolder(path), task())
+    assert {leader, before} <= after.fresh.keys()
+    assert not any("ahead by the seeds" in line for line in sureness(after))

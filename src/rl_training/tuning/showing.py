@@ -191,8 +191,18 @@ def sureness(found: Summary) -> list[str]:
         return ["no trial is complete, so nothing has been found"]
     if found.confirmed and not any(one.result.values for one in found.confirmed):
         so = f"so trial {found.best.number} is the best only by the seeds it was chosen by"
-        return [f"no confirmed trial has a score with new seeds ({_failures(found)}), {so}"]
-    return [_against_own(found, found.best), _how_sure(found)]
+        return [f"no confirmed trial has a score with new seeds ({_failures(found)}), {so}", *_came_later(found, found.best)]
+    return [_against_own(found, found.best), *_came_later(found, found.best), _how_sure(found)]
+
+
+def _came_later(found: Summary, best: Row) -> list[str]:
+    """That the trial at the top of the table was never confirmed, and how to compare it with the best of those that were."""
+    top = found.order[0]
+    if not found.confirmed or top in found.fresh:
+        return []
+    reached = max(1, len(_rivals(found)), found.order.index(best.number) + 1 if best.number else 0)
+    ahead = f"trial {top} is ahead by the seeds that trials are chosen by, but was not trained with new seeds"
+    return [f"{ahead}: the same command with --confirm {reached} compares it with the confirmed ones"]
 
 
 def _failures(found: Summary) -> str:
@@ -227,7 +237,8 @@ def _against_own(found: Summary, best: Row) -> str:
 def _own_are_best(found: Summary) -> str:
     """That no trial is better than trial 0, and by which seeds that is known."""
     if not _rivals(found):
-        return "the config's own values are the best: no trial was better"
+        better = "no other trial was confirmed" if found.order[0] else "no trial was better"
+        return f"the config's own values are the best: {better}"
     failures = f" ({_failures(found)})" if _failures(found) else ""
     return f"the config's own values are the best: no confirmed trial was better with new seeds{failures}"
 
