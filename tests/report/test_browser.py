@@ -6,10 +6,13 @@ import json
 import pytest
 
 from rl_training.analysis.logged_run import RETURN, LoggedRun
+from rl_training.api.reporting import write_report
+from rl_training.report.facts import NOTHING
 from rl_training.report.page.document import Picture, render_page
 from tests.report.browser import PROGRAM, Browser
 from tests.report.run_files import finetune, population, rows_of, timing_rows, without_environment, write_run
 from tests.report.test_off_policy import policy, report, run_with
+from tests.tuning.fake import FakeBackend, run_study
 
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no Chromium is installed; apt-get install chromium")
 
@@ -427,6 +430,20 @@ def test_runs_are_sorted_by_the_number_of_their_steps(browser, tmp_path):
     )
     column = "[...document.querySelectorAll('[aria-label=\"Runs\"] tbody tr')].map(r => r.children[0].textContent)"
     assert browser.evaluate(column) == ["long", "middle", "short", "both"]
+
+
+def test_trials_without_a_score_stand_last_in_either_order(browser, tmp_path):
+    run_study(tmp_path / "study", backend=FakeBackend(diverged=[0]), trials=8)  # 0 and 4 have none
+    browser.open(write_report([tmp_path / "study"], tmp_path / "page.html"))
+    table = "document.querySelector('[aria-label=\"Trials\"]')"
+    scores = f"[...{table}.querySelectorAll('tbody tr')].map(r => r.children[3].textContent)"
+    falling = browser.evaluate(scores)
+    assert falling[-2:] == [NOTHING, NOTHING]
+    orders = []
+    for _ in range(2):
+        browser.evaluate(f"[...{table}.querySelectorAll('th button')].find(b => b.textContent === 'return iqm').click()")
+        orders.append(browser.evaluate(scores))
+    assert orders == [falling, [*reversed(falling[:-2]), NOTHING, NOTHING]]
 
 
 def test_the_picture_of_a_policy_moves_and_stops(browser, tmp_path):

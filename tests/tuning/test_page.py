@@ -3,12 +3,12 @@
 from html.parser import HTMLParser
 
 from rl_training.api.reporting import write_report
-from rl_training.report.facts import number
+from rl_training.report.facts import NOTHING, number
 from rl_training.runtime.checkpoints.lock import RunLock
 from rl_training.tuning.folder import StudyFolder
 from rl_training.tuning.page import section
 from rl_training.tuning.showing import summary
-from tests.tuning.fake import KNOBS, run_study, task
+from tests.tuning.fake import KNOBS, FakeBackend, run_study, task
 
 
 class Drawn(HTMLParser):
@@ -61,6 +61,12 @@ def test_what_was_confirmed_is_on_the_page_and_in_the_tables(tmp_path):
     assert "complete, the config's own values" in page.replace("&#x27;", "'")
     tables = write_report([tmp_path / "study"], tmp_path / "page.md").read_text()
     assert f"    trial {best.number} with new seeds: return iqm {best.result.values[0]:.4g}" in tables
+
+
+def test_trials_without_a_score_are_sorted_as_such(tmp_path):
+    run_study(tmp_path / "study", backend=FakeBackend(diverged=[0]), trials=8)
+    trials = section(summary(StudyFolder(tmp_path / "study"), task())).partition("<h3>Trials</h3>")[2]
+    assert trials.count(f'<td class="number" data-value="">{NOTHING}</td>') == 2
 
 
 def test_names_are_escaped_and_few_trials_have_no_lines(tmp_path):

@@ -12,6 +12,7 @@ from rl_training.tuning.backends.local import LocalBackend
 from rl_training.tuning.folder import StudyFolder
 from rl_training.tuning.job import FINISHED, PopulationJob, run_job
 from rl_training.tuning.scores import Rule, trial_result
+from rl_training.tuning.showing import summary
 from rl_training.tuning.study import JOURNAL
 from tests.helpers import Cut, CutAt, assert_same_run, call_cli, contents, run_values, tiny_run
 from tests.tuning.fake import KNOBS, FakeBackend, run_study, task, trials_of, write_run
@@ -77,6 +78,22 @@ def test_a_torn_line_and_a_stale_lock_are_survived(whole, tmp_path):
     os.symlink(JOURNAL, tmp_path / "study" / f"{JOURNAL}.lock")  # of Optuna's own locks
     run_study(tmp_path / "study")
     assert trials_of(tmp_path / "study") == trials_of(whole)
+
+
+def test_a_study_is_only_read_by_those_who_look(tmp_path):
+    path = tmp_path / "study"
+    run_study(path, trials=4)
+    with (path / JOURNAL).open("ab") as stream:
+        stream.write(b'{"op_code":4,"worker_id"')  # as a kill leaves it; what is added now would be joined to it
+    before = contents(path)
+    for _ in range(2):
+        assert len(summary(StudyFolder(path), task()).rows) == 4
+    assert contents(path) == before
+    run_study(path, trials=8)
+    assert len(trials_of(path)) == 8
+    renamed = path.rename(tmp_path / "other")
+    with pytest.raises(CheckpointError, match="the trials of study 'other' are not in its storage"):
+        summary(StudyFolder(renamed), task())
 
 
 def test_a_database_instead_of_a_journal(whole, tmp_path):

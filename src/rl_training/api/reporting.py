@@ -29,6 +29,7 @@ from rl_training.tuning.folder import StudyFolder
 
 if TYPE_CHECKING:
     from rl_training.envs.rendering import Rendering
+    from rl_training.tuning.follow import Followed
 
 _MOST_PICTURES = 4  # runs whose policies are drawn
 _TOO_MANY = (
@@ -169,12 +170,16 @@ def write_report(
     kind = format_of(path, kind)
     check_target(path, kind)
     studies = [one for one in runs if StudyFolder.is_one(one)]
-    named = title or ", ".join(Path(study).resolve().name for study in studies) or None
     picture &= not studies  # of which of so many policies?
-    chosen: dict[str, Any] = {"title": named, "members": members, "picture": picture, "warn": warn}
+    chosen: dict[str, Any] = {"title": _title(title, studies), "members": members, "picture": picture, "warn": warn}
     page = make_report(found, kind, **chosen, studies=studies, left_out=found.left_out)
     replace_file(path, page)
     return path
+
+
+def _title(given: str | None, studies: Sequence[str | Path]) -> str | None:
+    """The heading of a page; None is that of its runs."""
+    return given or ", ".join(Path(study).resolve().name for study in studies) or None
 
 
 def keep_report_fresh(
@@ -193,7 +198,8 @@ def keep_report_fresh(
 ) -> int:
     """Write the page of some runs again whenever they have news, until all have ended or Ctrl-C is pressed.
 
-    Until then the page loads itself again; the last version does not, and shows the policies of runs that have ended.
+    A study has ended when no process works on it; runs that it begins meanwhile come onto the page. Until then the page loads
+    itself again; the last version does not, and shows the policies of runs that have ended, though not of studies.
     Returns 0 if the runs finished, otherwise the exit code of the first that did not, or that of Ctrl-C.
     """
     path = Path(out)
@@ -201,36 +207,54 @@ def keep_report_fresh(
         raise ConfigError(f"{path}: only a page can be kept fresh; leave --format out and end the name in .html")
     if not interval >= _SHORTEST_INTERVAL:
         raise ConfigError(f"--interval {interval:g}: must be at least {_SHORTEST_INTERVAL:g} second")
-    followed, left_out = _read_runs(runs, lambda run: _watched(run, clock), warn or _to_stderr)
-    check_distinct([one.follower.path for one in followed])
+    warn = warn or _to_stderr
+    followed = _followed(runs, clock, warn)
+    title, studies = _title(title, [study.path for study in followed.studies]), bool(followed.studies)
 
     def write(*, live: float = 0.0, picture: bool = False) -> bool:
-        found = [run for one in followed if (run := one.run) is not None]
-        if len(found) < len(followed):  # one has yet to begin
+        found = followed.begun()
+        if not found:
             return False
         check_target(path, "html")
-        chosen: dict[str, Any] = {"title": title, "members": members, "picture": picture, "warn": warn}
-        replace_file(path, make_report(found, **chosen, live=live, left_out=left_out))
+        chosen: dict[str, Any] = {"title": title, "members": members, "live": live, "left_out": followed.left_out}
+        pictures = policy_pictures(found, warn) if picture else []
+        page = render_page(found, **chosen, pictures=pictures, first=followed.sections)
+        replace_file(path, page.encode(errors=_ESCAPED))
         return True
 
-    news, started = [True], False
+    news, started = True, False
     try:
-        while not all(one.state.ended for one in followed):
-            if any(news) and write(live=interval) and not started:
+        while not followed.ended:
+            if news and write(live=interval) and not started:
                 told(f"{path}: open it; it is kept fresh until the runs have ended (Ctrl-C leaves)")
                 started = True
             sleep(interval)
-            news = [one.poll() for one in followed]
+            news = followed.poll()
     except KeyboardInterrupt:
         with stop_signals_blocked():  # a second Ctrl-C would leave a page that loads itself for ever
             write()
         return 130
-    except CheckpointError:  # a run was removed: the page keeps what was known, and stops loading itself
+    except RLTrainingError:  # such as a run that was removed: the page keeps what was known, and stops loading itself
         write()
         raise
-    write(picture=picture)
+    if not write(picture=picture and not studies):
+        raise CheckpointError(f"{runs[0]}: none of its runs has begun; report on it again once `tune` trains them")
     told(f"{path}: complete, {path.stat().st_size / 1e3:,.0f} kB")
-    return next((one.state.code for one in followed if one.state.code), 0)
+    return next((one.state.code for one in followed.runs if one.state.code), 0)
+
+
+def _followed(paths: Sequence[str | Path], clock: Callable[[], float], warn: Warn) -> "Followed":
+    """Follow runs, those that are in folders by now, and studies with the runs that they will begin."""
+    from rl_training.tuning.follow import Followed, FollowedStudy
+
+    places = [local_run(path) for path in paths]
+    alone = [path for path in places if not StudyFolder.is_one(path)]
+    studies = [FollowedStudy(path, clock, warn) for path in places if StudyFolder.is_one(path)]
+    found = Followed(*_read_runs(alone, lambda run: _watched(run, clock), warn), studies)
+    for study in studies:
+        study.poll()
+    check_distinct([one.follower.path for one in found.runs])
+    return found
 
 
 def _watched(run: Path, clock: Callable[[], float]) -> Watched:

@@ -146,7 +146,8 @@ class StudyFolder:
         if task.storage is None and not write and not file.exists():
             raise CheckpointError(f"{file}: is missing, so nothing is known of the trials")
         storage = journal(file, write=write) if task.storage is None else database(task.storage)
-        return Study(storage, self.path.resolve().name, task.space, task.sampler, task.seed, task.rule.directions)
+        named = storage, self.path.resolve().name, task.space, task.sampler, task.seed, task.rule.directions
+        return Study(*named, write=write)
 
 
 def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[tuple[str, str, str]]:

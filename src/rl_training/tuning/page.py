@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from html import escape
 
 from rl_training.report.facts import NOTHING, number
-from rl_training.report.page.html import Cell, Row, bar, card, prose, table
+from rl_training.report.page.html import Cell, Row, bar, card, known, prose, table
 from rl_training.tuning import showing
 from rl_training.tuning.showing import Summary, knob_value
 from rl_training.tuning.space import Choices, Range, label
@@ -46,8 +46,9 @@ def _confirmed(found: Summary) -> str:
     rows: list[Row] = []
     for one in found.confirmed:
         value = None if one.result.values is None else one.result.values[0]
-        score = Cell(NOTHING if value is None else number(value), value, number=True)
-        rows.append([Cell(str(one.number), one.number, number=True), score, _seeds(one.result.seeds)])
+        score = Cell(NOTHING if value is None else number(value), known(value), number=True)
+        why = f": {one.result.why_failed}" if one.result.why_failed else ""
+        rows.append([Cell(str(one.number), one.number, number=True), score, _seeds(one.result.seeds) + why])
     return f"<h3>With new seeds</h3>{table(['trial', found.task.rule.name, 'seeds'], rows, 'With new seeds')}"
 
 
@@ -140,7 +141,7 @@ def _trials(found: Summary) -> str:
 def _trial(row: showing.Row, names: Sequence[str], found: Summary) -> Row:
     values: list[float | None] = [*(row.values or []), None, None][: len(found.task.rule.directions)]
     knobs = [_cell(row.knobs[name]) for name in names]
-    scores = [Cell(NOTHING if value is None else number(value), value, number=True) for value in values]
+    scores = [Cell(NOTHING if value is None else number(value), known(value), number=True) for value in values]
     return [Cell(str(row.number), row.number, number=True), *knobs, *scores, _seeds(row.seeds), showing.status_of(row, found)]
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from rl_training.analysis.ranks import chance_of_ranking_lower
 from rl_training.tuning.folder import StudyFolder, Task
+from rl_training.tuning.scores import Result
 from rl_training.tuning.space import path_of
 from rl_training.tuning.study import Study, optuna
 from rl_training.tuning.tuner import Confirmed, confirmed, ranked
@@ -52,11 +53,15 @@ class Summary:
             return self.rows[self.confirmed[0].number]
         return self.rows[self.order[0]] if self.order else None
 
+    @property
+    def fresh(self) -> dict[int, Result]:
+        """What each confirmed trial reached with new seeds."""
+        return {one.number: one.result for one in self.confirmed}
+
     def score_of(self, number: int) -> float | None:
         """Return the score of a trial: with new seeds if some were confirmed, else of the study."""
-        fresh = {one.number: one.result.values for one in self.confirmed}
-        values = fresh.get(number) if fresh else self.rows[number].values
-        return values[0] if values else None
+        source: Row | Result | None = self.fresh.get(number) if self.confirmed else self.rows[number]
+        return source.values[0] if source and source.values else None
 
 
 def summary(folder: StudyFolder, task: Task) -> Summary:
@@ -173,7 +178,8 @@ def _confirmation(found: Summary) -> list[str]:
     """What the confirmed trials reached with new seeds."""
     lines = []
     for one in found.confirmed:
-        value = "failed" if one.result.values is None else f"{found.task.rule.name} {one.result.values[0]:.4g}"
+        failed = f"failed: {one.result.why_failed}"
+        value = failed if one.result.values is None else f"{found.task.rule.name} {one.result.values[0]:.4g}"
         each = " ".join("-" if score is None else f"{score:.4g}" for score in one.result.seeds)
         lines.append(f"trial {one.number} with new seeds: {value} ({each})")
     return lines
@@ -183,40 +189,90 @@ def sureness(found: Summary) -> list[str]:
     """Return how far the best may be trusted, and how it stands to the config's own values."""
     if found.best is None:
         return ["no trial is complete, so nothing has been found"]
-    return [_against_own(found, found.best), _how_sure(found)]
+    if found.confirmed and not any(one.result.values for one in found.confirmed):
+        so = f"so trial {found.best.number} is the best only by the seeds it was chosen by"
+        return [f"no confirmed trial has a score with new seeds ({_failures(found)}), {so}", *_came_later(found, found.best)]
+    return [_against_own(found, found.best), *_came_later(found, found.best), _how_sure(found)]
+
+
+def _came_later(found: Summary, best: Row) -> list[str]:
+    """That the trial at the top of the table was never confirmed, and how to compare it with the best of those that were."""
+    top = found.order[0]
+    if not found.confirmed or top in found.fresh:
+        return []
+    reached = max(1, len(_rivals(found)), found.order.index(best.number) + 1 if best.number else 0)
+    ahead = f"trial {top} is ahead by the seeds that trials are chosen by, but was not trained with new seeds"
+    return [f"{ahead}: the same command with --confirm {reached} compares it with the confirmed ones"]
+
+
+def _failures(found: Summary) -> str:
+    """Which confirmed trials have no score with new seeds, and why."""
+    failed = sorted((one.number, one.result.why_failed) for one in found.confirmed if one.result.values is None)
+    return "; ".join(f"trial {number}: {why}" for number, why in failed)
 
 
 def _against_own(found: Summary, best: Row) -> str:
     if not found.has_own:
         return "the config's own values are outside the space, so nothing says whether the best is better than they are"
-    own, mine, other = found.rows[0], found.score_of(best.number), found.score_of(0)
     if best.number == 0:
-        return "the config's own values are the best: no trial was better"
-    if own.status != "complete" or mine is None or other is None:
-        return f"the config's own values (trial 0) were {own.status}: {own.why or 'worse than others at an evaluation'}"
+        return _own_are_best(found)
+    mine, other = found.score_of(best.number), found.score_of(0)
+    if mine is None or other is None:
+        return _own_without_score(found)
     figures = f"{mine:.4g} against {other:.4g}"
     if mine <= other:
         return f"trial {best.number} is no better than the config's own values: {figures}"
     if not found.confirmed:
         return f"trial {best.number} is ahead of the config's own values, by the seeds it was chosen by: {figures}"
-    chance = _chance(found, best.number)
+    chance, seeds = _chance(found, best.number), len(found.confirmed[0].result.seeds)
+    tries = len(_rivals(found))
+    corrected = f", corrected for the choice among {tries} trials" if tries > 1 else ""
     if chance <= _SURE:
-        return f"trial {best.number} is with new seeds better than the config's own values: {figures} (p = {chance:.2g})"
+        told = f"trial {best.number} is with new seeds better than the config's own values: {figures}"
+        return f"{told} (p = {chance:.2g}{corrected})"
     told = f"trial {best.number} is with new seeds ahead of the config's own values: {figures}"
-    return f"{told}, which may be chance (p = {chance:.2g} by the ranks of {len(found.confirmed[0].result.seeds)} seeds each)"
+    return f"{told}, which may be chance (p = {chance:.2g} by the ranks of {seeds} seeds each{corrected})"
+
+
+def _own_are_best(found: Summary) -> str:
+    """That no trial is better than trial 0, and by which seeds that is known."""
+    if not _rivals(found):
+        better = "no other trial was confirmed" if found.order[0] else "no trial was better"
+        return f"the config's own values are the best: {better}"
+    failures = f" ({_failures(found)})" if _failures(found) else ""
+    return f"the config's own values are the best: no confirmed trial was better with new seeds{failures}"
+
+
+def _own_without_score(found: Summary) -> str:
+    """Why nothing can be compared with trial 0."""
+    own, fresh = found.rows[0], found.fresh.get(0)
+    if fresh is not None:
+        return f"the config's own values (trial 0) failed with new seeds: {fresh.why_failed}"
+    if own.status in ("running", "waiting"):
+        return "the config's own values (trial 0) have no score yet, so nothing says whether the best is better"
+    return f"the config's own values (trial 0) were {own.status}: {own.why or 'worse than others at an evaluation'}"
+
+
+def _rivals(found: Summary) -> list[int]:
+    """The confirmed trials beside trial 0, whatever became of them."""
+    return [one.number for one in found.confirmed if one.number]
 
 
 def _chance(found: Summary, number: int) -> float:
-    """How likely the new seeds of trial 0 rank as low against those of a trial if both are alike."""
+    """At most how likely the new seeds of any confirmed trial rank as high against those of trial 0 if all are alike.
+
+    The trial was chosen from several by these very seeds, so the chance of one is taken as often as there are (Bonferroni).
+    """
     seeds = {one.number: [score for score in one.result.seeds if score is not None] for one in found.confirmed}
-    return chance_of_ranking_lower(seeds[0], seeds[number])
+    return min(1.0, len(_rivals(found)) * chance_of_ranking_lower(seeds[0], seeds[number]))
 
 
 def _how_sure(found: Summary) -> str:
     count = len(found.task.config.seeds or (0,))
     if found.confirmed:
-        fresh = len(found.confirmed[0].result.seeds)
-        return f"the figures with new seeds ({fresh} each) are fair: nothing was chosen by them before"
+        fresh, scored = len(found.confirmed[0].result.seeds), sum(one.result.values is not None for one in found.confirmed)
+        luck = f"; that of the best of {scored} is a little optimistic" if scored > 1 else ""
+        return f"the figures with new seeds ({fresh} each) are fair: nothing was chosen by them before{luck}"
     each = "one seed" if count == 1 else f"{count} seeds"
     return (
         f"the best of {len(found.order)} by {each} each is partly lucky: its score is optimistic; "

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from rl_training.errors import ConfigError
+from rl_training.errors import CheckpointError, ConfigError
 from rl_training.faults import fault_point
 from rl_training.tuning.space import Choices, Range, Space
 
@@ -71,14 +71,18 @@ def database(url: str) -> Any:
 class Study:
     """Trials, asked for and told; everything in it survives the process."""
 
-    def __init__(self, storage: Any, name: str, space: Space, sampler: Sampler, seed: int, directions: Sequence[str]) -> None:
+    def __init__(
+        self, storage: Any, name: str, space: Space, sampler: Sampler, seed: int, directions: Sequence[str], *, write: bool
+    ) -> None:
         self._optuna = optuna()
         self.space, self._kind, self._seed, self._directions = space, sampler, seed, list(directions)
         self._distributions = {name: _distribution(self._optuna, knob) for name, knob in space.knobs.items()}
         self._storage = storage
-        self.optuna_study = self._optuna.create_study(
-            storage=storage, study_name=name, directions=self._directions, load_if_exists=True, sampler=self._random(0)
-        )
+        named = {"storage": storage, "study_name": name, "sampler": self._random(0)}
+        if not write:  # creating writes also where the study is there already
+            self.optuna_study = _present(self._optuna, named)
+        else:
+            self.optuna_study = self._optuna.create_study(**named, directions=self._directions, load_if_exists=True)
 
     @property
     def trials(self) -> list[Any]:
@@ -174,6 +178,15 @@ class Study:
         states = self._optuna.trial.TrialState
         state = states.FAIL if values is None else states.PRUNED if pruned else states.COMPLETE
         self.optuna_study.tell(number, None if pruned or values is None else list(values), state=state)
+
+
+def _present(library: Any, named: Mapping[str, Any]) -> Any:
+    """The study of a name in a storage, which is only read; a CheckpointError if it has another name there."""
+    try:
+        return library.load_study(**named)
+    except KeyError:
+        renamed = "if its directory was renamed, give it its old name"
+        raise CheckpointError(f"the trials of study {named['study_name']!r} are not in its storage; {renamed}") from None
 
 
 def _distribution(library: Any, knob: Range | Choices) -> Any:

@@ -12,7 +12,7 @@ from rl_training.output import duration
 from rl_training.report import data_facts, facts
 from rl_training.report.bands import Group
 from rl_training.report.facts import NOTHING, number
-from rl_training.report.page.html import Cell, Markup, Row, bar, pairs, table, whole
+from rl_training.report.page.html import Cell, Markup, Row, bar, known, pairs, table, whole
 from rl_training.report.timing import Timing
 
 _MOST_ROWS = 500  # of the table of members
@@ -69,18 +69,13 @@ def combinations(groups: Sequence[Group]) -> str:
     return f'<section><h2>Combinations</h2><p class="note">{note}</p>{listed}</section>'
 
 
-def _known(value: float | None) -> float | str:
-    """By what a cell is sorted: an empty text where nothing is known."""
-    return "" if value is None else value
-
-
 def _returns(one: facts.MemberFacts) -> list[Cell]:
     shown = ((number(one.final), one.final), (number(one.best), one.best), (whole(one.best_text), one.best_at))
-    return [Cell(text, _known(value), number=True) for text, value in shown]
+    return [Cell(text, known(value), number=True) for text, value in shown]
 
 
 def _share(value: float | None) -> Cell:
-    return Cell(NOTHING if value is None else f"{value:.1%}", _known(value), number=True)
+    return Cell(NOTHING if value is None else f"{value:.1%}", known(value), number=True)
 
 
 def datasets(runs: Sequence[LoggedRun], names: Sequence[str]) -> str:

@@ -35,6 +35,11 @@ class Cell:
 Row: TypeAlias = Sequence[str | Markup | Cell]
 
 
+def known(value: float | None) -> float | str:
+    """By what a cell with a number is sorted: an empty text where nothing is known, which the page puts last."""
+    return "" if value is None else value
+
+
 def text(value: str | Markup) -> str:
     """Return escaped HTML of a text; markup as it is."""
     return value.text if isinstance(value, Markup) else escape(value)
