@@ -8,12 +8,14 @@ from typing import Any, TextIO, cast
 
 
 def return_text(value: float | None) -> str:
-    """Return a return (or its spread) for people: one decimal, or three digits where it is below 10; a dash for none."""
+    """Return a return (or its spread) for people: one decimal, two below 10, or three digits below 1; a dash for none."""
     if value is None:
         return "-"
     if abs(value) >= 1e12:
         return f"{value:.3e}"
-    return f"{value:#.3g}" if 0.0 < abs(value) < 10.0 else f"{value:z.1f}"
+    if 0.0 < abs(value) < 10.0:
+        return f"{value:.3g}" if abs(value) < 1.0 else f"{value:.2f}"
+    return f"{value:z.1f}"
 
 
 def duration(seconds: float, *, exact: bool = False) -> str:

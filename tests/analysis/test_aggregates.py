@@ -6,7 +6,7 @@ from scipy import stats
 
 from rl_training.analysis.aggregates import aggregate, optimality_gap, probability_of_improvement, profile, strata
 from rl_training.errors import ConfigError
-from tests.analysis.scores import FIRST, RLIABLE, SECOND
+from tests.analysis.known_scores import FIRST, RLIABLE, SECOND
 
 
 @pytest.mark.parametrize(

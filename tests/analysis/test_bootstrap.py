@@ -15,7 +15,7 @@ from rl_training.analysis.bootstrap import (
     student_quantile,
 )
 from rl_training.errors import ConfigError
-from tests.analysis.scores import FIRST, RLIABLE, SECOND
+from tests.analysis.known_scores import FIRST, RLIABLE, SECOND
 
 
 @pytest.mark.parametrize("freedom", [1, 1.5, 2, 3.7, 9, 29, 400])

@@ -14,7 +14,7 @@ from rl_training.analysis.bootstrap import Interval, difference_interval, improv
 from rl_training.analysis.comparison import can_be_shown, compare, least_seeds, seeds_to_rank, seeds_to_show
 from rl_training.analysis.verdict import bounds, digits, shown, verdict
 from rl_training.errors import ConfigError
-from tests.analysis.scores import BAD, FIRST, GOOD, SECOND
+from tests.analysis.known_scores import BAD, FIRST, GOOD, SECOND
 from tests.helpers import environment
 from tests.test_docs import code_block
 

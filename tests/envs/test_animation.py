@@ -58,14 +58,14 @@ def test_large_frames_are_made_smaller():
 
 def test_each_member_has_its_place_and_its_label():
     labels = ["seed 3", "seed 4 (expectile=0.7, beta=10, actor_learning_rate=0.0003)"]
-    drawn = Grid(2, labels).picture([frame(RED), frame(GREEN)], [1.0, -2.0])
+    drawn = Grid(2, labels).picture([frame(RED), frame(GREEN)], [1.0, 0.0])
     assert drawn.getpixel((30, 30)) == RED
     assert drawn.getpixel((92, 30)) == GREEN
     bar = np.asarray(drawn)[:16, :, 0]
     assert bar[:, :60].max() > 150  # letters
     assert bar[:, 62:].max() > 32
     assert (bar[:, -4:] == 32).all()  # a long label is written smaller
-    changed = Grid(2, labels).picture([frame(RED), frame(GREEN)], [7.0, -2.0])
+    changed = Grid(2, labels).picture([frame(RED), frame(GREEN)], [7.0, 0.0])
     assert (np.asarray(changed)[:16, :60] != np.asarray(drawn)[:16, :60]).any()  # the return is part of it
 
 

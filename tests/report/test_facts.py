@@ -6,9 +6,9 @@ import re
 import numpy as np
 import pytest
 
-from rl_training.analysis.groups import Choice
 from rl_training.analysis.logged_run import DISTANCE, RETURN, LoggedRun
-from rl_training.analysis.run_scores import read_runs
+from rl_training.analysis.scores.groups import Choice
+from rl_training.analysis.scores.run_scores import read_runs
 from rl_training.output import duration
 from rl_training.report import data_facts, facts
 from rl_training.report.bands import groups_of

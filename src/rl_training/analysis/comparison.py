@@ -21,10 +21,10 @@ from rl_training.analysis.bootstrap import (
     student_quantile,
 )
 from rl_training.analysis.coverage import measured
-from rl_training.analysis.directions import Direction, direction_of, refuse_turned
-from rl_training.analysis.groups import Choice, Groups, Scored, read_groups
 from rl_training.analysis.logged_run import RETURN
 from rl_training.analysis.scales import Normalization, normalized
+from rl_training.analysis.scores.directions import Direction, direction_of, refuse_turned
+from rl_training.analysis.scores.groups import Choice, Groups, Scored, read_groups
 from rl_training.analysis.verdict import FEW, MOST_SEEDS, Wording, conclusion, verdict
 from rl_training.errors import ConfigError, did_you_mean
 from rl_training.output import printable
@@ -83,6 +83,7 @@ class Comparison:
     thresholds: list[float]  # of the profiles
     profiles: dict[str, list[float]]  # group -> fraction of runs that are better than each threshold
     warnings: list[str]
+    from_files: list[str]  # groups beside runs whose scores were read from files: `metric` and `by` say nothing of them
     conclusion: str
     coverage: dict[str, Any]
 
@@ -163,7 +164,10 @@ def compare(
         thresholds=thresholds.tolist(),
         profiles={name: judge.profile(group, thresholds) for name, group in joint.items()},
         warnings=[*found.warnings, *scale.warnings],
-        conclusion=conclusion(compared, by_task, scores, wording, found.reservations, confidence=confidence),
+        from_files=found.from_files if found.any_runs else [],
+        conclusion=conclusion(
+            compared, by_task, scores, wording, found.reservations, confidence=confidence, lucky=found.lucky
+        ),
         coverage=measured(),
     )
 

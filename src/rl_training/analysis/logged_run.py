@@ -144,6 +144,17 @@ class LoggedRun:
         others = ("step", "env_step", "member", "seed", "event", "knob")
         return [name for name in self.history if name.startswith(prefix) and name.split("/")[0] not in others]
 
+    def members_with(self, event: str) -> set[int]:
+        """Return the members to which this happened, such as `diverged`."""
+        events = self.history.get("event")
+        return set() if events is None else set(self.history["member"][events == event].tolist())
+
+    def measured_at(self, position: int, kind: str) -> set[int]:
+        """Return the members of which any metric of a kind, such as `eval`, was written at a position."""
+        columns = [self.history[name] for name in self.metrics(f"{kind}/")]
+        written = (self.positions == position) & ~np.isnan(columns).all(axis=0)
+        return set(self.history["member"][written].tolist())
+
     def curve(self, metric: str = RETURN) -> Curve:
         """Return one metric over the run; a ConfigError if it was never written."""
         if metric not in self.history:

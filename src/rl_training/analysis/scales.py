@@ -6,8 +6,8 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from rl_training.analysis.groups import Scored
 from rl_training.analysis.logged_run import RETURN
+from rl_training.analysis.scores.groups import Scored
 from rl_training.envs.reference_scores import normalized_score, reference_of
 from rl_training.errors import ConfigError
 

@@ -6,9 +6,9 @@ from math import floor, log10
 from typing import TYPE_CHECKING
 
 from rl_training.analysis.bootstrap import Interval
-from rl_training.analysis.directions import SCORE, Direction, measures_quality
-from rl_training.analysis.groups import TASK, Scored
 from rl_training.analysis.logged_run import DISTANCE
+from rl_training.analysis.scores.directions import SCORE, Direction, measures_quality
+from rl_training.analysis.scores.groups import TASK, Scored
 
 if TYPE_CHECKING:
     from rl_training.analysis.comparison import Pair
@@ -91,11 +91,15 @@ def conclusion(
     reservations: Sequence[str] = (),
     *,
     confidence: float,
+    lucky: bool = False,
 ) -> str:
-    """Return what is said of each pair, overall and by task, on a line of its own, then what holds for all of them."""
+    """Return what is said of each pair, overall and by task, on a line of its own, then what holds for all of them.
+
+    With `lucky`, a spread over seeds is mostly that of few episodes, so that equal ones may tell what more seeds would.
+    """
     sentences = []
     for number, pair in enumerate(pairs):
-        sentences.append(_sentence(pair, scores, wording, confidence))
+        sentences.append(_sentence(pair, scores, wording, confidence, lucky=lucky))
         if len(by_task) > 1 and pair.improvement.known:
             sentences[-1] += f" {_task_by_task({task: found[number].verdict for task, found in by_task.items()})}"
     sentences += [*([wording.caution] if wording.caution else []), *reservations]
@@ -106,7 +110,7 @@ def conclusion(
     return ("\n" if len(pairs) > 1 else " ").join(sentences)
 
 
-def _sentence(pair: "Pair", scores: Scored, wording: Wording, confidence: float) -> str:
+def _sentence(pair: "Pair", scores: Scored, wording: Wording, confidence: float, *, lucky: bool) -> str:
     tasks = list(scores[pair.first])
     where = "" if tasks == [TASK] else f" on {tasks[0]}" if len(tasks) == 1 else f" over {len(tasks)} tasks"
     both = f"{pair.first} and {pair.second}{where}"
@@ -117,9 +121,8 @@ def _sentence(pair: "Pair", scores: Scored, wording: Wording, confidence: float)
     if pair.verdict != "unclear":
         sure = "" if confidence == USUAL_CONFIDENCE else f" at a confidence of {100 * confidence:g}%"
         return f"{wording.compared(pair)}{where}{sure}: {_numbers(pair, wording)}; {runs}."
-    return (
-        f"Nothing can be concluded about {both}: {_reason(pair, wording)} ({_numbers(pair, wording)}; {runs}).{_advice(pair)}"
-    )
+    why = f"{_reason(pair, wording)} ({_numbers(pair, wording)}; {runs})"
+    return f"Nothing can be concluded about {both}: {why}.{_advice(pair, lucky=lucky)}"
 
 
 def _task_by_task(verdicts: Mapping[str, str]) -> str:
@@ -166,14 +169,15 @@ def _reason(pair: "Pair", wording: Wording) -> str:
     return f"{clear}the {wording.chance} points in the opposite direction"
 
 
-def _advice(pair: "Pair") -> str:
-    """How many seeds would probably suffice, if that can be said."""
+def _advice(pair: "Pair", *, lucky: bool) -> str:
+    """How many seeds would probably suffice, if that can be said, and whether fewer might."""
     if pair.seeds_needed is None:
         return ""
     if pair.seeds_needed > MOST_SEEDS:
         return f" A difference as small as this one would need more than {MOST_SEEDS:,} seeds each to be seen."
     enough = f"about {pair.seeds_needed:,} seeds each would show it in four of five experiments"
-    return f" If the difference is as large as it looks, {enough}."
+    fewer = "; with more and equal episodes (see the warning) fewer may" if lucky else ""
+    return f" If the difference is as large as it looks, {enough}{fewer}."
 
 
 def _runs(counts: Mapping[str, Sequence[int]]) -> str:

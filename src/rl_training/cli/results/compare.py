@@ -64,6 +64,8 @@ def compare(
 
 def _print(found: "Comparison") -> None:
     what = "scores as given" if found.metric is None else f"{found.by} {found.metric} of each run"
+    if found.metric is not None and found.from_files:
+        what += f", scores as given of {', '.join(found.from_files)}"
     print(f"{what}{_direction(found)}; {100 * found.confidence:g}% intervals")
     _print_table(found)
     _print_profiles(found)
@@ -74,8 +76,8 @@ def _print(found: "Comparison") -> None:
 
 def _direction(found: "Comparison") -> str:
     """Which values are good; nothing of returns, and of scores as given whose order nobody turned."""
-    from rl_training.analysis.directions import measures_quality
     from rl_training.analysis.logged_run import RETURN
+    from rl_training.analysis.scores.directions import measures_quality
 
     if found.metric is not None and found.direction == "lower" and not measures_quality(found.metric):
         return ", which does not tell how good a policy is"

@@ -42,7 +42,7 @@ class Choice:
 
 
 class Evaluated(NamedTuple):
-    """How the policies of a group were evaluated on a task, as `evaluate --json` tells; None where it does not."""
+    """How the policies of a group were evaluated on a task, by runs or by `evaluate --json`; None where it is not told."""
 
     group: str
     task: str
@@ -62,14 +62,23 @@ class Groups:
     by_data: bool = False  # of runs without an environment alone, whose tasks are their data
     left_out: list[str] = field(default_factory=list)  # the warnings that say which groups have no score
     reservations: list[str] = field(default_factory=list)  # sentences without which a verdict would claim too much
-    evaluated: list[Evaluated] = field(default_factory=list)  # from files of evaluations
+    evaluated: list[Evaluated] = field(default_factory=list)  # of files of evaluations, and of runs beside files
+    lucky: bool = False  # whether the spread over seeds is mostly luck of episodes
+    origins: dict[str, Path] = field(default_factory=dict)  # the file of each group, or its first run
+
+    @property
+    def from_files(self) -> list[str]:
+        """The groups that were read from files of scores."""
+        return [name for name, path in self.origins.items() if _is_score_file(str(path)) and name in self.scores]
 
 
 def read_groups(sources: Any, choice: Choice) -> Groups:
     """Return the groups of a mapping (name -> scores, tasks with scores, or paths), or of arguments as in the shell."""
     found = _read(sources, choice)
-    found.warnings += unequal_evaluations(found.evaluated)
-    found.reservations += differently_made(_unlike_environments(found.evaluated))
+    if found.from_files:
+        found.warnings += unequal_evaluations(found.evaluated)
+        unlike = differently_made(_unlike_environments(found.evaluated))
+        found.reservations = list(dict.fromkeys((*found.reservations, *unlike)))  # of runs alone it has been told
     if not found.any_runs and (choice.metric, choice.by) != (RETURN, "last"):
         raise ConfigError("a metric, and the last or best evaluation, can be chosen of runs; these are scores already")
     return found
@@ -87,7 +96,16 @@ def _read(sources: Any, choice: Choice) -> Groups:
     arguments = [sources] if isinstance(sources, str | Path) else sources
     if not isinstance(arguments, Sequence) or not all(isinstance(one, str | Path) for one in arguments):
         raise ConfigError("groups must be a mapping from names to scores or runs, or a list of paths")
-    return _merged(_read_named([_named(str(argument)) for argument in arguments], choice))
+    asked = [_named(str(argument)) for argument in arguments]
+    found = _merged(_read_named(asked, choice))
+    places = {path.resolve(): place for place, (_, parts) in enumerate(asked) for part in parts for path in _places(part)}
+    order = sorted(found.scores, key=lambda name: places[found.origins[name]])
+    found.scores = {name: found.scores[name] for name in order}  # runs are read before files
+    return found
+
+
+def _places(part: str) -> list[Path]:
+    return [Path(part)] if _is_score_file(part) else _paths(part)
 
 
 def _read_named(named: Sequence[tuple[str | None, list[str]]], choice: Choice) -> list[Groups]:
@@ -118,11 +136,12 @@ def _joined(name: str, files: Sequence[Path]) -> Groups:
                 raise ConfigError(f"{name}: {task} is in {path} too; a group has one file for each task")
             tasks[task] = values
     joined = _merged([replace(part, scores={str(path): {}}) for path, part in zip(files, parts, strict=True)])
-    return replace(joined, scores={name: tasks}, evaluated=[one._replace(group=name) for one in joined.evaluated])
+    evaluated = [one._replace(group=name) for one in joined.evaluated]
+    return replace(joined, scores={name: tasks}, evaluated=evaluated, origins={name: files[0].resolve()})
 
 
 def _read_runs(named: Sequence[tuple[str | None, list[Path]]], choice: Choice) -> Groups:
-    from rl_training.analysis.run_scores import read_runs
+    from rl_training.analysis.scores.run_scores import read_runs
 
     return read_runs(named, choice) if named else Groups({})
 
@@ -146,6 +165,8 @@ def _merged(parts: Sequence[Groups]) -> Groups:
         [told for part in parts for told in part.left_out],
         [told for part in parts for told in part.reservations],
         [one._replace(group=printable(one.group)) for part in parts for one in part.evaluated],
+        any(part.lucky for part in parts),
+        {printable(name): path for part in parts for name, path in part.origins.items()},
     )
 
 
@@ -230,16 +251,22 @@ def read_score_file(path: Path) -> Groups:
     """
     data = read_regular_file(path.resolve(), _LARGEST_FILE, DatasetError)
     try:
-        if path.suffix.lower() == ".json":
-            found = parse_json(data, str(path), DatasetError)
-            return _evaluation(found, path) or Groups(scored(found, str(path)))
-        return Groups(scored(_table(data.decode("utf-8-sig"), path), str(path)))
+        groups = _groups_in(data, path)
+        return replace(groups, origins=dict.fromkeys(groups.scores, path.resolve()))
     except ConfigError as error:
         raise DatasetError(str(error)) from None
     except UnicodeDecodeError:
         raise DatasetError(f"{path}: is not text") from None
     except csv.Error as error:
         raise DatasetError(f"{path}: is no table of scores: {error}") from None
+
+
+def _groups_in(data: bytes, path: Path) -> Groups:
+    """The groups in the bytes of a file."""
+    if path.suffix.lower() != ".json":
+        return Groups(scored(_table(data.decode("utf-8-sig"), path), str(path)))
+    found = parse_json(data, str(path), DatasetError)
+    return _evaluation(found, path) or Groups(scored(found, str(path)))
 
 
 def _evaluation(found: Any, path: Path) -> Groups | None:

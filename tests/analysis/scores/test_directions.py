@@ -5,8 +5,8 @@ import json
 import pytest
 
 from rl_training.analysis.comparison import compare
-from rl_training.analysis.directions import known_direction
 from rl_training.analysis.logged_run import LoggedRun
+from rl_training.analysis.scores.directions import known_direction
 from rl_training.errors import ConfigError
 from rl_training.registry import REGISTRY
 from tests.analysis.runs import write_run

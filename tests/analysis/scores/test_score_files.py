@@ -6,7 +6,8 @@ import pytest
 
 from rl_training.analysis.comparison import compare
 from rl_training.errors import ConfigError, DatasetError
-from tests.analysis.scores import BAD, GOOD
+from tests.analysis.known_scores import BAD, GOOD
+from tests.analysis.runs import write_run
 
 
 def test_files_of_evaluations(tmp_path):
@@ -117,3 +118,26 @@ def test_damaged_files_of_scores(tmp_path, name, text, words):
         compare([tmp_path / name])
     assert words in str(error.value)
     assert name in str(error.value)
+
+
+def test_a_file_beside_a_run_keeps_its_place_and_is_compared_with_it(tmp_path):
+    """50 common episodes of a file are not the five of each member's own with which a run was evaluated."""
+    rows = [{"return_mean": value} for value in (-1.0, -2.0, -3.0, -2.5, -1.5)]
+    how = {"env_id": "Pendulum-v1", "episodes": 50, "seed": 1, "environment": "as registered"}
+    (tmp_path / "old.json").write_text(json.dumps({**how, "members": rows}))
+    run = write_run(tmp_path / "run", [[-10.0, -12.0, -11.0, -14.0, -9.0]], eval_episodes=5)
+    found = compare([f"x={tmp_path / 'old.json'}", f"y={run}"])
+    assert (list(found.scores), found.pairs[0].first, found.from_files) == (["x", "y"], "x", ["x"])
+    assert "Pendulum-v1: evaluated in unequal numbers of episodes: y 5; x 50" in found.warnings
+    assert "Pendulum-v1: evaluated in different episodes (--seed): y each member its own; x 1" in found.warnings
+    assert list(compare([run, tmp_path / "old.json"]).scores) == ["iql", "old"]
+    (tmp_path / "old.json").write_text(json.dumps({**how, "environment": "{'g': 1.0}", "members": rows}))
+    assert "On Pendulum-v1 the environments are made differently" in compare([run, tmp_path / "old.json"]).conclusion
+
+
+def test_runs_in_unlike_environments_beside_a_file_are_told_once(tmp_path):
+    how = {"env_id": "Pendulum-v1", "episodes": 5, "seed": None, "environment": "as registered"}
+    (tmp_path / "old.json").write_text(json.dumps({**how, "members": [{"return_mean": value} for value in GOOD]}))
+    one = write_run(tmp_path / "one", [BAD])
+    two = write_run(tmp_path / "two", [GOOD], "td3_bc", env_kwargs={"g": 9.0})
+    assert compare([one, two, tmp_path / "old.json"]).conclusion.count("environments are made differently") == 1

@@ -326,15 +326,23 @@ def test_steps_in_the_environment_after_those_on_data_are_told(tmp_path):
     online_rows(two, 5, 1500, -5.0)
     assert compare([tmp_path]).warnings == [
         "Pendulum-v1: trained in different ways: iql 5,500 gradient steps on data; "
-        "td3_bc 4,000 gradient steps on data, then 1,500 environment steps"
+        "td3_bc finetuned 4,000 gradient steps on data, then 1,500 environment steps"
     ]
     online_rows(write_run(tmp_path / "iql", [LAST], steps=4000), 5, 1500, -6.0)
     assert compare([tmp_path]).warnings == []
     online_rows(write_run(tmp_path / "iql", [LAST], steps=5000), 5, 500, -6.0)
     assert compare([tmp_path]).warnings == [
-        "Pendulum-v1: trained for unequal numbers of steps: iql 5,000 gradient steps on data, then 500 environment steps; "
-        "td3_bc 4,000 gradient steps on data, then 1,500 environment steps"
+        "Pendulum-v1: trained for unequal numbers of steps: "
+        "iql finetuned 5,000 gradient steps on data, then 500 environment steps; "
+        "td3_bc finetuned 4,000 gradient steps on data, then 1,500 environment steps"
     ]
+
+
+def test_a_run_and_its_finetune_are_two_groups_and_pretraining_of_an_online_algorithm_is_no_finetune(tmp_path):
+    write_run(tmp_path / "offline", [LAST], steps=4000)
+    online_rows(write_run(tmp_path / "online", [LAST], steps=4000), 5, 1500, -5.0)
+    online_rows(write_run(tmp_path / "pretrained", [LAST], "rlpd", steps=4000), 5, 1500, -5.0)
+    assert list(compare([tmp_path]).scores) == ["iql", "iql finetuned", "rlpd"]
 
 
 def test_a_last_value_that_is_not_finite_is_no_missing_end(runs):

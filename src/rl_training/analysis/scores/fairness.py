@@ -1,0 +1,148 @@
+"""What makes a comparison of runs unfair, a line for each thing."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from rl_training.analysis.logged_run import RETURN
+from rl_training.analysis.scores.groups import Choice
+from rl_training.analysis.scores.scored_run import OFFLINE, ONLINE, ScoredRun, different, pooled
+
+_MOSTLY = 0.5  # share of a spread from which on it is said where it comes from
+_SEEDS_WITH_SPREAD = 3  # of fewer nothing can be said
+
+
+def warnings_of_runs(runs: Sequence[ScoredRun], choice: Choice) -> Iterator[str]:
+    """What is to be known of single runs."""
+    if choice.by == "best":
+        yield "the best evaluation of each run is compared, which is optimistic: it was chosen by the returns that it reports"
+    states = {"running": "has not finished", "DivergedError": "diverged in every member", "StoppedBySignal": "was stopped"}
+    for part in runs:
+        run, status = part.run, part.run.record["status"]
+        if status != "finished":
+            first = int(part.reached[part.reached > 0].min(initial=part.steps))
+            after = f"{first:,} to {part.steps:,}" if first < part.steps else f"{part.steps:,}"
+            yield f"{run.path}: {states.get(status, f'failed ({status})')}; its scores are those after {after} steps"
+        missing = int(np.isnan(part.values).sum())
+        if missing:
+            yield f"{part.group}: {missing} of {len(part.members)} members of {run.path} have no score, which may flatter it"
+        for event, why in (("diverged", "diverged"), ("stopped", "stopped early")):
+            if count := len(run.members_with(event).intersection(part.members)):
+                who = f"{count} of {len(part.members)} members of {run.path}"
+                yield f"{part.group}: {who} {why}; their {choice.by} evaluation counts"
+        yield from _cut_short(part, choice)
+
+
+def _cut_short(part: ScoredRun, choice: Choice) -> Iterator[str]:
+    """Whose last value is not of the end: its file of metrics was cut, or what was measured there is no finite number."""
+    if not choice.metric.startswith(("eval/", "validation/")):
+        return
+    ended = part.run.members_with("diverged") | part.run.members_with("stopped")
+    last = part.steps if part.run.end is None else part.run.end
+    early = {member: int(at) for member, at in zip(part.members, part.reached, strict=True) if 0 < at < last}
+    there = part.run.measured_at(last, choice.metric.partition("/")[0])
+    for what, why, members in (
+        ("evaluation", "the end of its metrics.jsonl is missing", early.keys() - ended - there),
+        (
+            "finite value",
+            "what was measured there is NaN or infinite, so an earlier value counts",
+            (early.keys() - ended) & there,
+        ),
+    ):
+        if members:
+            at = " and ".join(f"{place:,}" for place in sorted({early[member] for member in members}))
+            who = f"{len(members)} of {len(part.members)} members of {part.run.path}"
+            yield f"{part.group}: {who} have no {what} at step {last:,}, only up to {at}: {why}"
+
+
+def unequal(runs: Sequence[ScoredRun], tasks: Sequence[str], choice: Choice) -> Iterator[str]:
+    """In what the runs of a task differ that ought to be equal."""
+    for task in dict.fromkeys(tasks):
+        here = [part for part, own in zip(runs, tasks, strict=True) if own == task]
+        yield from _trained_differently(task, here)
+        episodes = {part: str(part.run.config.final_rhythm.eval_episodes) for part in here}
+        yield from _differing(task, "evaluated in unequal numbers of episodes", episodes)
+        yield from _differing(task, "environments are made differently", {part: part.making for part in here})
+        if choice.by == "best":
+            how = "the best of unequal numbers of evaluations, and the best of more is higher"
+            yield from _differing(task, how, {part: str(part.evaluations) for part in here})
+        if len({part.run.fingerprint for part in here}) > 1:
+            data = {part: f"{part.run.data} {(part.run.fingerprint or '')[:6]}".strip() or "none" for part in here}
+            yield from _differing(task, "trained on different data", data)
+    told: set[tuple[str, str]] = set()
+    for task, part, other in pooled(runs, tasks):
+        if (keys := different(part, other)) and (part.group, task) not in told:
+            told.add((part.group, task))
+            yield f"{part.group}: runs on {task} are pooled though they differ in {', '.join(keys[:5])}"
+
+
+def _trained_differently(task: str, here: Sequence[ScoredRun]) -> Iterator[str]:
+    """Unequal numbers of steps, and steps of another kind: one in the environment is worth more than one on data."""
+    kinds = {tuple(part.training) for part in here}
+    if kinds in ({(OFFLINE,)}, {(ONLINE,)}):
+        yield from _differing(task, "trained for unequal numbers of steps", {part: f"{part.steps:,}" for part in here})
+        return
+    how = "trained in different ways" if len(kinds) > 1 else "trained for unequal numbers of steps"
+    told = {part: ", then ".join(f"{count:,} {what}" for what, count in part.training.items()) for part in here}
+    yield from _differing(task, how, told)
+
+
+def continued(runs: Sequence[ScoredRun]) -> Iterator[str]:
+    """Where a group went on from policies of another, by settings, seeds and steps: then they are not independent."""
+    for part in runs:
+        begun = part.run.config.finetune and part.run.config.finetune.from_step
+        for other in runs:
+            seeds = {part.run.seeds[member] for member in part.members} & {
+                other.run.seeds[member] for member in other.members
+            }
+            if not (begun and seeds and other.group != part.group and other.run.end == begun):
+                continue
+            if part.run.learns_as(other.run):
+                yield (
+                    f"{part.group}: seems to go on from {other.group} (the same settings, data, seeds, steps); they are "
+                    "compared as if independent, so a gain that every seed has may stay unseen: the report shows the switch"
+                )
+
+
+def _differing(task: str, how: str, values: Mapping[ScoredRun, str]) -> Iterator[str]:
+    """One line if not all runs of a task have the same value, with those of each group."""
+    if len(set(values.values())) > 1:
+        by_group: dict[str, dict[str, None]] = defaultdict(dict)
+        for part, value in values.items():
+            by_group[part.group][value] = None
+        shown = "; ".join(f"{group} {' and '.join(found)}" for group, found in by_group.items())
+        yield f"{task}: {how}: {shown}"
+
+
+def mostly_luck(runs: Sequence[ScoredRun], tasks: Sequence[str], choice: Choice) -> Iterator[str]:
+    """Where the spread over seeds is mostly that of the few episodes in which each was evaluated."""
+    if (choice.metric, choice.by) != (RETURN, "last"):
+        return
+    found: dict[str, dict[str, list[ScoredRun]]] = defaultdict(lambda: defaultdict(list))
+    for part, task in zip(runs, tasks, strict=True):
+        found[task][part.group].append(part)
+    for task, groups in found.items():
+        shares = {name: _share_of_luck(parts) for name, parts in groups.items()}
+        if lucky := {name: share for name, share in shares.items() if share is not None and share > _MOSTLY}:
+            counts = sorted({part.run.config.final_rhythm.eval_episodes for name in lucky for part in groups[name]})
+            told = ", ".join(f"{share:.0%} of {name}" for name, share in lucky.items())
+            few = f"{' and '.join(map(str, counts))} evaluation episodes, of which each seed has its own ({told})"
+            yield f"{task}: most of the spread over seeds is luck of {few}; {_way_out(groups.values(), counts[-1])}"
+
+
+def _way_out(groups: Iterable[Sequence[ScoredRun]], episodes: int) -> str:
+    """How to compare with less luck of episodes than so many leave."""
+    if any(len(parts) > 1 for parts in groups):
+        return "more eval_episodes tell as much as more seeds would"
+    more = max(100, 4 * episodes)
+    return f"compare what `rl-training evaluate RUN --episodes {more} --seed 1 --json > NAME.json` gives: equal episodes"
+
+
+def _share_of_luck(parts: Sequence[ScoredRun]) -> float | None:
+    """The share of a variance over seeds that is expected of their episodes alone; None where either is not known."""
+    values, noise = np.concatenate([part.values for part in parts]), np.concatenate([part.noise for part in parts])
+    known = ~np.isnan(values + noise)
+    if known.sum() < _SEEDS_WITH_SPREAD or (spread := values[known].var(ddof=1)) == 0.0:
+        return None
+    return min(1.0, float(noise[known].mean() / spread))

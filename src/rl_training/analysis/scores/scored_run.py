@@ -1,0 +1,74 @@
+"""A run of which some members belong to a group, and what is compared of it."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rl_training.analysis.aggregates import Values
+from rl_training.analysis.logged_run import LoggedRun, without
+from rl_training.config.base import flat
+
+# settings in which runs of one group may differ: they say who runs where and what is kept, not what is learned
+_FREE = (
+    *("seed", "seeds", "sweep", "trials", "run_name", "device", "workers", "engine", "env_imports", "env_timeout", "env_id"),
+    *("eval_mode", "select_by", "keep_checkpoints", "checkpoint_interval", "log_interval", "algo_kwargs.dataset"),
+    *("finetune.checkpoint_interval", "finetune.log_interval"),
+)
+DATA = "data"  # the task of runs without an environment
+OFFLINE, ONLINE = "gradient steps on data", "environment steps"
+
+
+@dataclass(frozen=True, eq=False)
+class ScoredRun:
+    """The members of a run that belong to one group: all, or those of one combination of a sweep."""
+
+    group: str
+    run: LoggedRun
+    members: Sequence[int]
+    values: Values  # one for each member, NaN where it has none
+    steps: int  # up to the last evaluation
+    evaluations: int
+    reached: NDArray[np.int64]  # the position of each member's last evaluation, 0 where it has none
+    noise: Values  # variance of each member's last return that its episodes explain, NaN where it is not known
+
+    @property
+    def env(self) -> str:
+        """The environment in which the run was evaluated; that of its data if there was none."""
+        return self.run.config.final_env_id or DATA
+
+    @property
+    def making(self) -> str:
+        """The arguments, time limit and wrappers of that environment."""
+        source = self.run.config.final_environment
+        return "as registered" if source is None else source.making
+
+    @property
+    def training(self) -> dict[str, int]:
+        """The steps up to the last evaluation, by what they were taken on."""
+        switch = self.run.switch
+        if switch is not None and self.steps > switch:
+            return {OFFLINE: switch, ONLINE: self.steps - switch}
+        return {ONLINE if switch is None and "env_step" in self.run.history else OFFLINE: self.steps}
+
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        """The settings that should be equal in all runs of a group and task."""
+        return without(flat(self.run.config.record()), _FREE)
+
+
+def different(part: ScoredRun, other: ScoredRun) -> list[str]:
+    """The settings in which two runs differ though they should not."""
+    keys = {*part.settings, *other.settings}
+    return sorted(key for key in keys if part.settings.get(key) != other.settings.get(key))
+
+
+def pooled(runs: Sequence[ScoredRun], tasks: Sequence[str]) -> Iterator[tuple[str, ScoredRun, ScoredRun]]:
+    """Each run of a group and task with every later one."""
+    for number, part in enumerate(runs):
+        for later in range(number + 1, len(runs)):
+            if (runs[later].group, tasks[later]) == (part.group, tasks[number]):
+                yield tasks[number], part, runs[later]
