@@ -153,7 +153,8 @@ def train(job: Job) -> None:
     if job.device != "cpu":
         record_updates(learner)
     quiet = d3rlpy.logging.NoopAdapterFactory()
-    learner.fit(episodes, n_steps=job.steps, n_steps_per_epoch=job.steps, logger_adapter=quiet, show_progress=False)
+    part = max(1, job.steps // 20)  # after each of which d3rlpy says how far it is
+    learner.fit(episodes, n_steps=job.steps, n_steps_per_epoch=part, logger_adapter=quiet, show_progress=False)
     job.done(f"d3rlpy {d3rlpy.__version__}", dataset, evaluate(learner, job.env_id, job.seed), begin)
 
 
