@@ -30,17 +30,12 @@ def test_what_is_printed(runs):
     assert lines[5] == "share of runs above a score, from -370 to -145"
     assert lines[6].startswith("  iql     |█████")
     assert lines[7].startswith("  td3_bc  |")
-    assert [line.split()[:3] for line in lines[8:13]] == [
-        ["how", "often", "95%"],
-        ["3", "runs", "5"],
-        ["IQM", "93%", "(80%"],
-        ["difference", "of", "IQM"],
-        ["probability", "of", "improvement"],
-    ]
-    assert ")9" not in lines[12], "columns are apart"
-    assert lines[13] == ""
-    assert lines[14].startswith("iql is better than td3_bc on Pendulum-v1: probability of improvement 1.00 [")
-    assert len(lines) == 15
+    assert lines[8] == ""
+    assert lines[9].startswith("iql is better than td3_bc on Pendulum-v1: probability of improvement 1.00 [")
+    assert lines[10].startswith(
+        "Measured coverage of 95% intervals with 3, 5, 10, 30 runs: IQM 93%, 96%, 96%, 95%; difference"
+    )
+    assert len(lines) == 11
     assert done.stderr == "warning: Pendulum-v1: trained for unequal numbers of steps: iql 100; td3_bc 50\n"
 
 
@@ -59,7 +54,7 @@ def test_the_first_line_says_which_values_are_good(tmp_path, capsys, metric, sai
 def test_every_pair_has_a_line_of_its_own(runs, capsys):
     write_run(runs / "three", [BAD], "cql")
     printed = call_cli(capsys, "compare", runs / "one", runs / "two", runs / "three").stdout
-    first, second, third = printed.splitlines()[-3:]
+    first, second, third = printed.splitlines()[-4:-1]
     assert first.startswith("iql is better than td3_bc on Pendulum-v1:")
     assert second.startswith("iql is better than cql on Pendulum-v1:")
     assert third.startswith("Intervals are widened")
@@ -90,8 +85,8 @@ def test_scores_of_other_libraries(tmp_path, capsys):
     lines = call_cli(capsys, "compare", path).stdout.splitlines()
     assert lines[0] == "scores as given; 95% intervals"
     assert [line for line in lines if not line.startswith(" ")][1:4] == ["hopper", "walker2d", "all 2 tasks"]
-    assert lines[-1].startswith("ours is better than theirs over 2 tasks: ")
-    assert lines[-1].endswith("Fewer than 5 seeds are too few to rely on: train 5 or more, better 10.")
+    assert lines[-2].startswith("ours is better than theirs over 2 tasks: ")
+    assert lines[-2].endswith("Fewer than 5 seeds are too few to rely on: train 5 or more, better 10.")
     normal = call_cli(capsys, "compare", path, "--normalize", "reference").stdout
     assert "all 2 tasks (0 is the reference minimum, 100 its maximum)" in normal
     assert "optimality gap of ours: 98." in normal
@@ -169,7 +164,18 @@ def test_what_other_programs_write_is_no_run(runs, capsys):
 
 def test_help_names_every_option():
     done = run_cli("compare", "--help")
-    for option in ("--by", "--metric", "--lower-is-better", "--confidence", "--normalize", "--against", "--json"):
+    for option in (
+        "--by",
+        "--metric",
+        "--lower-is-better",
+        "--confidence",
+        "--normalize",
+        "--against",
+        "--json",
+        "--scores",
+        "--format",
+        "--out",
+    ):
         assert option in done.stdout
 
 
@@ -178,6 +184,51 @@ def test_a_single_run_has_no_interval_whose_coverage_could_be_told(tmp_path, cap
     write_run(tmp_path / "two", [[-350.0]], "td3_bc")
     printed = call_cli(capsys, "compare", tmp_path / "one", tmp_path / "two").stdout
     assert "how often" not in printed
+    assert "coverage" not in printed
+
+
+def test_the_table_of_coverage_is_printed_if_asked(runs):
+    lines = run_cli("compare", runs / "one", runs / "two", "--verbose", PYTHONIOENCODING="utf-8").stdout.splitlines()[-5:]
+    assert [line.split()[:3] for line in lines] == [
+        ["how", "often", "95%"],
+        ["3", "runs", "5"],
+        ["IQM", "93%", "(80%"],
+        ["difference", "of", "IQM"],
+        ["probability", "of", "improvement"],
+    ]
+    assert ")9" not in lines[4], "columns are apart"
+
+
+def test_a_table_for_a_paper_is_printed_or_written(runs, capsys):
+    two = ("compare", runs / "one", runs / "two")
+    printed = call_cli(capsys, *two, "--format", "latex").stdout
+    assert printed.startswith("% rl-training compare\n% needs \\usepackage{booktabs}\n")
+    assert call_cli(capsys, *two, "--out", runs / "new" / "t.tex").stdout == f"table: {runs / 'new' / 't.tex'}\n"
+    assert (runs / "new" / "t.tex").read_text() == printed
+    call_cli(capsys, *two, "--out", runs / "new" / "t.tex", "--confidence", 0.9)  # its own is replaced
+    assert (runs / "new" / "t.tex").read_text() != printed
+    call_cli(capsys, *two, "--out", runs / "t.csv")
+    assert (runs / "t.csv").read_text().startswith("measure,task,group,against,seeds,")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--format", "html"), "--format html: must be one of text, md, latex, csv"),
+        (("--out", "table"), "table: does not say what to write; end the name in .md, .tex, .csv, or pass --format"),
+        (("--out", "t.md", "--format", "latex"), "t.md: ends like md, but --format is latex"),
+        (("--out", "t.md", "--format", "text"), "t.md: does not say what to write"),
+        (("--out", "notes.md"), "notes.md: was not written by this command; choose another name with --out"),
+        (("--json", "--format", "md"), "--json prints everything as one object"),
+        (("--scores", "raw"), "--scores 'raw': must be one of returns, normalized"),
+        (("--scores", "normalized"), "--scores normalized: is for scores from files; these are returns of runs"),
+    ],
+)
+def test_options_of_tables_and_scales_that_do_not_fit(runs, monkeypatch, capsys, options, words):
+    monkeypatch.chdir(runs)
+    (runs / "notes.md").write_text("mine")
+    assert words in call_cli(capsys, "compare", "one", "two", *options, code=2).stderr
+    assert (runs / "notes.md").read_text() == "mine"
 
 
 def test_evaluations_on_equal_episodes_are_compared(finished, tmp_path, capsys):

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from rl_training.analysis.logged_run import DISTANCE, RETURN, LoggedRun
+from rl_training.analysis.scores.arguments import read_groups
 from rl_training.analysis.scores.groups import Choice
-from rl_training.analysis.scores.run_scores import read_runs
 from rl_training.output import duration
 from rl_training.report import data_facts, facts
 from rl_training.report.bands import groups_of
@@ -88,7 +88,7 @@ def test_members_that_diverged_do_not_flatter_a_run(tmp_path):
     (run,) = loaded(write_run(tmp_path / "run", rows))
     cells = dict(zip(facts.OVERVIEW, facts.overview_cells(run, "run", timing_of(run)), strict=True))
     assert (cells["final return"], cells["members"]) == ("-1,000.0 (-1,000.0 to -100.0)", "5 (4 diverged)")
-    assert {task: values.tolist() for task, values in read_runs([(None, [run.path])], Choice()).scores["iql"].items()} == {
+    assert {task: values.tolist() for task, values in read_groups([run.path], Choice()).scores["iql"].items()} == {
         "Pendulum-v1": facts.returns_of(facts.member_facts(run), "final").tolist()
     }
 

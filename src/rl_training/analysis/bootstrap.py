@@ -105,7 +105,7 @@ def improvement_interval(scores: Scores, others: Scores, *, confidence: float = 
         return Interval(estimate, np.nan, np.nan)
     pairs = list(zip(first, second, strict=True))
     levels = np.linspace(0.0, 1.0, 10_001)
-    expected = np.sum([_variance(levels, len(task), len(other)) for task, other in pairs], axis=0)
+    expected = np.sum([probability_variance(levels, len(task), len(other)) for task, other in pairs], axis=0)
     observed = sum(_observed_variance(task, other) for task, other in pairs)
     excess = max(1.0, observed / max(float(np.interp(estimate, levels, expected)), 1e-12))
     reach = normal_quantile(confidence) * np.sqrt(excess * expected) / len(first)
@@ -199,8 +199,8 @@ def _or_equal(variances: Values) -> Values:
     return variances if variances.any() else np.ones_like(variances)
 
 
-def _variance(probability: Values, runs: int, others: int) -> Values:
-    """The variance of a probability of improvement, measured with so many runs on both sides."""
+def probability_variance(probability: Values, runs: int, others: int) -> Values:
+    """Return the variance of a probability of improvement, measured with so many runs on both sides."""
     more = (runs + others) / 2 - 1
     ties = (1 - probability) / (2 - probability) + probability / (1 + probability)
     return probability * (1 - probability) / (runs * others) * (1 + more * ties)

@@ -1,16 +1,14 @@
 """A comparison of groups of runs: aggregates with intervals, profiles, and what may be concluded."""
 
 import math
-from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from rl_training.analysis.aggregates import Scores, Values, aggregate, cut, optimality_gap, profile, trimmed_mean
+from rl_training.analysis.aggregates import Scores, Values, aggregate, optimality_gap, profile
 from rl_training.analysis.bootstrap import (
     RESAMPLES,
     Interval,
@@ -18,23 +16,22 @@ from rl_training.analysis.bootstrap import (
     improvement_interval,
     interval,
     normal_quantile,
-    student_quantile,
 )
 from rl_training.analysis.coverage import measured
 from rl_training.analysis.logged_run import RETURN
-from rl_training.analysis.scales import Normalization, normalized
+from rl_training.analysis.paper import Kind, table
+from rl_training.analysis.planning import can_be_shown, least_seeds, seeds_needed
+from rl_training.analysis.scales import Normalization, Unit, failures_filled, normalized, units_of, unlike_scales
+from rl_training.analysis.scores.arguments import read_groups
 from rl_training.analysis.scores.directions import Direction, direction_of, refuse_turned
-from rl_training.analysis.scores.groups import Choice, Groups, Scored, read_groups
-from rl_training.analysis.verdict import FEW, MOST_SEEDS, Wording, conclusion, verdict
+from rl_training.analysis.scores.groups import Choice, Groups, Scored
+from rl_training.analysis.scores.tasks import other_names
+from rl_training.analysis.verdict import Wording, conclusion, verdict
 from rl_training.errors import ConfigError, did_you_mean
 from rl_training.output import printable
 
 Source: TypeAlias = Scores | Mapping[str, Scores] | str | Path | Sequence[str | Path]
 _PROFILE_POINTS = 49
-# share of a normal distribution around its middle, whose upper end four of five are below
-_FOUR_OF_FIVE: Final = 0.6
-_RESAMPLES: Final = 1000
-_GROWTH: Final = 1.5  # from one number of runs that is tried to the next
 
 
 @dataclass(frozen=True)
@@ -71,9 +68,11 @@ class Comparison:
     direction: Direction  # which scores are good: higher or lower ones, or none where the metric is no score
     confidence: float
     normalization: Normalization | None  # of the overall values; None where scores are taken as they are
+    normalization_by_task: Normalization | None  # of the values of single tasks
+    units: dict[str, Unit | None]  # of `scores`, by group; None for scores of a file of which nobody told
     tasks: list[str]
     scores: Scored
-    cells: dict[str, dict[str, Cell]]  # group -> task -> values in the unit of the task
+    cells: dict[str, dict[str, Cell]]  # group -> task -> values, normalised if `normalization_by_task` says so
     overall: dict[str, Cell]  # group -> values over all tasks
     optimality_gap: dict[str, float]  # group -> distance from the reference; empty without references
     pairs: list[Pair]
@@ -91,6 +90,10 @@ class Comparison:
         """Return plain values for JSON; bounds that are not known are null."""
         return {name: _plain(value) for name, value in asdict(self).items()}
 
+    def table(self, kind: Kind) -> str:
+        """Return a table for a paper, `md`, `latex` or `csv`: IQM with interval and seeds by task, and the pairs."""
+        return table(self, kind)
+
     def __str__(self) -> str:
         return self.conclusion
 
@@ -103,6 +106,7 @@ def compare(
     lower_is_better: bool = False,
     confidence: float = 0.95,
     normalize: Literal["auto", "reference", "min-max", "none"] = "auto",
+    scores: Unit | None = None,
     against: str | None = None,
     resamples: int = RESAMPLES,
     seed: int = 0,
@@ -120,7 +124,9 @@ def compare(
         confidence: Of the intervals.
         normalize: How several tasks are put on one scale: by reference returns, by the lowest and highest score that is
             compared, or not at all. `auto` takes references where all tasks have them and the second otherwise; scores that
-            do not come from runs are taken as they are.
+            do not come from runs are taken as they are. With `reference` values of single tasks are normalised too.
+        scores: What scores that do not come from runs are: `returns`, or `normalized` already, so that those of runs are put
+            on their scale; by default unknown.
         against: The group that all others are compared with, or `all` for every pair; by default the first.
         resamples: Of the bootstrap.
         seed: Of the bootstrap.
@@ -131,11 +137,13 @@ def compare(
     if lower_is_better and found.any_runs:
         refuse_turned(metric)
     lower_is_better = direction == "lower"
-    scores = _common_tasks(found)
-    pairs = _pairs(list(scores), against and printable(against))
-    tasks = list(next(iter(scores.values())))
-    scale = normalized(scores, normalize, metric=metric, of_runs=found.of_runs)
-    joint = {name: [scale.values[name][task] for task in tasks] for name in scores}
+    common = _common_tasks(found)
+    units = units_of(common, found.given, scores)
+    values = failures_filled(common, units, lower_is_better=lower_is_better)
+    pairs = _pairs(list(values), against and printable(against))
+    tasks = list(next(iter(values.values())))
+    scale = normalized(values, normalize, metric=metric, units=units)
+    joint = {name: [scale.values[name][task] for task in tasks] for name in values}
     wording = Wording(metric, direction)
     judge = _Judge(wording, confidence, resamples, seed)
     comparisons = (len(pairs), len(pairs) * len(tasks))  # over all tasks, and by task
@@ -143,8 +151,10 @@ def compare(
     thresholds = _thresholds([task for group in joint.values() for task in group])
     compared = [strict.pair(names, joint, comparable=scale.comparable) for names in pairs]
     by_task = {
-        task: [strictest.pair(names, {name: [scores[name][task]] for name in names}) for names in pairs] for task in tasks
+        task: [strictest.pair(names, {name: [scale.by_task[name][task]] for name in names}) for names in pairs]
+        for task in tasks
     }
+    reservations = [*found.reservations, *unlike_scales(values, units, found.origins)]
     return Comparison(
         metric=metric if found.any_runs else None,
         by=by if found.any_runs else None,
@@ -152,9 +162,11 @@ def compare(
         direction=direction,
         confidence=confidence,
         normalization=scale.kind,
+        normalization_by_task=scale.kind_by_task,
+        units=dict(units),
         tasks=tasks,
-        scores=scores,
-        cells={name: {task: judge.cell([group[task]]) for task in tasks} for name, group in scores.items()},
+        scores=values,
+        cells={name: {task: judge.cell([group[task]]) for task in tasks} for name, group in scale.by_task.items()},
         overall={name: judge.cell(group) for name, group in joint.items()},
         optimality_gap={name: optimality_gap(group, 100.0) for name, group in joint.items() if scale.kind == "reference"},
         pairs=compared,
@@ -165,9 +177,7 @@ def compare(
         profiles={name: judge.profile(group, thresholds) for name, group in joint.items()},
         warnings=[*found.warnings, *scale.warnings],
         from_files=found.from_files if found.any_runs else [],
-        conclusion=conclusion(
-            compared, by_task, scores, wording, found.reservations, confidence=confidence, lucky=found.lucky
-        ),
+        conclusion=conclusion(compared, by_task, values, wording, reservations, confidence=confidence, lucky=found.lucky),
         coverage=measured(),
     )
 
@@ -184,13 +194,22 @@ def _common_tasks(found: Groups) -> Scored:
         if found.by_data:
             way_out = "without an environment the data is the task, so train the groups on the same"
             raise ConfigError(f"not comparable: trained on different data ({has}); {way_out}")
-        raise ConfigError(
-            f"the groups have no task in common ({has}); runs of one algorithm belong together by NAME=PATH,PATH"
-        )
+        raise ConfigError(f"the groups have no task in common ({has}); {_way_to_common_tasks(found)}")
     for name, group in scores.items():
         if left := [task for task in group if task not in common]:
             found.warnings.append(f"{', '.join(left)}: only some groups have it, so it is left out (here of {name})")
     return {name: {task: group[task] for task in common} for name, group in scores.items()}
+
+
+def _way_to_common_tasks(found: Groups) -> str:
+    """What to do about groups that share no task: plain scores may be called otherwise, runs may belong together."""
+    if not found.given:
+        return "runs of one algorithm belong together by NAME=PATH,PATH"
+    if not found.sources:
+        return "call each task the same in all files"
+    task = found.tasks[0]
+    names = [task, *(name for name, meant in other_names(found.sources, found.tasks).items() if meant == task)]
+    return f"in a file of scores call a task as runs do, here {' or '.join(f'`{name}`' for name in names)}"
 
 
 def _pairs(names: Sequence[str], against: str | None) -> list[tuple[str, str]]:
@@ -245,105 +264,6 @@ class _Judge:
     def _verdict(self, difference: Interval | None, improvement: Interval) -> str:
         """The verdict, in words that claim no more than the metric tells."""
         return self.wording.word(verdict(difference, improvement, lower_is_better=self.lower_is_better))
-
-
-def seeds_needed(first: Sequence[Values], second: Sequence[Values], improvement: float, confidence: float) -> int | None:
-    """Return with how many runs four of five experiments would show a difference as large as measured; None if unknown.
-
-    It follows from how far the IQM strays with so many runs, drawn from those that are there. The variance of few runs,
-    divided by a larger number, would not do: one failed run of ten is in the middle half of many tens of them, and of hardly
-    any forty.
-    """
-    runs = [min(map(len, tasks)) for tasks in (first, second)]
-    difference = abs(aggregate(first) - aggregate(second))
-    if min(runs) < 2 or difference == 0.0:
-        return None
-    by_rank, fewest = seeds_to_rank(improvement, confidence, len(first)), min(runs)
-    plain = [tuple(tuple(task.tolist()) for task in tasks) for tasks in (first, second)]
-    needed = MOST_SEEDS + 1
-    for count in _counts(min(runs)) if by_rank <= MOST_SEEDS else ():
-        # as if the tasks of a group had as many runs as the smallest; one of n runs has lost 1 / n of the variance
-        found = np.array([_variance(scores, count) * n / (n - 1) for scores, n in zip(plain, runs, strict=True)])
-        shares = found / found.sum() if found.any() else np.array([0.5, 0.5])
-        freedom = len(first) / float((shares**2).sum())  # of one more run of each; where one group spreads, its own alone
-        needed = seeds_to_show(difference, float(found.sum()), confidence, freedom, fewest, count)
-        if needed <= count:
-            break
-        fewest = count
-    return max(needed, by_rank)
-
-
-def _counts(runs: int) -> Iterator[int]:
-    """Numbers of runs to try, each larger than the one before, up to the most that is told."""
-    count = max(FEW, runs + 1)
-    while count < MOST_SEEDS:
-        yield count
-        count = math.ceil(_GROWTH * count)
-    yield MOST_SEEDS
-
-
-@lru_cache(maxsize=4096)  # a group is in many pairs
-def _variance(tasks: tuple[tuple[float, ...], ...], count: int) -> float:
-    """The variance of the interquartile mean of `count` runs a task, times their number, as intervals of such runs show it.
-
-    An interval is made of runs that are drawn from an experiment, whose own runs are drawn here from those that are there:
-    so there are two draws, each with its variance, and failed runs may be too many by either.
-    """
-    draw, middle = np.random.default_rng(0), 0.95
-    drawn = []
-    for task in tasks:
-        experiments = np.array(task)[draw.integers(0, len(task), (_RESAMPLES, count))]
-        drawn.append(np.take_along_axis(experiments, draw.integers(0, count, (_RESAMPLES, count)), axis=1))
-    joined = np.concatenate(drawn, axis=1)
-    means = trimmed_mean(joined, np.ones(joined.shape[1]), cut("iqm", joined.shape[1]))
-    low, high = np.quantile(means, (0.5 - middle / 2.0, 0.5 + middle / 2.0))
-    return float(count * ((high - low) / (2.0 * normal_quantile(middle))) ** 2 / 2.0)
-
-
-def seeds_to_show(
-    difference: float, variance: float, confidence: float, freedom: float, runs: int, most: int = MOST_SEEDS
-) -> int:
-    """Return how many runs a task and group need, more than `runs`, to show a difference in four of five experiments.
-
-    `variance` and `freedom` are those of a difference with one run of each more than one. Beyond `most` the number is not
-    exact.
-    """
-    power = normal_quantile(_FOUR_OF_FIVE)
-
-    def enough(count: int) -> bool:
-        quantile = student_quantile(confidence, freedom * (count - 1))
-        return count * difference**2 >= variance * (quantile + power) ** 2
-
-    by_normal = (math.sqrt(variance) / difference * (normal_quantile(confidence) + power)) ** 2  # Student's needs more
-    least = max(FEW, runs + 1, math.ceil(min(by_normal, MOST_SEEDS + 1)))
-    if least > most or not enough(most):
-        return max(least, most + 1)
-    return least + bisect_left(range(least, most), True, key=enough)
-
-
-def seeds_to_rank(improvement: float, confidence: float, tasks: int) -> int:
-    """Return how many runs a task and group need to show a probability of improvement in four of five experiments.
-
-    Noether (1987), "Sample size determination for some common nonparametric tests". A probability of 0.5 is not one.
-    """
-    reach = normal_quantile(confidence) + normal_quantile(_FOUR_OF_FIVE)
-    return min(MOST_SEEDS + 1, math.ceil(reach**2 / (6.0 * tasks * (improvement - 0.5) ** 2)))
-
-
-def can_be_shown(first: Sequence[Values], second: Sequence[Values], confidence: float) -> bool:
-    """Return whether as many runs show that a group is better if every run of it beats every run of the other."""
-    best = [len(other) + np.arange(len(task), dtype=np.float64) for task, other in zip(first, second, strict=True)]
-    worst = [np.arange(len(other), dtype=np.float64) for other in second]
-    return improvement_interval(best, worst, confidence=confidence).excludes(0.5)
-
-
-@cache
-def least_seeds(tasks: int, confidence: float) -> int:
-    """Return the fewest runs a task and group that can show a difference at all."""
-    runs = 2
-    while runs < MOST_SEEDS and not can_be_shown([np.zeros(runs)] * tasks, [np.zeros(runs)] * tasks, confidence):
-        runs += 1
-    return runs
 
 
 def _thresholds(tasks: Sequence[Values]) -> Values:

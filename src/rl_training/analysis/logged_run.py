@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from rl_training.analysis.history import History
 from rl_training.config.base import flat
 from rl_training.config.finetune import RHYTHM
+from rl_training.config.loading import make_config
 from rl_training.config.run import RunConfig
 from rl_training.errors import CheckpointError, ConfigError, StorageError, did_you_mean, suggested
 from rl_training.experiment.manager import ExperimentManager, locate
@@ -70,7 +71,10 @@ class LoggedRun:
         """Return what a run directory, or that of a checkpoint, holds by now; nothing in it is executed."""
         path = locate(run)[0]
         if path is None:
-            raise CheckpointError(f"{run}: is a checkpoint outside a run; pass a directory that `rl-training train` wrote")
+            raise CheckpointError(
+                f"{run}: is a checkpoint outside a run, so it has no metrics; pass a directory that `rl-training train` "
+                "wrote, or in Python the run_dir of the algorithm: IQL(..., run_dir='runs/mine')"
+            )
         if (reason := why_no_run(path)) is not None:
             raise CheckpointError(f"{run}: {reason}")
         rows, timings = (_complete_lines(path / name) for name in ("metrics.jsonl", "timings.jsonl"))
@@ -95,8 +99,7 @@ class LoggedRun:
     @property
     def data(self) -> str:
         """What people call the dataset; empty for a run without one."""
-        parts = getattr(self.config.algo_kwargs, "dataset", None) or ()
-        return "+".join(map(_label, parts)) or (f"data {self.fingerprint[:6]}" if self.fingerprint else "")
+        return data_name(self.config, self.fingerprint)
 
     @cached_property
     def seeds(self) -> dict[int, int]:
@@ -132,6 +135,18 @@ class LoggedRun:
         if self.record["status"] != "finished" or step is None:
             return None
         return int(step) if env_step is None else int(env_step) + (self.switch or 0)
+
+    def before_switch(self, name: Path) -> "LoggedRun":
+        """Return the run as it was when it went online, under another name; a ConfigError if its rows do not reach back."""
+        if self.switch is None:
+            raise ConfigError(f"{name}: the run has not gone online after gradient steps on data; name it without @switch")
+        offline = np.isnan(self.history["env_step"])
+        if not offline.any():
+            raise ConfigError(f"{name}: its offline phase is in another directory; name that run, as it ended at the switch")
+        history = History({column: values[offline] for column, values in self.history.items() if column != "env_step"})
+        config = make_config({**self.config.record(), "finetune": None}, str(name))
+        record = {**self.record, "status": "finished", "step": self.switch, "env_step": None}
+        return LoggedRun(name, config, record, history, self.timings)
 
     def learns_as(self, other: "LoggedRun") -> bool:
         """Whether offline phases of two runs are the same but for their seeds: of one algorithm, on the same data."""
@@ -184,6 +199,12 @@ class LoggedRun:
             return f"{early} before its first evaluation" if early else "its metrics.jsonl holds no evaluation"
         away = f"; compare by `--metric {DISTANCE}`: how far the policy is from logged actions"
         return f"it was not evaluated in an environment{away if DISTANCE in self.history else ''}"
+
+
+def data_name(config: RunConfig[Any], fingerprint: str | None) -> str:
+    """Return what people call the dataset of a config; empty without one."""
+    parts = getattr(config.algo_kwargs, "dataset", None) or ()
+    return "+".join(map(_label, parts)) or (f"data {fingerprint[:6]}" if fingerprint else "")
 
 
 def without(settings: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rl_training.analysis.bootstrap import Interval
 from rl_training.analysis.logged_run import DISTANCE
+from rl_training.analysis.planning import MOST_SEEDS
 from rl_training.analysis.scores.directions import SCORE, Direction, measures_quality
 from rl_training.analysis.scores.groups import TASK, Scored
 
@@ -17,7 +18,6 @@ USUAL_CONFIDENCE = 0.95
 FEW = 5  # seeds: with fewer, one lucky run decides
 _LARGEST = 1e12  # from here on numbers are written as powers of ten
 _MOST_DECIMALS = 5  # beyond this, tiny numbers are written as powers of ten
-MOST_SEEDS = 1000  # beyond this a number of seeds only says that there is no difference to be seen
 
 
 @dataclass(frozen=True)
@@ -148,10 +148,23 @@ def _correction(pairs: int, tasks: int, confidence: str) -> str:
 
 
 def _impossible(by_task: Mapping[str, Sequence["Pair"]]) -> str:
-    """That verdicts by task need more seeds, however large a difference is; empty where there are enough."""
-    least = max((pair.least_seeds or 0 for found in by_task.values() for pair in found), default=0)
-    where = "by task " if len(by_task) > 1 else ""
-    return f" No difference can be shown {where}with so few seeds, however large: that takes {least}." if least else ""
+    """Which verdicts by task need more seeds, however large a difference is; empty where there are enough of all."""
+    pairs = [(task, pair) for task, found in by_task.items() for pair in found]
+    lacking = [(task, pair) for task, pair in pairs if pair.least_seeds]
+    if not lacking:
+        return ""
+    where = " by task" if len(by_task) > 1 else ""
+    if len(lacking) < len(pairs):
+        whole = [task for task, found in by_task.items() if all(pair.least_seeds for pair in found)]
+        single = [
+            f"{pair.first} and {pair.second}" + f" on {task}" * (len(by_task) > 1)
+            for task, pair in lacking
+            if task not in whole
+        ]
+        parts = [f"on {', '.join(whole)}"] * bool(whole) + [f"between {', '.join(single)}"] * bool(single)
+        where = f" {' and '.join(parts)}"
+    least = max(pair.least_seeds or 0 for _, pair in lacking)
+    return f" No difference can be shown{where} with so few seeds, however large: that takes {least} each."
 
 
 def _numbers(pair: "Pair", wording: Wording) -> str:

@@ -75,6 +75,21 @@ def test_evaluations_on_several_tasks_are_one_group_by_its_name(tmp_path):
         compare([f"iql={tmp_path}/both.json", f"bc={bc[1]}"])
 
 
+def test_a_seed_that_a_table_has_twice_is_told(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("Group,Task,Seed,Score\na,x,0,1.5\na,x,0,2.5\na,y,0,1\nb,x,0,3\nb,x,1,4\nb,y,,3\nb,y,,3\n")
+    assert compare([path]).warnings == [f"a: seed 0 on x more than once in {path}, where each row counts as a run of its own"]
+
+
+def test_evaluations_whose_members_all_diverged_are_told_with_the_verdict(tmp_path):
+    for name, lost in (("a", 2), ("b", 1)):
+        rows = [{"return_mean": float(k), **({"diverged_at": 3} if k < lost else {})} for k in range(2)]
+        (tmp_path / f"{name}.json").write_text(json.dumps({"env_id": "Pendulum-v1", "members": rows}))
+    found = compare([tmp_path / "a.json", tmp_path / "b.json"])
+    assert "Every member of a diverged, so its scores are of policies before that." in found.conclusion
+    assert "Every member of b" not in found.conclusion
+
+
 def test_tables_with_other_separators(tmp_path):
     (tmp_path / "a.csv").write_text("group;score\na;1.5\na;2.5\nb;3\nb;4\n")
     assert compare([tmp_path / "a.csv"]).scores["a"]["scores"].tolist() == [1.5, 2.5]

@@ -6,7 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import numpy as np
 
 from rl_training.analysis.logged_run import RETURN
+from rl_training.analysis.scores.directions import measures_quality
 from rl_training.analysis.scores.groups import Choice
+from rl_training.analysis.scores.paired import in_sequence, is_switch_of
 from rl_training.analysis.scores.scored_run import OFFLINE, ONLINE, ScoredRun, different, pooled
 
 _MOSTLY = 0.5  # share of a spread from which on it is said where it comes from
@@ -20,18 +22,32 @@ def warnings_of_runs(runs: Sequence[ScoredRun], choice: Choice) -> Iterator[str]
     states = {"running": "has not finished", "DivergedError": "diverged in every member", "StoppedBySignal": "was stopped"}
     for part in runs:
         run, status = part.run, part.run.record["status"]
-        if status != "finished":
+        if status != "finished" and part.reached.any():
             first = int(part.reached[part.reached > 0].min(initial=part.steps))
             after = f"{first:,} to {part.steps:,}" if first < part.steps else f"{part.steps:,}"
-            yield f"{run.path}: {states.get(status, f'failed ({status})')}; its scores are those after {after} steps"
-        missing = int(np.isnan(part.values).sum())
-        if missing:
-            yield f"{part.group}: {missing} of {len(part.members)} members of {run.path} have no score, which may flatter it"
+            how = "has not finished, and its process is gone" if part.is_gone else states.get(status, f"failed ({status})")
+            yield f"{run.path}: {how}; its scores are those after {after} steps"
+        yield from _without_score(part, choice)
         for event, why in (("diverged", "diverged"), ("stopped", "stopped early")):
-            if count := len(run.members_with(event).intersection(part.members)):
-                who = f"{count} of {len(part.members)} members of {run.path}"
-                yield f"{part.group}: {who} {why}; their {choice.by} evaluation counts"
+            who = run.members_with(event).intersection(part.members)
+            if count := len(who - part.unscored):
+                yield f"{part.group}: {count} {_of(part)} {why}; their {choice.by} evaluation counts"
         yield from _cut_short(part, choice)
+
+
+def _of(part: ScoredRun) -> str:
+    return f"of {len(part.members)} members of {part.run.path}"
+
+
+def _without_score(part: ScoredRun, choice: Choice) -> Iterator[str]:
+    """Which members have no score, and whether they count nevertheless."""
+    failed = part.unscored if measures_quality(choice.metric) else set()
+    if failed:
+        worst = "highest" if choice.lower_is_better else "lowest"
+        who = f"{part.group}: {len(failed)} {_of(part)} diverged before any evaluation"
+        yield f"{who}; they count with the {worst} score of their task"
+    if missing := int(np.isnan(part.values).sum()) - len(failed):
+        yield f"{part.group}: {missing} {_of(part)} have no score, which may flatter it"
 
 
 def _cut_short(part: ScoredRun, choice: Choice) -> Iterator[str]:
@@ -52,8 +68,7 @@ def _cut_short(part: ScoredRun, choice: Choice) -> Iterator[str]:
     ):
         if members:
             at = " and ".join(f"{place:,}" for place in sorted({early[member] for member in members}))
-            who = f"{len(members)} of {len(part.members)} members of {part.run.path}"
-            yield f"{part.group}: {who} have no {what} at step {last:,}, only up to {at}: {why}"
+            yield f"{part.group}: {len(members)} {_of(part)} have no {what} at step {last:,}, only up to {at}: {why}"
 
 
 def unequal(runs: Sequence[ScoredRun], tasks: Sequence[str], choice: Choice) -> Iterator[str]:
@@ -67,9 +82,6 @@ def unequal(runs: Sequence[ScoredRun], tasks: Sequence[str], choice: Choice) -> 
         if choice.by == "best":
             how = "the best of unequal numbers of evaluations, and the best of more is higher"
             yield from _differing(task, how, {part: str(part.evaluations) for part in here})
-        if len({part.run.fingerprint for part in here}) > 1:
-            data = {part: f"{part.run.data} {(part.run.fingerprint or '')[:6]}".strip() or "none" for part in here}
-            yield from _differing(task, "trained on different data", data)
     told: set[tuple[str, str]] = set()
     for task, part, other in pooled(runs, tasks):
         if (keys := different(part, other)) and (part.group, task) not in told:
@@ -89,20 +101,14 @@ def _trained_differently(task: str, here: Sequence[ScoredRun]) -> Iterator[str]:
 
 
 def continued(runs: Sequence[ScoredRun]) -> Iterator[str]:
-    """Where a group went on from policies of another, by settings, seeds and steps: then they are not independent."""
-    for part in runs:
-        begun = part.run.config.finetune and part.run.config.finetune.from_step
-        for other in runs:
-            seeds = {part.run.seeds[member] for member in part.members} & {
-                other.run.seeds[member] for member in other.members
-            }
-            if not (begun and seeds and other.group != part.group and other.run.end == begun):
-                continue
-            if part.run.learns_as(other.run):
-                yield (
-                    f"{part.group}: seems to go on from {other.group} (the same settings, data, seeds, steps); they are "
-                    "compared as if independent, so a gain that every seed has may stay unseen: the report shows the switch"
-                )
+    """Where a group went on from policies of another: then they are not independent."""
+    for part, other in in_sequence(runs):
+        sure = "goes on from" if is_switch_of(part, other) else "seems to go on from"
+        why = "" if is_switch_of(part, other) else " (the same settings, data, seeds, steps)"
+        yield (
+            f"{part.group}: {sure} {other.group}{why}; verdicts take them for independent, so a gain that every seed has may "
+            "stay unseen there: what is said seed by seed shows it"
+        )
 
 
 def _differing(task: str, how: str, values: Mapping[ScoredRun, str]) -> Iterator[str]:

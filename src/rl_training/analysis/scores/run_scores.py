@@ -1,55 +1,70 @@
 """The scores of runs: one for each member, by task, with a warning for everything that makes a comparison unfair."""
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from rl_training.analysis.aggregates import Values
-from rl_training.analysis.logged_run import DISTANCE, RETURN, RETURN_STD, LoggedRun
+from rl_training.analysis.logged_run import DISTANCE, RETURN, RETURN_STD, Curve, LoggedRun
 from rl_training.analysis.scores.directions import refuse_unlike_scores
 from rl_training.analysis.scores.fairness import continued, mostly_luck, unequal, warnings_of_runs
-from rl_training.analysis.scores.groups import Choice, Evaluated, Groups, Scored, combination_name, differently_made
-from rl_training.analysis.scores.scored_run import DATA, ScoredRun, different, pooled
+from rl_training.analysis.scores.groups import (
+    Choice,
+    Evaluated,
+    Groups,
+    Scored,
+    all_diverged,
+    combination_name,
+    differently_made,
+)
+from rl_training.analysis.scores.paired import seed_by_seed
+from rl_training.analysis.scores.scored_run import ScoredRun, different, is_gone, load_run, pooled
+from rl_training.analysis.scores.tasks import DATA
 from rl_training.config.shared_knobs import CriticKnobs
-from rl_training.errors import ConfigError
+from rl_training.errors import ConfigError, DivergedError, suggested
 from rl_training.registry import REGISTRY
 
 _OF_CRITICS = ("q_", "v_", "advantage_", "critic_", "value", "start_", "possible_", "reached_")  # what only critics have
 
 
-def read_runs(arguments: Sequence[tuple[str | None, Sequence[Path]]], choice: Choice) -> Groups:
-    """Return the scores of named or unnamed lists of run directories."""
+def scored_runs(arguments: Sequence[tuple[str | None, Sequence[Path]]], choice: Choice) -> list[ScoredRun]:
+    """Return the members of named or unnamed lists of run directories with their scores, by the groups that they form."""
     grouped = _grouped(arguments)
     _refuse_lacking([run for _, run in grouped], choice.metric)
     refuse_unlike_scores([run for _, run in grouped], choice.metric)
-    runs = [part for group, run in grouped for part in _scored(group, run, choice)]
-    tasks = _tasks(runs)
+    return [part for group, run in grouped for part in _scored(group, run, choice)]
+
+
+def groups_of_runs(runs: Sequence[ScoredRun], tasks: Sequence[str], choice: Choice) -> Groups:
+    """Return the groups of some runs, each with its task, and what must be known of them."""
     scores: Scored = {}
     for part, task in zip(runs, tasks, strict=True):
-        present = part.values[~np.isnan(part.values)]
-        scores.setdefault(part.group, {})
-        if len(present):
-            scores[part.group][task] = np.concatenate([scores[part.group].get(task, np.zeros(0)), present])
-    empty = [name for name, found in scores.items() if not found]
+        own, counted = scores.setdefault(part.group, {}), part.counted(choice.metric)
+        if len(counted):
+            own[task] = np.concatenate([own.get(task, np.zeros(0)), counted])
+    empty = [name for name, found in scores.items() if all(np.isnan(values).all() for values in found.values())]
     if len(empty) == len(scores):
         raise ConfigError(f"{empty[0]}: no member has any {choice.metric}, so there is nothing to compare")
     _refuse_repeated_seeds(runs, tasks)
     left_out = [f"{name}: no member has any {choice.metric}{_lost(name, runs)}, so it is left out" for name in empty]
-    counted = [(part, task) for part, task in zip(runs, tasks, strict=True) if part.group not in empty]
-    runs, tasks = [part for part, _ in counted], [task for _, task in counted]
+    lasting = [(part, task) for part, task in zip(runs, tasks, strict=True) if part.group not in empty]
+    runs, tasks = [part for part, _ in lasting], [task for _, task in lasting]
     luck = list(mostly_luck(runs, tasks, choice))
     found = [*left_out, *warnings_of_runs(runs, choice), *unequal(runs, tasks, choice), *continued(runs), *luck]
-    kept = {name: own for name, own in scores.items() if own}
     return Groups(
-        kept,
+        {name: own for name, own in scores.items() if name not in empty},
         list(dict.fromkeys(found)),
-        of_runs=True,
         any_runs=True,
         by_data=all(part.env == DATA for part in runs),
         left_out=left_out,
-        reservations=[*differently_made(_unlike_environments(runs, tasks)), *_all_diverged(runs)],
+        reservations=[
+            *differently_made(_unlike_environments(runs, tasks)),
+            *_all_diverged(runs),
+            *seed_by_seed(runs, tasks),
+        ],
+        sources=[part.source for part in runs],
+        tasks=list(tasks),
         evaluated=_evaluated(runs, tasks) if choice.metric == RETURN else [],
         lucky=bool(luck),
         origins={part.group: part.run.path.resolve() for part in reversed(runs)},
@@ -75,14 +90,14 @@ def _all_diverged(runs: Sequence[ScoredRun]) -> Iterator[str]:
     """A reservation for every group without a member that lasted."""
     for group in dict.fromkeys(part.group for part in runs):
         own = [part for part in runs if part.group == group]
-        if all(part.run.members_with("diverged").issuperset(part.members) for part in own):
-            yield f"Every member of {group} diverged, so its scores are of policies before that."
+        if all(part.diverged.issuperset(part.members) for part in own):
+            yield all_diverged(group)
 
 
 def _lost(group: str, runs: Sequence[ScoredRun]) -> str:
     """How many members of a group diverged, if any did."""
     own = [part for part in runs if part.group == group]
-    count = sum(len(part.run.members_with("diverged").intersection(part.members)) for part in own)
+    count = sum(len(part.diverged) for part in own)
     return f" ({count} of {sum(len(part.members) for part in own)} diverged)" if count else ""
 
 
@@ -91,7 +106,7 @@ def _grouped(arguments: Sequence[tuple[str | None, Sequence[Path]]]) -> list[tup
     piles: list[tuple[tuple[str, str, str], list[LoggedRun]]] = []
     for name, paths in arguments:
         by_algo: dict[str, list[LoggedRun]] = {}
-        for run in map(LoggedRun.load, paths):
+        for run in map(load_run, paths):
             by_algo.setdefault(_learner(run) if name is None else run.config.algo, []).append(run)
         if name is not None and len(by_algo) > 1:
             raise ConfigError(f"{name}: holds runs of {', '.join(by_algo)}; runs of one group have one algorithm")
@@ -141,10 +156,12 @@ def _scored(group: str, run: LoggedRun, choice: Choice) -> Iterator[ScoredRun]:
     """The members of a run with their scores: one group, or one for each combination of its sweep."""
     never = choice.metric == RETURN and run.config.final_env_id is None
     if choice.metric not in run.history and run.record["status"] == "running" and not never:
-        raise ConfigError(f"{run.path}: has no {choice.metric} yet, and has not finished; wait for its first evaluation")
+        go_on = f"its process is gone; go on with `{suggested('resume', run.path, imports=run.config.env_imports)}`"
+        wait = go_on if is_gone(run) else "wait for its first evaluation"
+        raise ConfigError(f"{run.path}: has no {choice.metric} yet, and has not finished; {wait}")
     if choice.metric in run.history and not _is_measured(run, choice.metric):
         raise ConfigError(f"--metric {choice.metric}: is no measured number; there are {', '.join(run.metrics())}")
-    curve = run.curve(choice.metric)
+    curve = _no_curve(run) if _failed_at_once(run, choice) else run.curve(choice.metric)
     values = curve.last() if choice.by == "last" else curve.best(lower=choice.lower_is_better)
     members, noise = list(run.seeds), _noise(run)
     for knobs in run.config.combinations:
@@ -153,6 +170,17 @@ def _scored(group: str, run: LoggedRun, choice: Choice) -> Iterator[ScoredRun]:
         reached = np.where(np.isnan(curve.values), 0, curve.positions[:, None]).max(axis=0)
         name, chosen = combination_name(group, knobs), [members[place] for place in own]
         yield ScoredRun(name, run, chosen, values[own], steps, count, reached[own], noise[own])
+
+
+def _failed_at_once(run: LoggedRun, choice: Choice) -> bool:
+    """Whether a run diverged before it had any score: a result of its algorithm, not a run that cannot be compared."""
+    failed = run.record["status"] == DivergedError.__name__ and run.config.final_env_id is not None
+    return failed and choice.metric == RETURN and choice.metric not in run.history
+
+
+def _no_curve(run: LoggedRun) -> Curve:
+    """No value of any member, at the last position of a run."""
+    return Curve(run.positions[-1:] if len(run.positions) else np.zeros(1, np.int64), np.full((1, len(run.seeds)), np.nan))
 
 
 def _noise(run: LoggedRun) -> Values:
@@ -166,30 +194,6 @@ def _noise(run: LoggedRun) -> Values:
 def _is_measured(run: LoggedRun, metric: str) -> bool:
     """Whether a column is a number that was measured, not a counter nor text."""
     return metric in run.metrics() and run.history[metric].dtype.kind != "U"
-
-
-def _tasks(runs: Sequence[ScoredRun]) -> list[str]:
-    """The task of each run: its environment, and its data too where a group has runs on several datasets in it.
-
-    Without an environment the data alone is the task: figures on other rows cannot be compared.
-    """
-    kinds: dict[tuple[str, str], set[str | None]] = defaultdict(set)
-    for part in runs:
-        kinds[part.group, part.env].add(part.run.fingerprint)
-    split = {env for (_, env), found in kinds.items() if len(found) > 1}
-    labels: dict[str | None, str] = {}  # the same data may have other names elsewhere: the first is kept
-    for part in runs:
-        labels.setdefault(part.run.fingerprint, part.run.data)
-
-    def task(part: ScoredRun) -> str:
-        if part.env not in split and part.env != DATA:
-            return part.env
-        label = labels[part.run.fingerprint]
-        unclear = list(labels.values()).count(label) > 1 and part.run.fingerprint
-        named = (label, f"({str(part.run.fingerprint)[:6]})" if unclear else "")
-        return " ".join(filter(None, named if part.env == DATA and label else (part.env, *named)))
-
-    return [task(part) for part in runs]
 
 
 def _refuse_repeated_seeds(runs: Sequence[ScoredRun], tasks: Sequence[str]) -> None:

@@ -1,8 +1,10 @@
 """A run of which some members belong to a group, and what is compared of it."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,7 +12,11 @@ from numpy.typing import NDArray
 
 from rl_training.analysis.aggregates import Values
 from rl_training.analysis.logged_run import LoggedRun, without
+from rl_training.analysis.scores.directions import measures_quality
+from rl_training.analysis.scores.tasks import DATA, Source
 from rl_training.config.base import flat
+from rl_training.errors import DivergedError
+from rl_training.runtime.checkpoints.lock import is_in_use, was_locked
 
 # settings in which runs of one group may differ: they say who runs where and what is kept, not what is learned
 _FREE = (
@@ -18,7 +24,7 @@ _FREE = (
     *("eval_mode", "select_by", "keep_checkpoints", "checkpoint_interval", "log_interval", "algo_kwargs.dataset"),
     *("finetune.checkpoint_interval", "finetune.log_interval"),
 )
-DATA = "data"  # the task of runs without an environment
+SWITCH = "@switch"  # after a path: the run as it was when its online phase began
 OFFLINE, ONLINE = "gradient steps on data", "environment steps"
 
 
@@ -34,6 +40,43 @@ class ScoredRun:
     evaluations: int
     reached: NDArray[np.int64]  # the position of each member's last evaluation, 0 where it has none
     noise: Values  # variance of each member's last return that its episodes explain, NaN where it is not known
+
+    def counted(self, metric: str) -> Values:
+        """Return the scores that count: NaN for members that diverged before they had any, nothing for others without one.
+
+        A failure must not drop out of what it failed at. A metric that does not tell how good a policy is knows no worst.
+        """
+        failed = self.unscored if measures_quality(metric) else set()
+        chosen = ~np.isnan(self.values) | np.isin(self.members, sorted(failed))
+        return np.asarray(self.values[chosen])
+
+    @property
+    def diverged(self) -> set[int]:
+        """The members that diverged."""
+        if self.run.record["status"] == DivergedError.__name__:  # that is said of a run once all of its members have
+            return set(self.members)
+        return self.run.members_with("diverged").intersection(self.members)
+
+    @property
+    def unscored(self) -> set[int]:
+        """The members that diverged before they had a score."""
+        return self.diverged.difference(np.asarray(self.members)[~np.isnan(self.values)].tolist())
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether its process was killed, so that its record still says that it runs."""
+        return is_gone(self.run)
+
+    @property
+    def by_seed(self) -> dict[int, float]:
+        """The score of each seed that has one."""
+        pairs = zip(self.members, self.values.tolist(), strict=True)
+        return {self.run.seeds[member]: value for member, value in pairs if not math.isnan(value)}
+
+    @property
+    def source(self) -> Source:
+        """Where its policies were evaluated and what they learned from."""
+        return Source(self.group, self.env, self.run.data, self.run.fingerprint)
 
     @property
     def env(self) -> str:
@@ -72,3 +115,15 @@ def pooled(runs: Sequence[ScoredRun], tasks: Sequence[str]) -> Iterator[tuple[st
         for later in range(number + 1, len(runs)):
             if (runs[later].group, tasks[later]) == (part.group, tasks[number]):
                 yield tasks[number], part, runs[later]
+
+
+def is_gone(run: LoggedRun) -> bool:
+    """Return whether the process of a run was killed on this machine, so that its record still says that it runs."""
+    return run.record["status"] == "running" and was_locked(run.path) and is_in_use(run.path) is False
+
+
+def load_run(path: Path) -> LoggedRun:
+    """Return a run as its directory tells of it, or with `@switch` after its path as it was when it went online."""
+    if not path.name.endswith(SWITCH) or path.exists():
+        return LoggedRun.load(path)
+    return LoggedRun.load(str(path).removesuffix(SWITCH)).before_switch(path)

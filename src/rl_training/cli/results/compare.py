@@ -2,18 +2,22 @@
 
 import json
 import math
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from rl_training.cli.options import DebugOption, JsonOption, block_marks
+from rl_training.cli.options import DebugOption, JsonOption, block_marks, full_path
+from rl_training.errors import ConfigError
 from rl_training.output import say
 
 if TYPE_CHECKING:
     from rl_training.analysis.comparison import Cell, Comparison
+    from rl_training.analysis.paper import Kind
 
-SCALES = {"reference": "0 is the reference minimum, 100 its maximum", "min-max": "0 is the lowest score, 1 the highest"}
+_SUFFIXES = {".md": "md", ".tex": "latex", ".csv": "csv"}
+_HEAD = 80  # bytes in which a table shows that it is one
 _LOWER_HELP = "For scores and metrics whose direction is not known; that of returns, losses and distances is."
 GroupsArgument = Annotated[
     list[str],
@@ -33,10 +37,22 @@ def compare(
     normalize: Annotated[
         str, typer.Option(help="How tasks are put on one scale: auto, reference, min-max or none.")
     ] = "auto",
+    scores: Annotated[
+        str | None, typer.Option(help="What scores from files are: returns, or normalized already; by default unknown.")
+    ] = None,
     against: Annotated[
         str | None,
         typer.Option(help="The group that others are compared with, or `all` for every pair; by default the first."),
     ] = None,
+    kind: Annotated[
+        str | None, typer.Option("--format", help="text, or a table for a paper: md, latex or csv; by default as --out ends.")
+    ] = None,
+    out: Annotated[
+        str | None, typer.Option(help="The file for the table: .md, .tex or .csv; by default it is printed.")
+    ] = None,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="Also print how often intervals hold, by number of runs.")
+    ] = False,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
@@ -45,6 +61,7 @@ def compare(
     from rl_training.analysis import comparison
     from rl_training.analysis.logged_run import RETURN
 
+    chosen = _format(kind, out, as_json=as_json)
     found = comparison.compare(
         groups,
         metric=metric or RETURN,
@@ -52,6 +69,7 @@ def compare(
         lower_is_better=lower_is_better,
         confidence=confidence,
         normalize=normalize,  # type: ignore[arg-type]
+        scores=scores,  # type: ignore[arg-type]
         against=against,
     )
     if as_json:
@@ -59,19 +77,55 @@ def compare(
         return
     for warning in found.warnings:
         say(f"warning: {warning}")
-    _print(found)
+    if chosen == "text":
+        _print(found, verbose=verbose)
+    elif out is None:
+        print(found.table(chosen), end="")
+    else:
+        _write(Path(out), chosen, found.table(chosen))
 
 
-def _print(found: "Comparison") -> None:
+def _format(kind: str | None, out: str | None, *, as_json: bool) -> "Kind | Literal['text']":
+    """What is printed or written; a ConfigError where options contradict each other."""
+    from rl_training.analysis.paper import KINDS
+
+    if as_json and (kind, out) != (None, None):
+        raise ConfigError("--json prints everything as one object; leave out --format and --out, or --json")
+    named = None if out is None else _SUFFIXES.get(Path(out).suffix.lower())
+    if kind not in (None, "text", *KINDS):
+        raise ConfigError(f"--format {kind}: must be one of text, {', '.join(KINDS)}")
+    if out is not None and (kind == "text" or (kind is None and named is None)):
+        raise ConfigError(f"{out}: does not say what to write; end the name in {', '.join(_SUFFIXES)}, or pass --format")
+    if named is not None and kind not in (None, named):
+        raise ConfigError(f"{out}: ends like {named}, but --format is {kind}; choose another name, or leave --format out")
+    return kind or named or "text"  # type: ignore[return-value]
+
+
+def _write(path: Path, kind: str, text: str) -> None:
+    """Write a table: a new file, or in place of an earlier one of this command."""
+    from rl_training.analysis.paper import MARKS
+    from rl_training.storage import replace_file, storage_error
+
+    try:
+        if path.exists() and not (path.is_file() and path.read_bytes()[:_HEAD].startswith(MARKS[kind].encode())):
+            raise ConfigError(f"{path}: was not written by this command; choose another name with --out")
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise storage_error(path, 0, error) from error
+    replace_file(path, text.encode())
+    print(f"table: {full_path(path)}")
+
+
+def _print(found: "Comparison", *, verbose: bool) -> None:
     what = "scores as given" if found.metric is None else f"{found.by} {found.metric} of each run"
     if found.metric is not None and found.from_files:
         what += f", scores as given of {', '.join(found.from_files)}"
     print(f"{what}{_direction(found)}; {100 * found.confidence:g}% intervals")
     _print_table(found)
     _print_profiles(found)
+    print(f"\n{found.conclusion}")  # apart from the tables: it is what people look for
     if any(cell.iqm.known for cell in found.overall.values()):
-        _print_coverage(found.coverage)
-    print(f"\n{found.conclusion}")  # apart from the tables, and last: it is what people look for
+        _print_coverage(found.coverage, verbose=verbose)
 
 
 def _direction(found: "Comparison") -> str:
@@ -88,13 +142,17 @@ def _direction(found: "Comparison") -> str:
 
 def _print_table(found: "Comparison") -> None:
     """Rows of groups under each task, and under all tasks together."""
-    sections = {task: {name: cells[task] for name, cells in found.cells.items()} for task in found.tasks}
-    if len(found.tasks) > 1 or found.normalization:
-        note = f" ({SCALES[found.normalization]})" if found.normalization else ""
-        title = f"all {len(found.tasks)} tasks" if len(found.tasks) > 1 else "normalised"
+    from rl_training.analysis.scales import SCALES
+
+    note = f" ({SCALES[found.normalization]})" if found.normalization else ""
+    alone = len(found.tasks) == 1 and found.normalization_by_task is not None  # then all tasks are the same as this one
+    title = f"{{}}{note if alone else ', normalised' if found.normalization_by_task else ''}"
+    sections = {title.format(task): {name: cells[task] for name, cells in found.cells.items()} for task in found.tasks}
+    if len(found.tasks) > 1 or (found.normalization and not alone):
+        over = f"all {len(found.tasks)} tasks" if len(found.tasks) > 1 else "normalised"
         unequal = any(cell.runs < cell.most_runs for cell in found.overall.values())
         alike = ", each with the same weight whatever its number of runs" if unequal else ""
-        sections[f"{title}{alike}{note}"] = found.overall
+        sections[f"{over}{alike}{note}"] = found.overall
     rows: list[tuple[str, ...]] = [("", "runs", "IQM", "", "mean", "median")]
     for title, cells in sections.items():
         rows += [(title,), *_rows(cells)]
@@ -107,13 +165,14 @@ def _print_table(found: "Comparison") -> None:
 
 
 def _rows(cells: "Mapping[str, Cell]") -> list[tuple[str, ...]]:
+    from rl_training.analysis.paper import seeds_text
     from rl_training.analysis.verdict import bounds, digits, number
 
     places = max(digits(cell.iqm) for cell in cells.values())
     return [
         (
             f"  {name}",
-            str(cell.runs) if cell.runs == cell.most_runs else f"{cell.runs} to {cell.most_runs}",
+            seeds_text(cell),
             number(cell.iqm.estimate, places),
             bounds(cell.iqm, places),
             *(number(value, places) for value in (cell.mean, cell.median)),
@@ -138,12 +197,21 @@ def _print_profiles(found: "Comparison") -> None:
         print(f"  {name.ljust(width)}  |{bars}|")
 
 
-def _print_coverage(table: "Mapping[str, Any]") -> None:
-    """How often intervals of these kinds cover the truth: the mean over shapes of scores, the lowest and the highest."""
+def _print_coverage(table: "Mapping[str, Any]", *, verbose: bool) -> None:
+    """How often intervals of these kinds cover the truth: the mean over shapes of scores, if asked with its range."""
     kinds = {"iqm": "IQM", "difference": "difference of IQM", "improvement": "probability of improvement"}
+    shares = {kind: {runs: list(shapes.values()) for runs, shapes in table["coverage"][kind].items()} for kind in kinds}
+    if not verbose:
+        means = {label: ", ".join(f"{_mean(row):.0%}" for row in shares[kind].values()) for kind, label in kinds.items()}
+        told = "; ".join(f"{label} {shown}" for label, shown in means.items())
+        print(f"Measured coverage of 95% intervals with {', '.join(shares['iqm'])} runs: {told} (--verbose: with its range).")
+        return
     print(f"how often 95% intervals hold in {table['experiments']:,} simulated experiments, over shapes of scores")
-    print(" " * 29 + "".join(f"{runs + ' runs':<18}" for runs in table["coverage"]["iqm"]).rstrip())
+    print(" " * 29 + "".join(f"{runs + ' runs':<18}" for runs in shares["iqm"]).rstrip())
     for kind, label in kinds.items():
-        shares = [list(shapes.values()) for shapes in table["coverage"][kind].values()]
-        shown = [f"{sum(row) / len(row):.0%} ({min(row):.0%} to {max(row):.0%})" for row in shares]
+        shown = [f"{_mean(row):.0%} ({min(row):.0%} to {max(row):.0%})" for row in shares[kind].values()]
         print(f"  {label:<27}" + "".join(f"{text:<18}" for text in shown).rstrip())
+
+
+def _mean(row: "Sequence[float]") -> float:
+    return sum(row) / len(row)

@@ -1,0 +1,69 @@
+"""A run before and after its switch to online: two groups, with what each seed gained."""
+
+import json
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from rl_training.analysis.comparison import compare
+from rl_training.errors import ConfigError
+from tests.analysis.runs import write_run
+from tests.analysis.scores.test_run_scores import online_rows
+
+BEFORE = [-20.0, -10.0, -15.0, -12.0, -30.0]
+GAINS = [1.0, 2.0, 1.5, 1.2, 1.8]
+
+
+@pytest.fixture
+def finetuned(tmp_path):
+    """A population that each seed gained in by a little: less than seeds differ by."""
+    folder = write_run(tmp_path / "x", [BEFORE], steps=4000)
+    rows = [
+        {"step": 4200, "env_step": 500, "member": k, "seed": k, "eval/return_mean": BEFORE[k] + gain}
+        for k, gain in enumerate(GAINS)
+    ]
+    with (folder / "metrics.jsonl").open("a") as stream:
+        stream.writelines(json.dumps(row) + "\n" for row in rows)
+    return folder
+
+
+def test_a_run_can_be_named_as_it_was_at_its_switch(finetuned):
+    found = compare([f"{finetuned}@switch", finetuned])
+    assert list(found.scores) == ["iql", "iql finetuned"]
+    assert found.scores["iql"]["Pendulum-v1"].tolist() == BEFORE
+    assert list(compare([finetuned, f"{finetuned}@switch"]).scores) == ["iql finetuned", "iql"]
+    assert list(compare([f"before={finetuned.parent}/*@switch", f"after={finetuned}"]).scores) == ["before", "after"]
+    assert compare({"a": f"{finetuned}@switch", "b": {"Pendulum-v1": GAINS}}).scores["a"]["Pendulum-v1"].tolist() == BEFORE
+
+
+def test_what_each_seed_gained_is_told_with_a_paired_interval(finetuned):
+    """Taken for independent the groups hardly differ, since seeds do: every seed gained nevertheless."""
+    found = compare([f"{finetuned}@switch", finetuned])
+    assert found.pairs[0].verdict == "unclear"
+    low, high = stats.t.interval(0.95, 4, loc=np.mean(GAINS), scale=stats.sem(GAINS))
+    told = f"Seed by seed on Pendulum-v1, iql finetuned less iql is {np.mean(GAINS):.2f} [{low:.2f}, {high:.2f}] on average"
+    assert f"{told} (paired, 5 seeds, 5 of them higher)." in found.conclusion
+    assert [warning for warning in found.warnings if warning.startswith("iql finetuned: goes on from iql; ")]
+
+
+def test_what_a_finetune_in_a_directory_of_its_own_gained_is_told_too(tmp_path):
+    first = write_run(tmp_path / "first", [BEFORE])
+    record = json.loads((first / "run.json").read_text())
+    (first / "run.json").write_text(json.dumps({**record, "step": 100}))
+    after = [value + gain for value, gain in zip(BEFORE, GAINS, strict=True)]
+    write_run(tmp_path / "then", [after], finetune={"env_steps": 100, "from_step": 100})
+    assert "then less first is 1.50 [0.99, 2.01] on average" in compare([first, tmp_path / "then"]).conclusion
+
+
+def test_a_switch_that_is_not_there_is_told(tmp_path):
+    write_run(tmp_path / "plain", [BEFORE])
+    with pytest.raises(
+        ConfigError, match="plain@switch: the run has not gone online after gradient steps on data; name it with"
+    ):
+        compare([f"{tmp_path / 'plain'}@switch", tmp_path / "plain"])
+    apart = write_run(tmp_path / "apart", [], finetune={"env_steps": 100, "from_step": 100})
+    (apart / "metrics.jsonl").write_text("")
+    online_rows(apart, 5, 50, -5.0)
+    with pytest.raises(ConfigError, match="apart@switch: its offline phase is in another directory; name that run"):
+        compare([f"{apart}@switch", tmp_path / "plain"])
