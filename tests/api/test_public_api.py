@@ -235,3 +235,18 @@ def test_online_algorithms_take_no_dataset():
         for dataset in (small_dataset(), {"kind": "random"}, "log.npz"):
             with pytest.raises(ConfigError, match="learns online, in the environment, and takes no dataset"):
                 managed(algo)("Pendulum-v1", dataset=dataset)
+
+
+def test_a_setting_that_is_passed_to_learn_is_told_where_it_belongs():
+    told = r"eval_interval is set where the run is made: IQL\(\.\.\., eval_interval=500\)\.learn\(1500\)$"
+    with pytest.raises(ConfigError, match=told):
+        rl_training.IQL("Pendulum-v1", dataset={"kind": "random", "size": 50}).learn(1500, eval_interval=500)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'callbacks'"):
+        rl_training.IQL("Pendulum-v1", dataset={"kind": "random", "size": 50}).learn(1500, callbacks=[])
+
+
+def test_a_checkpoint_without_its_run_says_how_to_keep_one(tmp_path):
+    data = {"kind": "random", "size": 500}
+    rl_training.IQL("Pendulum-v1", dataset=data, hidden_sizes=[8], eval_episodes=1).learn(20).save(tmp_path / "saved")
+    with pytest.raises(CheckpointError, match=r"is a checkpoint outside a run, .*IQL\(\.\.\., run_dir='runs/mine'\)$"):
+        rl_training.write_report([tmp_path / "saved"], tmp_path / "page.html")

@@ -54,7 +54,7 @@ def test_evaluate(trained, capsys):
     assert {"return_mean", "return_std", "returns", "lengths", "members"} <= set(report)
     assert len(report["returns"]) == 6
     text = call_cli(capsys, "evaluate", folder / "run", "--episodes", "3").stdout
-    assert re.search(r"\nreturn -\S+ \+- \S+ over 6 episodes of 2 members  \(95 % of the mean: -\S+ to -?\S+\)\n", text)
+    assert re.search(r"\nreturn -\S+ \+- \S+ over 2 seeds  \(95 % of the mean: -\S+ to -?\S+\)\n", text)
     assert "member 1 seed 1" in text
     single = json.loads(call_cli(capsys, "evaluate", folder / "run", "--episodes", "3", "--member", "1", "--json").stdout)
     assert single["return_mean"] == report["members"][1]["return_mean"]

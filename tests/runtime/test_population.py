@@ -9,7 +9,9 @@ import torch
 from scipy import stats
 
 from rl_training.analysis.logged_run import LoggedRun
-from rl_training.api.policy import Policy, crossed_interval, evaluation_report, mean_interval
+from rl_training.api.evaluating.report import evaluation_report
+from rl_training.api.evaluating.spread import crossed_interval, mean_interval
+from rl_training.api.policy import Policy
 from rl_training.envs.evaluation import Evaluation
 from rl_training.errors import ConfigError, DivergedError
 from rl_training.experiment.kept_warnings import kept_in

@@ -10,7 +10,9 @@ import torch
 import yaml
 
 from rl_training import IQL
-from rl_training.api.policy import Policy, evaluation_report, mean_interval
+from rl_training.api.evaluating.report import evaluation_report
+from rl_training.api.evaluating.spread import mean_interval
+from rl_training.api.policy import Policy
 from rl_training.envs.evaluation import Evaluation
 from rl_training.errors import CheckpointError, ConfigError, StorageError
 from rl_training.experiment import ExperimentManager, export_member, make_config
@@ -169,7 +171,11 @@ def test_the_result_and_the_policy_show_the_combinations(runs):
     assert [one.return_mean for one in by_training] == pytest.approx([np.mean(seen[i : i + 2]) for i in (0, 2, 4, 6)])
     report = IQL.load(folder / "iql").evaluate(2)
     intervals = [one.pop("return_interval") for one in report["combinations"]]
-    assert report["combinations"] == [asdict(one) for one in found]  # the same episodes, which training never saw
+    episodes = np.array(report["returns"]).reshape(4, -1)
+    assert [one.pop("return_std") for one in report["combinations"]] == pytest.approx(episodes.std(axis=1))  # as everywhere
+    expected = [asdict(one) for one in found]  # the same episodes, which training never saw
+    assert [one.pop("std_over_seeds") for one in report["combinations"]] == [one.pop("return_std") for one in expected]
+    assert report["combinations"] == expected
     assert intervals == [mean_interval(np.array(returns[i : i + 2])) for i in (0, 2, 4, 6)]
     assert report["return_interval"] is None  # combinations are no seeds of one thing
     assert report["members"][2]["knobs"] == {"expectile": 0.9, "beta": 5.0}
@@ -345,10 +351,11 @@ def test_a_member_is_not_exported_into_its_own_run(runs):
         export_member(folder / "iql", folder / "iql" / "checkpoints" / "mine", member=0)
 
 
-def test_diverged_members_count_in_no_mean():
+def test_diverged_members_count_with_their_last_good_policies():
+    """To leave failures out would flatter what failed; `compare` counts the same members."""
     records = [MemberRecord(0), MemberRecord(1, status="diverged", status_step=30)]
     evaluation = Evaluation(np.array([[1.0, 3.0], [100.0, 100.0]]), np.full((2, 2), 5))
     report = evaluation_report(evaluation, records)
-    assert report["return_mean"] == 2.0
+    assert (report["return_mean"], report["std_over_seeds"]) == (51.0, pytest.approx(98 / 2**0.5))
     assert "diverged_at" not in report["members"][0]
     assert report["members"][1]["diverged_at"] == 30

@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 from rl_training.analysis.history import History
 from rl_training.api.data_report import data_report, load_like_training
+from rl_training.api.evaluating.report import EvaluationReport, evaluation_report
 from rl_training.api.history import MetricsSource, metrics_of
 from rl_training.api.inputs import RowsLike
-from rl_training.api.policy import EvaluationReport, Policy, RenderOptions, evaluation_report
+from rl_training.api.policy import Policy, RenderOptions
 from rl_training.config.blocks import dataset_parts
 from rl_training.config.loading import make_config
 from rl_training.config.run import RunConfig
@@ -119,12 +120,20 @@ class ManagedAlgorithm:
         """Steps taken so far in the unit of `total_timesteps`: gradient steps offline, environment steps online."""
         return self._start.position if self._start else 0
 
-    def learn(self, total_timesteps: int, callback: CallbackLike | Sequence[CallbackLike] | None = None) -> Self:
+    def learn(
+        self, total_timesteps: int, callback: CallbackLike | Sequence[CallbackLike] | None = None, **settings: Any
+    ) -> Self:
         """Train until `total_timesteps` steps have been taken in total; called again, or after `load`, it continues.
 
         A `callback` is a Callback, a function `f(step, rows)` that gets all metric rows and may return False to stop, or a
-        list of both. Ctrl-C saves and raises KeyboardInterrupt; `learn` called again continues.
+        list of both. Ctrl-C saves and raises KeyboardInterrupt; `learn` called again continues. Settings such as
+        `eval_interval` are those of the run, which must not change while it goes on, and are refused here.
         """
+        for name, value in settings.items():
+            if name not in {*RunConfig.model_fields, *type(self.config.algo_kwargs).model_fields}:
+                raise TypeError(f"learn() got an unexpected keyword argument {name!r}")
+            made = f"{type(self).__name__}(..., {name}={value!r}).learn({total_timesteps})"
+            raise ConfigError(f"learn() takes total_timesteps and callback; {name} is set where the run is made: {made}")
         if self.config.finetune is not None:
             raise ConfigError("this run is in its online phase: continue with finetune(env_steps)")
         config = make_config({**self.config.record(), "total_timesteps": total_timesteps}, type(self).__name__)

@@ -2,10 +2,10 @@
 
 import operator
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, NotRequired, TypedDict
+from typing import Any, Literal, TypedDict
 
 import numpy as np
 import torch
@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rl_training.algorithms.learner import Learner
-from rl_training.analysis.bootstrap import student_quantile
 from rl_training.api.inputs import Familiar, RowsLike, rows_of
 from rl_training.config.environment import EnvSource
 from rl_training.config.loading import make_config
@@ -274,114 +273,3 @@ def whole_number(name: str, value: Any, low: int, high: int) -> int:
     if not legal or not low <= operator.index(value) <= high:
         raise ConfigError(f"{name} = {value!r} is not legal: must be an integer from {low} to {high}")
     return operator.index(value)
-
-
-class MemberNotes(TypedDict, total=False):
-    """Optional entries in the row of a member."""
-
-    knobs: dict[str, float]  # of a sweep's members
-    diverged_at: int | None  # the step, for diverged members
-
-
-class MemberReport(MemberNotes):
-    """The evaluation of one member."""
-
-    member: int
-    seed: int
-    return_mean: float
-    return_std: float
-
-
-class EvaluationReport(TypedDict):
-    """The plain values of an evaluation."""
-
-    return_mean: float
-    return_std: float  # of all episodes together, those of all members
-    return_interval: list[float] | None  # None for several combinations of a sweep, and for a single episode
-    returns: list[float]
-    lengths: list[int]
-    members: list[MemberReport]
-    combinations: NotRequired[list[dict[str, Any]]]
-
-
-def evaluation_report(evaluation: Evaluation, members: Sequence[MemberRecord], member: int | None = None) -> EvaluationReport:
-    """Return the plain values of an evaluation: over all episodes, for each member, and a 95 % interval of the mean.
-
-    Diverged members are marked and excluded from the means, unless all have diverged. The members of a sweep have `knobs`,
-    and there are `combinations` of them if more than one member is requested: an interval belongs to the seeds of one.
-    """
-    chosen = range(len(members)) if member is None else [member]
-    if member is not None and not 0 <= member < len(members):
-        raise ConfigError(f"member {member} not found: the checkpoint has members 0 to {len(members) - 1}")
-    counted = [index for index in chosen if members[index].status != "diverged"] or list(chosen)
-    returns, lengths = evaluation.returns[counted], evaluation.lengths[counted]
-    found = combinations(members, evaluation.member_means) if member is None else []
-    report: EvaluationReport = {
-        "return_mean": float(returns.mean()),
-        "return_std": float(returns.std()),
-        "return_interval": None if len(found) > 1 else _interval(returns, same_episodes=evaluation.same_episodes),
-        "returns": [float(value) for value in returns.reshape(-1)],
-        "lengths": [int(value) for value in lengths.reshape(-1)],
-        "members": [_member_report(index, members[index], evaluation.returns[index]) for index in chosen],
-    }
-    if found:
-        report["combinations"] = [_combination_report(one, members, evaluation) for one in found]
-    return report
-
-
-def _combination_report(one: Combination, members: Sequence[MemberRecord], evaluation: Evaluation) -> dict[str, Any]:
-    """A combination with the interval of its mean over seeds; None for a single seed."""
-    returns = evaluation.returns[[index for index in one.members if members[index].status != "diverged"]]
-    bounds = _interval(returns, same_episodes=evaluation.same_episodes) if len(returns) > 1 else None
-    return {**asdict(one), "return_interval": bounds}
-
-
-def _member_report(index: int, record: MemberRecord, returns: NDArray[np.float64]) -> MemberReport:
-    notes: MemberNotes = {}
-    if record.knobs:
-        notes["knobs"] = record.knobs
-    if record.status == "diverged":
-        notes["diverged_at"] = record.status_step
-    mean, std = float(returns.mean()), float(returns.std())
-    return {"member": index, "seed": record.seed, **notes, "return_mean": mean, "return_std": std}
-
-
-def _interval(returns: NDArray[np.float64], *, same_episodes: bool) -> list[float] | None:
-    """The interval of the mean over members, or over the episodes of one; None for a single value, which has none."""
-    if returns.size == 1:
-        return None
-    if len(returns) == 1:
-        return mean_interval(returns[0])
-    return crossed_interval(returns) if same_episodes else mean_interval(returns.mean(axis=1))
-
-
-def mean_interval(values: NDArray[np.float64]) -> list[float]:
-    """Return the 95 % interval of the mean over members (or over the episodes of a solo run); of a single one, its value.
-
-    By Student's distribution, because resampling two or three members never leaves their range, which is too narrow.
-    """
-    mean, reach = float(values.mean()), 0.0
-    if len(values) > 1:
-        reach = student_quantile(0.95, len(values) - 1) * float(values.std(ddof=1)) / len(values) ** 0.5
-    return [mean - reach, mean + reach]
-
-
-def crossed_interval(returns: NDArray[np.float64]) -> list[float]:
-    """Return the 95 % interval of the mean return (members, episodes) where all members had the same episodes.
-
-    The luck of episodes is then that of all members at once, so the spread over members does not contain it: it is added, as
-    of two crossed factors, with Satterthwaite's degrees of freedom. A single episode has no spread.
-    """
-    members, episodes = returns.shape
-    if episodes == 1:
-        return mean_interval(returns[:, 0])
-    by_member, by_episode, mean = returns.mean(axis=1), returns.mean(axis=0), float(returns.mean())
-    rest = returns - by_member[:, None] - by_episode + mean
-    both = float((rest**2).sum()) / ((members - 1) * (episodes - 1) * returns.size)  # is part of both variances below
-    parts = [float(by_member.var(ddof=1)) / members, float(by_episode.var(ddof=1)) / episodes]
-    variance = max(*parts, sum(parts) - both)
-    if variance == 0.0:
-        return [mean, mean]
-    freedom = sum(parts) ** 2 / (parts[0] ** 2 / (members - 1) + parts[1] ** 2 / (episodes - 1))
-    reach = student_quantile(0.95, freedom) * variance**0.5
-    return [mean - reach, mean + reach]

@@ -16,6 +16,7 @@ from rl_training.cli.bench import bench
 from rl_training.cli.choosing import ope, select
 from rl_training.cli.collect import collect
 from rl_training.cli.environments import env
+from rl_training.cli.evaluate import evaluate
 from rl_training.cli.listing import list_names
 from rl_training.cli.options import DATA, data_app, with_read_options, without_read_options
 from rl_training.cli.render import render
@@ -37,13 +38,13 @@ app = typer.Typer(
 )
 READING = (
     training.train,
-    policies.evaluate,
+    evaluate,
     ope,
     select,
     tune,
 )  # commands that take the read options, which are built only when used
 for command in (
-    *(training.train, training.resume, training.finetune, policies.evaluate, policies.predict, policies.export),
+    *(training.train, training.resume, training.finetune, evaluate, policies.predict, policies.export),
     *(ope, select, render, report, watch, reproduce, verify, collect, compare, env, bench),
 ):
     app.command()(without_read_options(command) if command in READING else command)

@@ -260,10 +260,10 @@ def combination_table(found: "Sequence[Combination]", columns: Mapping[str, Sequ
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
-def best_text(best: "Combination", where: str) -> str:
-    """Return the best combination with what it is the best by: the mean return of its seeds on some episodes."""
+def best_text(best: "Combination", where: str, seeds: int | None = None) -> str:
+    """Return the best combination with what it is the best by: the mean return of its `seeds`, or of those that lasted."""
     from rl_training.config.sweep import knob_text
 
-    seeds = len(best.members) - best.diverged
-    whose = f"mean of {seeds} seeds" if seeds > 1 else "of one seed"
+    count = len(best.members) - best.diverged if seeds is None else seeds
+    whose = f"mean of {count} seeds" if count > 1 else "of one seed"
     return f"best: {knob_text(best.knobs)} with return {return_text(best.return_mean)} ({whose}, {where})"

@@ -1,4 +1,4 @@
-"""`rl-training evaluate | predict | export | export-member`: parsing and printing only."""
+"""`rl-training predict | export | export-member`: parsing and printing only."""
 
 import json
 import secrets
@@ -12,140 +12,22 @@ from rl_training.cli.observations import parse_observation
 from rl_training.cli.options import (
     DebugOption,
     DeviceOption,
-    EnvKwargsOption,
-    EnvOption,
-    ImportOption,
     JsonOption,
     MemberOption,
-    ReadChoice,
     RunArgument,
-    best_text,
-    combination_table,
     full_path,
-    interval_text,
-    mean_text,
-    named_env,
 )
 from rl_training.errors import ConfigError, suggested
 
 if TYPE_CHECKING:
-    from rl_training.api.policy import Policy
+    pass
 
 CheckpointOption = Annotated[
     str | None, typer.Option("--checkpoint", help="Of a run directory: latest (the default), best, or a step.")
 ]
 _MOST_UNFAMILIAR = 5  # columns that `predict` warns of
-_MOST_NAMED = 6  # members in a warning
 _LAST_SEED = 2**31 - 1
 BestOption = Annotated[bool, typer.Option("--best", help="The same as --checkpoint best.")]
-
-
-def evaluate(
-    run: RunArgument,
-    reading: ReadChoice,
-    episodes: Annotated[int, typer.Option(help="Episodes per member.")] = 10,
-    seed: Annotated[
-        int | None, typer.Option(help="Seed of the episodes; by default each member's own. Never those of training.")
-    ] = None,
-    env: EnvOption = None,
-    env_kwargs: EnvKwargsOption = None,
-    imports: ImportOption = None,
-    data: Annotated[
-        str | None, typer.Option(help="Logged data to compare the policy with, instead of an environment.")
-    ] = None,
-    member: MemberOption = None,
-    checkpoint: CheckpointOption = None,
-    best: BestOption = False,
-    normalize: Annotated[bool, typer.Option("--normalize", help="Also print the D4RL or NeoRL-2 score, 0 to 100.")] = False,
-    reference: Annotated[str | None, typer.Option(help="Task or dataset of the score; by default the environment's.")] = None,
-    device: DeviceOption = None,
-    as_json: JsonOption = False,
-    debug: DebugOption = False,
-) -> None:
-    """Measure a policy in its environment, or in another one, with fixed seeds and the mean action; or on logged data."""
-    del imports, debug
-    from rl_training.api.policy import Policy, evaluation_report
-
-    if data is not None:
-        if env is not None:
-            raise ConfigError("--env and --data exclude each other: evaluate twice")
-        policy = Policy.load(run, device=device or "auto", which=which_checkpoint(run, checkpoint, best))
-        _warn_of_divergence(policy, member)
-        _evaluate_on_data(policy, data, reading.settings, member, as_json)
-        return
-    reading.check_used_with(data)
-    from rl_training.envs.environments import infer_env_spaces, unused_range
-    from rl_training.envs.evaluation import cut_short
-    from rl_training.envs.reference_scores import normalized_score, reference_of
-
-    policy = Policy.load(run, device=device or "auto", which=which_checkpoint(run, checkpoint, best))
-    chosen = named_env(env, env_kwargs, policy.config.final_environment)
-    named = reference or (str(chosen) if normalize and chosen else None)
-    task = reference_of(named) if named else None
-    evaluation = policy.evaluate(episodes, seed, chosen)
-    measured = evaluation_report(evaluation, policy.members, member)
-    _warn_of_divergence(policy, member)
-    if chosen is not None and (cut := cut_short(evaluation, chosen)):
-        print(f"warning: {cut}", file=sys.stderr)
-    if chosen is not None and (note := unused_range(policy.spaces, infer_env_spaces(chosen), chosen)):
-        print(note, file=sys.stderr)
-    counters = {"step": policy.learner.step, "env_step": policy.checkpoint.env_step if policy.checkpoint else None}
-    asked = {"episodes": episodes, "seed": seed, "environment": chosen and chosen.making}
-    report: dict[str, Any] = {"algo": policy.config.algo, "env_id": str(chosen), **asked, **counters, **measured}
-    if task is not None:
-        report |= {"normalized_score": normalized_score(report["return_mean"], task[0]), "reference": task[0]}
-    if as_json:
-        print(json.dumps(report))
-        return
-    _print_evaluation(policy, report, task, episodes)
-
-
-def _warn_of_divergence(policy: "Policy", member: int | None) -> None:
-    """Say that members diverged after the checkpoint that is measured, which shows nothing of it."""
-    from rl_training.api.history import diverged_later
-    from rl_training.data.reading.notes import Count
-
-    later = [] if policy.checkpoint is None else diverged_later(policy.checkpoint)
-    if lost := [policy.members[one].label for one in later if member in (None, one)]:
-        named = ", ".join(lost[:_MOST_NAMED]) + (", ..." if len(lost) > _MOST_NAMED else "")
-        who = f"seed{'' if len(lost) == 1 else 's'} {named}, {len(lost)} of {Count(len(policy.members), 'member', 'members')}"
-        before = f"what is measured is {policy.checkpoint.path.name}, from before" if policy.checkpoint else ""
-        print(f"warning: training diverged later ({who}); {before}", file=sys.stderr)
-
-
-def _evaluate_on_data(policy: "Policy", data: str, reading: dict[str, Any], member: int | None, as_json: bool) -> None:
-    from rl_training.api.data_report import data_report, load_like_training
-    from rl_training.api.policy import whole_number
-    from rl_training.report.data_facts import action_text
-    from rl_training.runtime.validating.held_out import figures_line
-
-    report = {"data": data, **data_report(policy, load_like_training(policy, data, **reading))}
-    if member is not None:
-        report["members"] = [report["members"][whole_number("member", member, 0, len(report["members"]) - 1)]]
-    if as_json:
-        print(json.dumps(report))
-        return
-    if report["trained_on"]:
-        print(
-            "warning: the policy was trained on these rows, so the figures favour it; data of later days is fairer",
-            file=sys.stderr,
-        )
-    if report["trained_on"] is None:
-        print(
-            "note: whether the policy was trained on these rows is not known, as the data of the training is not there",
-            file=sys.stderr,
-        )
-    print(f"{report['algo']} after {report['step']:,} gradient steps, on {report['rows']:,} rows of {data}")
-    for row in report["members"]:
-        who = f"member {row['member']} seed {row['seed']}: " if len(policy.members) > 1 else ""
-        figures = row["figures"]
-        print(f"{who}{figures_line([figures])}")
-        for label in [name.partition("/")[2] for name in figures if name.startswith("action_distance/")]:
-            own, constant, cloning = (figures[f"{name}_distance/{label}"] for name in ("action", "constant", "cloning"))
-            others = f"best constant {constant:.4g}, cloning {cloning:.4g}"
-            print(f"  {action_text(label)}: {own:.4g} from the logged value on average ({others})")
-        for concern in row["concerns"]:
-            print(f"warning: {concern['code']}: {who}{concern['text']}", file=sys.stderr)
 
 
 def predict(
@@ -310,63 +192,3 @@ def _by_name(action: list[Any], names: tuple[str, ...] | None) -> Any:
     if isinstance(action[0], list):
         return [_by_name(row, names) for row in action]
     return dict(zip(names, action, strict=True))
-
-
-def _print_evaluation(policy: "Policy", report: dict[str, Any], task: tuple[str, float, float] | None, episodes: int) -> None:
-    from rl_training.data.reading.notes import Count
-
-    taken = f"{report['step']:,} gradient steps"
-    if report["env_step"] is not None:
-        taken = f"{report['env_step']:,} environment steps and {taken}"
-    print(f"{report['algo']} on {report['env_id']} after {taken}, {Count(episodes, 'episode', 'episodes')} per member")
-    swept = len(report.get("combinations", ())) > 1
-    if not swept:
-        _print_mean(report, episodes)
-    if task is not None:
-        _print_score(report, task, swept=swept)
-    if len(report["members"]) > 1:
-        for row in report["members"]:
-            label = policy.members[row["member"]].label
-            lost = f" (diverged at step {row['diverged_at']}, not counted)" if "diverged_at" in row else ""
-            print(f"  member {row['member']} seed {label}: {mean_text(row, episodes)}{lost}")
-    if swept:
-        _print_combinations(policy, report, task)
-
-
-def _print_mean(report: dict[str, Any], episodes: int) -> None:
-    """The mean with the deviation of all episodes, and its interval; one episode has neither."""
-    from rl_training.data.reading.notes import Count
-
-    count = len(report["returns"])
-    members = f" of {Count(count // episodes, 'member', 'members')}" if count > episodes else ""
-    bounds = report["return_interval"]
-    interval = f"  (95 % of the mean: {interval_text(bounds)})" if bounds else ""
-    print(f"return {mean_text(report, count)} over {Count(count, 'episode', 'episodes')}{members}{interval}")
-
-
-def _print_score(report: dict[str, Any], task: tuple[str, float, float], *, swept: bool) -> None:
-    """The normalised score with its scale; of a sweep the scale alone, since its table has the scores."""
-    from rl_training.envs.reference_scores import reference_source
-
-    name, lowest, highest = task
-    scale = f"{reference_source(name)} {name}: {lowest:g} is 0, {highest:g} is 100"
-    print(f"score: {scale}" if swept else f"score  {report['normalized_score']:z.1f}  ({scale})")
-
-
-def _print_combinations(policy: "Policy", report: dict[str, Any], task: tuple[str, float, float] | None) -> None:
-    """The mean over seeds of each combination of a sweep, with its interval where there are several, and the best."""
-    from rl_training.envs.reference_scores import normalized_score
-    from rl_training.runtime.population import best_combination, combinations
-
-    found = combinations(policy.members, [row["return_mean"] for row in report["members"]])
-    bounds, columns = [one["return_interval"] for one in report["combinations"]], {}
-    if any(bounds):
-        columns["95 % of the mean"] = [interval_text(one) for one in bounds]
-    if task is not None:
-        means = [one.return_mean for one in found]
-        columns["score"] = ["-" if mean is None else f"{normalized_score(mean, task[0]):z.1f}" for mean in means]
-    print("combinations over their seeds")
-    print("\n".join(combination_table(found, columns)))
-    if (best := best_combination(found)) is not None:
-        print(best_text(best, "on these episodes"))
-        print("may it be chance? `rl-training compare FILE.json --against all`, of what --json prints, tells")

@@ -1,0 +1,1 @@
+"""What an evaluation of a policy says."""
