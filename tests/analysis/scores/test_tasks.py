@@ -22,6 +22,9 @@ def test_evaluations_on_several_sets_of_one_environment_are_tasks(tmp_path):
     twice = evaluated(tmp_path / "again.json", data="hopper-random")
     with pytest.raises(ConfigError, match=r"^bc: Hopper-v5 hopper-random is in .*again.json too; a group has one file"):
         compare([f"{of_sets(tmp_path, 'bc')},{twice}", of_sets(tmp_path, "iql")])
+    old = [evaluated(tmp_path / f"old{k}.json") for k in range(2)]  # of an earlier version
+    with pytest.raises(ConfigError, match="one file for each task, and this one does not tell its data: evaluate again$"):
+        compare([f"bc={old[0]},{old[1]}", of_sets(tmp_path, "iql")])
 
 
 def test_evaluations_of_policies_that_learned_from_different_data_are_told(tmp_path):

@@ -130,7 +130,8 @@ def _joined(name: str, parts: Sequence[Groups]) -> Groups:
     for part in parts:
         for task, values in part.scores[name].items():
             if task in tasks:
-                raise ConfigError(f"{name}: {task} is in {part.origins[name]} too; a group has one file for each task")
+                old = "" if all(one.told for one in part.sources) else ", and this one does not tell its data: evaluate again"
+                raise ConfigError(f"{name}: {task} is in {part.origins[name]} too; a group has one file for each task{old}")
             tasks[task] = values
     joined = _merged([replace(part, scores={str(place): {}}) for place, part in enumerate(parts)])
     return replace(joined, scores={name: tasks}, origins={name: parts[0].origins[name]})
@@ -204,7 +205,9 @@ def _paths(text: str) -> list[Path]:
 def _runs_in(path: Path) -> list[Path]:
     """The path itself, or every run in a folder that is not one."""
     if (path / "manifest.json").exists():
-        raise ConfigError(f"{path}: is a checkpoint or a dataset; whole runs are compared, so name a run directory")
+        raise ConfigError(
+            f"{path}: is a checkpoint or a dataset; whole runs are compared, so name a run directory (in Python run_dir)"
+        )
     if not path.is_dir() or (path / "run.json").exists():
         return [path]
     if not (found := runs_in(path)):
