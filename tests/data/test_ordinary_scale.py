@@ -60,7 +60,7 @@ def test_true_whitens_every_column_and_constants_keep_their_own_size():
 def test_false_leaves_observations_and_a_given_reward_setting_applies_as_it_is():
     steps = steps_of(1e5 * WAVE, rewards=1e4 * WAVE)
     changed, found = scaled(steps, normalize=False)
-    assert (changed, found.reward_scale) == ([False], pytest.approx(1e-4, rel=0.01))
+    assert (changed, found.reward_scale) == ([False], pytest.approx(1e-3, rel=0.01))
     assert ordinary_scale(steps, "auto", RewardConfig(scale=3.0)).reward_scale == 3.0
     assert ordinary_scale(steps, "auto", RewardConfig(normalize=False)).reward_scale == 1.0
 
@@ -70,11 +70,11 @@ def test_false_leaves_observations_and_a_given_reward_setting_applies_as_it_is()
     [
         (10.0 * WAVE, 1.0),
         (np.zeros(1000), 1.0),
-        (-1e4 * np.ones(1000), 1e-4),
-        (1e-4 * np.ones(1000), 1e4),
+        (-1e4 * np.ones(1000), 1e-3),
+        (1e-4 * np.ones(1000), 1e5),
         (np.where(np.arange(1000) == 3, 1.0, 0.0), 1.0),  # a goal that was reached once
-        (np.where(np.arange(1000) == 3, 500.0, 0.0), 1 / 500),
-        (np.where(np.arange(1000) < 20, -100.0, -0.3), 1.0),  # rare falls
+        (np.where(np.arange(1000) == 3, 500.0, 0.0), 10 / 500),
+        (np.where(np.arange(1000) < 20, -1000.0, -0.3), 1.0),  # rare falls
     ],
 )
 def test_rewards_are_scaled_by_their_usual_size_where_that_is_far_from_one(rewards, scale):
@@ -94,7 +94,7 @@ def test_the_note_names_what_is_scaled_and_how_to_leave_it():
     found = ordinary_scale(steps_of(WAVE, 101325.0 + 50.0 * WAVE, rewards=-1e4 * np.ones(1000)), "auto", PLAIN)
     assert scale_note(found, ["a", "p"], 1000) == (
         "scale, by 1,000 random steps before the run: whitens `p` 1.01e+05 +- 35 (off: `normalize_observations: false`) and "
-        "multiplies rewards by 0.0001 (off: `reward: {normalize: false}`)"
+        "multiplies rewards by 0.001 (off: `reward: {normalize: false}`)"
     )
     many = ordinary_scale(steps_of(*[1e5 + WAVE] * 9), "auto", PLAIN)
     assert "`8`" not in scale_note(many, "012345678", 1000)
@@ -103,5 +103,5 @@ def test_the_note_names_what_is_scaled_and_how_to_leave_it():
 
 def test_a_large_constant_in_the_rewards_is_told_with_what_to_do():
     assert "`reward: {shift: 10000}`" in offset_warning((WAVE - 1e4).astype(np.float32))
-    for fine in (WAVE, 1e4 * WAVE, WAVE - 40.0, 500.0 * np.ones(1000), np.empty(0)):
+    for fine in (WAVE, 1e4 * WAVE, WAVE - 90.0, 500.0 * np.ones(1000), np.empty(0)):
         assert offset_warning(fine.astype(np.float32)) is None

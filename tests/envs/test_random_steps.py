@@ -51,7 +51,7 @@ def test_a_run_in_odd_units_is_scaled_says_so_and_acts_in_them(algo, tmp_path):
     found = scale_of(tmp_path / "run")
     assert found["transforms/observation_mean"][0] == pytest.approx(1e5, rel=0.1)
     assert found["transforms/observation_std"][1] == pytest.approx(1e-5, rel=0.9)
-    assert found["transforms/reward"][0] < 1e-3
+    assert found["transforms/reward"][0] < 1e-2
     returns = [row["data/episode_return"] for row in metric_rows(tmp_path / "run") if "data/episode_return" in row]
     assert min(returns) < -1e4  # in the environment's units
 
@@ -92,5 +92,5 @@ def test_values_are_in_the_units_of_the_rewards(tmp_path):
     scale = scale_of(tmp_path)["transforms/reward"][0]
     seen = model.policy.transforms.observations(np.array([[1e5, 0.0]]))
     assert abs(seen).max() < 10.0
-    assert scale < 1e-3
+    assert scale < 1e-2
     assert abs(model.value([1e5, 0.0])) > 10.0

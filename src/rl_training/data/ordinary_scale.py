@@ -1,7 +1,8 @@
 """Transforms of a run without data: what is far from ordinary size in random steps is brought there, the rest is left alone.
 
-Networks, step sizes and temperatures are made for observations and rewards of about 1, and cannot learn from pressures in
-pascals. But random steps show little of what a policy will see, so whatever they do not prove to be far off stays as it is.
+Networks, step sizes and temperatures are made for observations of about 1 and rewards of about 10, and cannot learn from
+pressures in pascals. But random steps show little of what a policy will see, so whatever they do not prove far off stays
+as it is.
 """
 
 from collections.abc import Sequence
@@ -14,9 +15,10 @@ from numpy.typing import NDArray
 from rl_training.config.blocks import RewardConfig
 from rl_training.data.transforms import Transforms, center_and_spread
 
-_LARGE = 20.0  # size of an observation or a reward from which on it is scaled
-_TINY_OBSERVATION = 1e-3  # below: never more in any step, and the space does not say that it could be
-_TINY_REWARD = 0.05
+_LARGE = 20.0  # size of an observation from which on it is scaled
+_TINY = 1e-3  # likewise: never more in any step, and the space does not say that it could be
+_ORDINARY_REWARDS = (0.05, 100.0)
+_REWARD = 10.0  # size that others are brought to: at 1 the entropy bonus weighs too much in a short run
 _LEAST_DIFFERENCE = 0.01  # of large rewards from one another, as a share of their size
 _MOST_NAMED = 6
 
@@ -55,16 +57,17 @@ def _far_from_ordinary(steps: RandomSteps) -> NDArray[np.bool_]:
     """Which columns are far larger than 1, or far smaller and not declared to become larger."""
     sizes = np.abs(steps.observations)
     declared = np.maximum(np.abs(steps.low), np.abs(steps.high))
-    may_grow = np.isfinite(declared) & (declared >= _TINY_OBSERVATION)
-    tiny = (sizes.max(axis=0) < _TINY_OBSERVATION) & (sizes.max(axis=0) > 0.0) & ~may_grow
+    may_grow = np.isfinite(declared) & (declared >= _TINY)
+    tiny = (sizes.max(axis=0) < _TINY) & (sizes.max(axis=0) > 0.0) & ~may_grow
     return np.asarray((np.quantile(sizes, 0.99, axis=0) > _LARGE) | tiny)
 
 
 def _reward_scale(rewards: NDArray[np.float32]) -> float:
-    """1 / the size of the rewards where that is far from 1; a rare reward counts only where there is no other."""
+    """The factor to ordinary size of rewards that are far from it; a rare reward counts only where there is no other."""
     sizes = np.abs(rewards.astype(np.float64))
     size = float(np.quantile(sizes, 0.95)) or float(sizes.max())
-    return 1.0 / size if size > _LARGE or 0.0 < size < _TINY_REWARD else 1.0
+    low, high = _ORDINARY_REWARDS
+    return 1.0 if size == 0.0 or low <= size <= high else _REWARD / size
 
 
 def scale_note(transforms: Transforms, names: Sequence[str], steps: int) -> str | None:
@@ -84,7 +87,7 @@ def offset_warning(rewards: NDArray[np.float32]) -> str | None:
     if not len(rewards):
         return None
     low, middle, high = np.quantile(rewards.astype(np.float64), (0.05, 0.5, 0.95)).tolist()
-    if abs(middle) <= _LARGE or not 0.0 < high - low < _LEAST_DIFFERENCE * abs(middle):
+    if abs(middle) <= _ORDINARY_REWARDS[1] or not 0.0 < high - low < _LEAST_DIFFERENCE * abs(middle):
         return None
     share = (high - low) / abs(middle)
     return (
