@@ -93,6 +93,22 @@ class Offset(Drift):
         return place, reward - 1e4, *rest
 
 
+class Goal(Drift):
+    """Pays for large actions alone."""
+
+    def step(self, action):
+        place, _, *rest = super().step(action)
+        return place, float(abs(action[0]) > 0.5), *rest
+
+
+class Calm(Drift):
+    """Pays for small actions alone."""
+
+    def step(self, action):
+        place, _, *rest = super().step(action)
+        return place, float(abs(action[0]) < 0.5), *rest
+
+
 class Nested(gymnasium.Env):
     """Observations of several boxes; each number tells its place."""
 
@@ -119,6 +135,6 @@ class Pictures(Nested):
     observation_space = Dict({"camera": Box(0, 255, (8, 8, 3), dtype=np.uint8), "speed": Box(-1.0, 1.0, (1,))})
 
 
-for made in (Drift, Slow, Torch, Units, Offset, Nested, Pictures):
+for made in (Drift, Slow, Torch, Units, Offset, Goal, Calm, Nested, Pictures):
     if f"Tests/{made.__name__}-v0" not in gymnasium.registry:
         gymnasium.register(id=f"Tests/{made.__name__}-v0", entry_point=made, max_episode_steps=50)
