@@ -14,9 +14,9 @@ import torch
 import rl_training
 from benchmarks.plants import make_log, register_plants
 from rl_training.config.blocks import RewardConfig
-from rl_training.data.ordinary_scale import ordinary_scale, scale_note
 from rl_training.envs.environments import infer_env_spaces
-from rl_training.envs.random_steps import random_steps
+from rl_training.envs.scale.ordinary_scale import ordinary_scale, scale_note
+from rl_training.envs.scale.random_steps import random_steps
 from rl_training.registry import get_spec
 
 RAW = {"normalize_observations": False, "reward": {"normalize": False}}

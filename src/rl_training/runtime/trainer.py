@@ -14,13 +14,13 @@ from rl_training.config.blocks import AlgorithmKwargs
 from rl_training.config.parts import without_effect
 from rl_training.config.run import RunConfig
 from rl_training.data.offline_dataset import TransitionDataset
-from rl_training.data.ordinary_scale import offset_warning, ordinary_scale, scale_note
 from rl_training.data.processing import action_variance
 from rl_training.data.spaces import Spaces
 from rl_training.data.transforms import Transforms
 from rl_training.envs.environments import check_registered, infer_env_spaces, time_limit
 from rl_training.envs.evaluation import MOST_STEPS
-from rl_training.envs.random_steps import random_steps
+from rl_training.envs.scale.ordinary_scale import offset_warning, ordinary_scale, scale_note
+from rl_training.envs.scale.random_steps import random_steps
 from rl_training.errors import CheckpointError, ConfigError, StorageError, suggested
 from rl_training.registry import get_spec
 from rl_training.runtime.build_learner import build_learner

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from rl_training.config.blocks import RewardConfig
-from rl_training.data.ordinary_scale import RandomSteps, offset_warning, ordinary_scale, scale_note
 from rl_training.data.transforms import Transforms
+from rl_training.envs.scale.ordinary_scale import RandomSteps, offset_warning, ordinary_scale, scale_note
 
 PLAIN = RewardConfig()
 WAVE = np.sin(np.arange(1000.0))

@@ -6,7 +6,7 @@ import pytest
 import tests.envs.own_environments  # noqa: F401
 from rl_training import SAC
 from rl_training.config.environment import EnvSource
-from rl_training.envs.random_steps import random_steps
+from rl_training.envs.scale.random_steps import random_steps
 from rl_training.errors import ConfigError
 from rl_training.runtime.checkpoints.checkpoint import load_checkpoint
 from tests.helpers import Cut, CutAt, Notes, assert_same_run, checkpoints, metric_rows, tiny_run

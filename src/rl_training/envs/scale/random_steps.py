@@ -9,10 +9,10 @@ import torch
 
 from rl_training import rng
 from rl_training.config.environment import EnvLike
-from rl_training.data.ordinary_scale import RandomSteps
 from rl_training.data.transforms import Transforms
 from rl_training.envs.collector import Collector
 from rl_training.envs.environments import environment_spaces
+from rl_training.envs.scale.ordinary_scale import RandomSteps
 from rl_training.envs.workers.count import open_batch
 from rl_training.errors import ConfigError
 
