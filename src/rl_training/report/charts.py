@@ -52,6 +52,14 @@ class Chart:
         texts += [f"{name}: {self.shown(value)}." for name, value in self.references.items()]
         return " ".join(texts)
 
+    @property
+    def steps(self) -> tuple[float, float]:
+        """From where to where its curves reach: from 0 if they begin near it, as on the page."""
+        low = min(int(line.band.positions[0]) for line in self.lines)
+        high = max(int(line.band.positions[-1]) for line in self.lines)
+        start = 0 if 0 < low < 0.2 * high else low
+        return (start, high) if start < high else (low - 1, high + 1)
+
     def shown(self, value: float) -> str:
         """Return a value as the axis shows it."""
         return f"{value:.1%}" if self.percent else number(value)
