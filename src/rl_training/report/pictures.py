@@ -14,7 +14,7 @@ from rl_training.errors import ConfigError
 from rl_training.output import printable
 from rl_training.report import data_facts, facts
 from rl_training.report.bands import Group, curves_text, distinct_names, groups_of, title_of
-from rl_training.report.charts import Chart, held_out_charts, return_charts, training_charts, value_charts
+from rl_training.report.charts import Chart, Line, held_out_charts, return_charts, training_charts, value_charts
 from rl_training.report.palette import LIGHT, colour_of, dash_of, kind_dash, reference_dash
 
 if TYPE_CHECKING:
@@ -73,23 +73,9 @@ def _draw(axes: "Axes", chart: Chart, groups: Sequence[Group], *, members: bool,
     names = list(dict.fromkeys(line.name for line in chart.lines))
     named = legend or len({line.group for line in chart.lines}) > 1  # the large chart says which run has which colour
     for line in chart.lines:
-        group, band = groups[line.group], line.band
-        style: dict[str, Any] = {
-            "color": LIGHT[colour_of(line.group)],
-            "linestyle": _style(kind_dash(names.index(line.name)) or dash_of(line.group)),
-        }
-        label = ", ".join(filter(None, [_shortened(group.label, legend=legend) if named else "", line.name]))
-        if len(band.positions) <= _FEW_POINTS:  # of a single one no line is seen
-            style |= {"marker": "o", "markersize": 3.5}
-        axes.plot(band.positions, band.middle, label=label.lstrip("_"), linewidth=1.8, **style)
-        if len(group.members) > 1:
-            thin = 0 if len(band.positions) > 1 else 4  # the band of a single point is a bar
-            axes.fill_between(band.positions, band.low, band.high, color=style["color"], alpha=0.18, linewidth=thin)
-        if members and len(group.members) > 1:
-            axes.plot(band.positions, band.members, linewidth=0.7, alpha=0.5, **style)
-        if band.ends:
-            ended = np.isin(band.positions, band.ends)
-            axes.plot(band.positions[ended], band.middle[ended], "x", color=style["color"], markersize=7)
+        whose = _shortened(groups[line.group].label, legend=legend) if named else ""
+        label = ", ".join(filter(None, [whose, line.name])).lstrip("_")
+        _draw_curve(axes, line, kind=names.index(line.name), label=label, members=members)
     if chart.lines:
         (start, end), margin = chart.steps, 0.01
         axes.set_xlim(start - margin * (end - start), end + margin * (end - start))
@@ -110,6 +96,26 @@ def _draw(axes: "Axes", chart: Chart, groups: Sequence[Group], *, members: bool,
         drawn = axes.legend(fontsize=size, frameon=False, ncols=columns, **place)
         for text in drawn.get_texts():  # names of runs, in which a $ is no mathematics
             text.set_parse_math(False)
+
+
+def _draw_curve(axes: "Axes", line: Line, *, kind: int, label: str, members: bool) -> None:
+    """Draw a curve with its band, a cross where a member ended, and its members; a second kind is thinner, as on the page."""
+    band, several = line.band, line.band.members.shape[1] > 1
+    style: dict[str, Any] = {
+        "color": LIGHT[colour_of(line.group)],
+        "linestyle": _style(kind_dash(kind) or dash_of(line.group)),
+    }
+    if len(band.positions) <= _FEW_POINTS:  # of a single one no line is seen
+        style |= {"marker": "o", "markersize": 3.5}
+    axes.plot(band.positions, band.middle, label=label, linewidth=1.2 if kind else 1.8, **style)
+    if several:
+        thin = 0 if len(band.positions) > 1 else 4  # the band of a single point is a bar
+        axes.fill_between(band.positions, band.low, band.high, color=style["color"], alpha=0.18, linewidth=thin)
+    if members and several:
+        axes.plot(band.positions, band.members, linewidth=0.7, alpha=0.5, **style)
+    if band.ends:
+        ended = np.isin(band.positions, band.ends)
+        axes.plot(band.positions[ended], band.middle[ended], "x", color=style["color"], markersize=7)
 
 
 def _style(dashes: str) -> Any:
