@@ -68,6 +68,13 @@ def test_the_curve_whose_name_has_the_focus_stands_out(browser, pages):
     assert browser.evaluate(faint) == ["0"]
     browser.press("Tab")
     assert browser.evaluate(faint) == []
+    x, y = browser.evaluate(
+        "(r => [r.x + r.width / 2, r.y + 5])(document.querySelector('.legend label').getBoundingClientRect())"
+    )
+    browser.mouse("mouseMoved", x, y)
+    assert browser.evaluate(faint) == ["1"]
+    browser.mouse("mouseMoved", 5, 5)
+    assert browser.evaluate(faint) == []
 
 
 def test_rows_beside_the_cursor_lie_as_the_curves_do(browser, tmp_path):

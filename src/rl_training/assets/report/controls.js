@@ -31,14 +31,18 @@ listed("hidden", "data-member", (place) => memberKey(...place.split(":")));
 for (const button of all("[data-zoom]")) button.addEventListener("click", actions[button.dataset.zoom]);
 
 // Of many curves one stands out while its name is pointed at or has the focus
+let pointed = null;
 const emphasise = () => {
-  const named = document.querySelector(".legend label:hover, .legend label:has(:focus-visible)");
+  const named = pointed || document.querySelector(".legend label:has(:focus-visible)");
   const input = named && named.querySelector("input");
   const group = input && input.checked ? input.dataset.group : null;
   for (const part of all(".plot [data-of]")) part.classList.toggle("faint", group !== null && part.dataset.of !== group);
 };
-for (const label of all(".legend label"))
+for (const label of all(".legend label")) {
+  label.addEventListener("pointerenter", (event) => (pointed = byFinger(event) ? null : label));
+  label.addEventListener("pointerleave", () => (pointed = null));
   for (const event of ["pointerenter", "pointerleave", "focusin", "focusout"]) label.addEventListener(event, emphasise);
+}
 afterDrawing.push(emphasise);
 
 // The focus is never below the bar that stays at the top
