@@ -106,6 +106,8 @@ def test_charts_over_time_say_their_range_to_eyes_and_ears():
     values["rewards"][[10, 20]] = (5.0, -3.0)
     page = page_of(load_dataset(values))
     assert 'aria-label="Reward: lowest -3, highest 5, mean of what is drawn ' in page
+    assert re.search('aria-label="Reward of a transition: lowest -3, highest 5, mean 0', page)
+    assert re.search('aria-label="observation 1: lowest -[0-9.]+, highest [0-9.]+, mean ', page)
     reward = page.split("<strong>Reward</strong>")[1].split("</svg>")[0]
     assert re.findall(r'end-of-axis"[^>]*>([^<]*)<', reward) == ["5", "-3"]
 

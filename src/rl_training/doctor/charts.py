@@ -14,10 +14,10 @@ def short(value: float) -> str:
     return f"{value + 0.0:,.0f}" if 1e4 <= abs(value) < 1e8 else f"{value + 0.0:,.4g}"
 
 
-def histogram(caption: str, counted: Mapping[str, Any], note: str = "") -> str:
-    """Return the chart of a histogram with `counts` and `edges`."""
+def histogram(caption: str, counted: Mapping[str, Any], note: str = "", told: str = "") -> str:
+    """Return the chart of a histogram with `counts` and `edges`; `told` is what a reader hears of it besides."""
     bars = _bars(counted["counts"], "bar", max(counted["counts"], default=0))
-    return figure(caption, note, bars, counted["edges"])
+    return figure(caption, note, bars, counted["edges"], told=told)
 
 
 def one_value(caption: str, value: float, count: int, note: str = "") -> str:

@@ -108,7 +108,8 @@ def _distribution(caption: str, values: Mapping[str, Any], note: str = "") -> st
     counted = values["histogram"]
     if values["min"] == values["max"]:
         return one_value(caption, values["min"], sum(counted["counts"]), note)
-    return histogram(caption, counted, note)
+    told = f"lowest {short(values['min'])}, highest {short(values['max'])}, mean {short(values['mean'])}"
+    return histogram(caption, counted, note, told)
 
 
 def _coverage(column: Mapping[str, Any]) -> str:
