@@ -6,6 +6,7 @@ import pytest
 
 from rl_training.analysis.logged_run import RETURN, LoggedRun
 from rl_training.report.bands import groups_of, title_of
+from rl_training.report.charts import return_charts
 from rl_training.report.facts import combinations
 from rl_training.report.page.document import render_page
 from rl_training.report.page.sweep import chance_text
@@ -34,6 +35,24 @@ def test_returns_that_cannot_be_compared_with_the_data_are_not(tmp_path, dataset
     page = page_of(write_run(tmp_path / "run", rows_of(RETURN, [[-9.0]], (0,)), dataset=dataset))
     assert "the mean return in the data" not in page
     assert "<dt>final return</dt><dd>-9.000</dd>" in page
+
+
+def online(folder, *, last):
+    """A run of SAC whose three random episodes returned -6 on the mean."""
+    rows = [
+        {"step": 0, "env_step": 10 * n, "member": 0, "seed": 0, "data/episodes": n, "data/episode_return": -3.0 * n}
+        for n in (1, 2, 3)
+    ]
+    rows.append({"step": 60, "env_step": 100, "member": 0, "seed": 0, RETURN: last})
+    return write_run(folder, rows, algo="sac", dataset={}, algo_kwargs={"learning_starts": 40})
+
+
+def test_a_policy_learned_online_stands_beside_random_actions(tmp_path):
+    page = page_of(online(tmp_path / "run", last=-9.0))
+    assert '<dd><span class="warn">-9.000</span></dd><dd>below random actions, -6.000; last evaluation' in page
+    (chart,) = [one for one in return_charts(groups_of([LoggedRun.load(tmp_path / "run")])) if one.metric == RETURN]
+    assert chart.references == {"random actions": -6.0}
+    assert "above random actions, -6.000" in page_of(online(tmp_path / "good", last=-1.0))
 
 
 def test_in_a_table_of_runs_returns_come_before_the_status_and_notes_below(tmp_path):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from rl_training.analysis.endings import missing_rows, seeds_text
 from rl_training.analysis.logged_run import LoggedRun
+from rl_training.analysis.random_play import random_play
 from rl_training.output import prose
 from rl_training.registry import get_spec
 from rl_training.report import data_facts, facts
@@ -85,15 +86,21 @@ def _results(run: LoggedRun, found: Sequence[MemberFacts]) -> list[str]:
 
 
 def _final_card(run: LoggedRun, name: str, members: Sequence[MemberFacts], last: str) -> str:
-    """The return that a run ended with, beside that of the data."""
-    values, data = facts.returns_of(members, "final"), data_facts.return_mean(run)
+    """The return that a run ended with, beside what it should beat."""
+    values, (least, whose) = facts.returns_of(members, "final"), _yardstick(run)
     reached, told = float(summarize(values)[0]), _spread(values, members, last)
-    if data is None:
+    if least is None:
         return card(name, number(reached), told)
-    worse = reached < data
-    beside = "below" if worse else "above" if reached > data else "equal to"
+    worse = reached < least
+    beside = "below" if worse else "above" if reached > least else "equal to"
     shown = Markup(f'<span class="warn">{number(reached)}</span>') if worse else number(reached)
-    return card(name, shown, f"{beside} the mean return in the data, {number(data)}; {told}")
+    return card(name, shown, f"{beside} {whose}, {number(least)}; {told}")
+
+
+def _yardstick(run: LoggedRun) -> tuple[float | None, str]:
+    """The return that the policy should beat, and whose it is: that of the data, or of random actions."""
+    play = random_play(run)
+    return (data_facts.return_mean(run), "the mean return in the data") if play is None else (play.mean, "random actions")
 
 
 def _evaluated_in(run: LoggedRun) -> str:
