@@ -2,9 +2,13 @@
 
 import contextlib
 import os
+import re
 import sys
 from collections.abc import Iterator
+from html import escape
 from typing import Any, TextIO, cast
+
+_CODE = re.compile(r"`([^`]*`[^`]+`|[^`]+)`(?!`)")  # an expression may quote the name of a column itself
 
 
 def return_text(value: float | None) -> str:
@@ -31,6 +35,11 @@ def duration(seconds: float, *, exact: bool = False) -> str:
 def printable(text: str) -> str:
     """Return a text that any file can hold and no terminal obeys: control characters and bytes outside UTF-8 are escapes."""
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+
+
+def prose(sentences: str) -> str:
+    """Return escaped HTML of sentences; what they quote as `code` is shown as code."""
+    return _CODE.sub(r"<code>\1</code>", escape(sentences))
 
 
 class NobodyReadsError(Exception):

@@ -8,13 +8,14 @@ import re
 import pytest
 
 import rl_training
+from rl_training.analysis.logged_run import RETURN
 from rl_training.api import reporting
 from rl_training.api.reporting import load_runs, policy_pictures
 from rl_training.errors import ConfigError
 from rl_training.report.facts import member_facts, number
 from rl_training.report.page.document import Picture
 from tests.helpers import contents
-from tests.report.run_files import population, without_environment
+from tests.report.run_files import population, rows_of, without_environment, write_run
 
 
 def test_a_report_is_written_and_replaced_and_leaves_the_run_alone(tmp_path):
@@ -84,8 +85,17 @@ def test_policies_beyond_those_that_a_page_holds_are_named(tmp_path, monkeypatch
     assert [one.label for one in shown] == ["a", "b", "c", "d"]
     assert left_out.label == "e, f"
     page = reporting.render_page(runs, pictures=[*shown, left_out])
-    assert "e, f: no picture: a page holds those of the first 4 runs; report on fewer runs, or draw each" in page
+    assert "e, f: no picture: a page holds those of 4 runs, the best of each algorithm and environment first; report" in page
     assert len(policy_pictures(runs[:4], pytest.fail)) == 4
+
+
+def test_the_best_run_of_each_algorithm_is_drawn(tmp_path, monkeypatch):
+    monkeypatch.setattr(reporting, "_picture", lambda run, name, limit: Picture(name, "drawn", b"GIF", b"PNG"))
+    folders = [population(tmp_path / f"a_iql_{points}", points=points) for points in (3, 4, 5, 6)]  # returns rise
+    folders.append(write_run(tmp_path / "z_bc", rows_of(RETURN, [[-500.0]], (0,)), algo="bc"))
+    *shown, left_out = policy_pictures(load_runs(folders), pytest.fail)
+    assert [one.label for one in shown] == ["a_iql_4", "a_iql_5", "a_iql_6", "z_bc"]
+    assert left_out.label == "a_iql_3"
 
 
 def test_an_animation_that_is_too_large_is_left_out(finished, monkeypatch):

@@ -153,14 +153,13 @@ def test_a_pipe_is_not_written_to(run_dir, tmp_path, capsys):
 
 def test_a_killed_run_has_failed(tmp_path, capsys):
     run = population(tmp_path / "run", status="running")
-    assert "| run | running, offline: step 120 of 100 (100 %)" in call_cli(capsys, "report", run, "--format", "md").stdout, (
+    assert "| running, offline: step 120 of 100 (100 %)" in call_cli(capsys, "report", run, "--format", "md").stdout, (
         "its rows are new"
     )
     for file in run.iterdir():
         os.utime(file, (1e9, 1e9))
     assert (
-        "| run | failed: its process is gone, offline: step 120 of 100"
-        in call_cli(capsys, "report", run, "--format", "md").stdout
+        "| failed: its process is gone, offline: step 120 of 100" in call_cli(capsys, "report", run, "--format", "md").stdout
     )
 
 

@@ -5,6 +5,7 @@ import re
 import numpy as np
 
 from rl_training.data import load_dataset
+from rl_training.doctor.findings import Finding
 from rl_training.doctor.inspection import summarize_dataset
 from rl_training.doctor.page import report_page
 from rl_training.doctor.traces import MOST_COLUMNS, episode_traces
@@ -52,7 +53,7 @@ def test_the_page_stays_small_and_shows_the_names(tmp_path, capsys):
     page = page_of(load_dataset(wide(300, 5000)))
     assert len(page) < 600_000
     assert "<script" not in page
-    assert f"The first {MOST_COLUMNS} columns" in page
+    assert f"At most {MOST_COLUMNS} columns of each: those with findings, then the first." in page
     columns = table(plant(), next_observations=False)
     path = write_csv(tmp_path / "log.csv", {**columns, "T <room>": columns.pop("obs_0")})
     mapped = "{observations: ['T <room>', obs_1], actions: [action_0], reward: reward, episode: episode}"
@@ -73,3 +74,46 @@ def test_columns_that_never_change():
     page = page_of(load_dataset(values))
     assert "always 0.35" in page
     assert "nan" not in page
+
+
+def test_columns_with_findings_are_shown_before_others():
+    data = load_dataset(wide(40, 300))
+    found = Finding(
+        "huge-column", "warning", "`b` (observation column 33), observation columns 20, 39 and action column 1", ""
+    )
+    (trace,) = episode_traces(data, [found])
+    assert list(trace.observations) == [*range(MOST_COLUMNS - 3), 20, 33, 39]
+    assert list(trace.actions) == [0, 1]
+    page = report_page("log", data.origin, summarize_dataset(data), [found], [trace])
+    over_time = page.split("Episodes over time")[1].split("<h2>")[0]
+    assert "<strong>observation 39</strong>" in over_time
+    assert "<code>b</code> (observation column 33)" in page
+
+
+def test_a_column_that_never_changes_has_no_invented_axis():
+    values = wide(2, 300)
+    values["observations"][:, 1] = 7.0
+    values["terminals"] = np.arange(1, 301) % 50 == 0
+    page = page_of(load_dataset(values))
+    assert "always 7" in page
+    assert ">49.5<" not in page
+    assert '<text class="axis" x="120" y="81" text-anchor="middle">50</text>' in page
+
+
+def test_charts_over_time_say_their_range_to_eyes_and_ears():
+    values = wide(2, 300)
+    values["rewards"][:] = 0.0
+    values["rewards"][[10, 20]] = (5.0, -3.0)
+    page = page_of(load_dataset(values))
+    assert 'aria-label="Reward: lowest -3, highest 5, mean of what is drawn ' in page
+    assert re.search('aria-label="Reward of a transition: lowest -3, highest 5, mean 0', page)
+    assert re.search('aria-label="observation 1: lowest -[0-9.]+, highest [0-9.]+, mean ', page)
+    reward = page.split("<strong>Reward</strong>")[1].split("</svg>")[0]
+    assert re.findall(r'end-of-axis"[^>]*>([^<]*)<', reward) == ["5", "-3"]
+
+
+def test_on_paper_cards_are_whole_and_colours_have_a_legend():
+    page = page_of(load_dataset(wide(2, 300)))
+    assert re.search(r"@media print\{.*\.card,li\{break-inside:avoid\}", page, re.S)
+    assert "print-color-adjust:exact" in page
+    assert "forced-color-adjust:none" in page

@@ -71,6 +71,44 @@ class Torch(Drift):
         return np.array([product[0, 0], 0.0], dtype=np.float32), 0.0, False, False, {}
 
 
+class Units(Drift):
+    """Pascals beside micrometres, rewards in cents."""
+
+    def reset(self, *, seed=None, options=None):
+        return self.seen(super().reset(seed=seed)[0]), {}
+
+    def step(self, action):
+        place, reward, *rest = super().step(action)
+        return self.seen(place), 1e4 * reward, *rest
+
+    def seen(self, place):
+        return (place * [1e4, 1e-5] + [1e5, 0.0]).astype(np.float32)
+
+
+class Offset(Drift):
+    """Loses a great deal at every step, whatever is done."""
+
+    def step(self, action):
+        place, reward, *rest = super().step(action)
+        return place, reward - 1e4, *rest
+
+
+class Goal(Drift):
+    """Pays for large actions alone."""
+
+    def step(self, action):
+        place, _, *rest = super().step(action)
+        return place, float(abs(action[0]) > 0.5), *rest
+
+
+class Calm(Drift):
+    """Pays for small actions alone."""
+
+    def step(self, action):
+        place, _, *rest = super().step(action)
+        return place, float(abs(action[0]) < 0.5), *rest
+
+
 class Nested(gymnasium.Env):
     """Observations of several boxes; each number tells its place."""
 
@@ -97,6 +135,6 @@ class Pictures(Nested):
     observation_space = Dict({"camera": Box(0, 255, (8, 8, 3), dtype=np.uint8), "speed": Box(-1.0, 1.0, (1,))})
 
 
-for made in (Drift, Slow, Torch, Nested, Pictures):
+for made in (Drift, Slow, Torch, Units, Offset, Goal, Calm, Nested, Pictures):
     if f"Tests/{made.__name__}-v0" not in gymnasium.registry:
         gymnasium.register(id=f"Tests/{made.__name__}-v0", entry_point=made, max_episode_steps=50)

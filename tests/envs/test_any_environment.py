@@ -13,6 +13,7 @@ from gymnasium.spaces import Box
 
 import tests.envs.own_environments
 from rl_training import IQL, SAC, load_dataset
+from rl_training.cli.options import named_env
 from rl_training.config.environment import EnvSource, WrapperConfig, WrapperName
 from rl_training.config.loading import make_config
 from rl_training.envs.description import Outside, describe_env
@@ -74,6 +75,21 @@ def test_a_function_is_registered_under_one_id():
     assert infer_env_spaces(given_source(made)).observation_dim == 3
     with pytest.raises(ConfigError, match="register_env"):
         make_env("python/somewhere.else")
+
+
+def test_a_function_is_known_by_the_limit_of_what_it_makes():
+    assert time_limit(given_source(lambda: gymnasium.make("Pendulum-v1"))) == 200
+    assert time_limit(given_source(lambda: gymnasium.wrappers.TimeLimit(tests.envs.own_environments.Drift(), 7))) == 7
+    assert time_limit(given_source(tests.envs.own_environments.Drift)) is None
+    assert time_limit(given_source(lambda: 1 / 0)) is None
+
+
+def test_the_id_of_a_run_means_its_environment():
+    own = EnvSource("Tests/Drift-v0", {"size": 3}, 7)
+    assert named_env("Tests/Drift-v0", None, own) == own
+    changed = named_env("Tests/Drift-v0", "{at: 5}", own)
+    assert (dict(changed.kwargs), changed.max_episode_steps) == ({"size": 3, "at": 5}, 7)
+    assert (str(other := named_env("Pendulum-v1", None, own)), other.max_episode_steps) == ("Pendulum-v1", None)
 
 
 def test_an_instance_is_made_again_from_its_spec():

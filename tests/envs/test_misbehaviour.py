@@ -11,7 +11,8 @@ from rl_training.config.loading import make_config
 from rl_training.errors import ConfigError
 from tests.helpers import Notes, assert_same_run, call_cli, checkpoints, metric_rows, run_values, tiny_run
 
-SHORT = {"eval_episodes": 1, "eval_interval": 40, "algo_kwargs": {"hidden_sizes": [8], "batch_size": 8}}
+UNSCALED = {"normalize_observations": False, "reward": {"normalize": False}}  # without random steps, which are calls too
+SHORT = {"eval_episodes": 1, "eval_interval": 40, "algo_kwargs": {"hidden_sizes": [8], "batch_size": 8, **UNSCALED}}
 
 
 class Odd(gymnasium.Env):

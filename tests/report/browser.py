@@ -84,11 +84,14 @@ class Browser:
         elif method == "Network.requestWillBeSent" and not params["request"]["url"].startswith(("file:", "data:")):
             self.problems.append(f"request of {params['request']['url']}")
 
-    def open(self, path, width=1200, height=900, scheme="light", media=""):
+    def open(self, path, width=1200, height=900, scheme="light", media="", *, forced=False):
         """Load a file in a window of a size, or as on paper of that size, and wait until its charts are drawn."""
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
         self._call("Emulation.setDeviceMetricsOverride", size)
-        preferred = [{"name": "prefers-color-scheme", "value": scheme}]
+        preferred = [
+            {"name": "prefers-color-scheme", "value": scheme},
+            {"name": "forced-colors", "value": "active" if forced else "none"},
+        ]
         self._call("Emulation.setEmulatedMedia", {"media": media, "features": preferred})
         self._events = []
         self._call("Page.navigate", {"url": path.resolve().as_uri()})
@@ -128,6 +131,13 @@ class Browser:
         self.mouse("mouseReleased", *end, **{**left, "buttons": 0})
         self.settle()
 
+    def touch(self, *points):
+        """Put a finger on the first point, move it over the others, and lift it."""
+        for kind, point in zip(("touchStart", *["touchMove"] * (len(points) - 1)), points, strict=True):
+            self._call("Input.dispatchTouchEvent", {"type": kind, "touchPoints": [dict(zip("xy", point, strict=True))]})
+        self._call("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+        self.settle()
+
     def press(self, key):
         """Press and release a key, named as in JavaScript."""
         text = {"text": key} if len(key) == 1 else {}
@@ -156,3 +166,34 @@ class Browser:
         os.close(self._out)
         os.close(self._in)
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def plot_box(browser, index=0):
+    """Left, top, width and height of a chart in the window, scrolled into it."""
+    code = f"document.querySelectorAll('.plot')[{index}]"
+    browser.evaluate(f"{code}.scrollIntoView({{block: 'center'}})")
+    browser.settle()
+    return browser.evaluate(f"(r => [r.x, r.y, r.width, r.height])({code}.getBoundingClientRect())")
+
+
+def tip(browser, index=0):
+    """What the box beside the cursor says; None while it is hidden."""
+    code = f"document.querySelectorAll('.tip')[{index}]"
+    return browser.evaluate(f"{code}.hidden ? null : {code}.innerText.replace(/\\s+/g, ' ').trim()")
+
+
+def ticks(browser, index=0):
+    """The labels of the x axis."""
+    found = f"document.querySelectorAll('.plot')[{index}]"
+    low = f"t => +t.getAttribute('y') > {found}.clientHeight - 15"
+    return browser.evaluate(f"[...{found}.querySelectorAll('.tick')].filter({low}).map(t => t.textContent)")
+
+
+def count(browser, selector):
+    browser.settle()
+    return browser.evaluate(f"document.querySelectorAll({selector!r}).length")
+
+
+def click(browser, selector):
+    browser.evaluate(f"document.querySelector({selector!r}).click()")
+    browser.settle()

@@ -4,6 +4,7 @@ import json
 
 from rl_training.analysis.logged_run import RETURN
 from rl_training.config.loading import make_config
+from rl_training.registry import get_spec
 
 DATASET = {
     "episodes": 4,
@@ -24,7 +25,8 @@ def write_run(folder, rows, *, status="finished", message=None, timings=(), data
     folder.mkdir(parents=True, exist_ok=True)
     seeds = list(dict.fromkeys(row["seed"] for row in rows)) or [0]
     config = {"algo": "iql", "env_id": "Pendulum-v1", "seeds": seeds, "total_timesteps": 100, **changes}
-    config["algo_kwargs"] = {"dataset": "random", **config.get("algo_kwargs", {})}
+    data = {"dataset": "random"} if get_spec(config["algo"]).takes_data else {}
+    config["algo_kwargs"] = {**data, **config.get("algo_kwargs", {})}
     (folder / "config.yaml").write_text(make_config(config, "x").to_yaml())
     versions = {"rl_training": "0.1.0", "torch": "2.13.0"}
     record = {"status": status, "message": message, "versions": versions, "hardware": {"cuda": None}, "dataset": dataset}

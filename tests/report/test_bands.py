@@ -81,19 +81,32 @@ def test_what_line_and_band_are_is_said(tmp_path):
 @pytest.mark.parametrize(
     ("counts", "text"),
     [
-        ((3, 1), "mean of 3 to 1 of 5 members, band from the lowest to the highest"),
-        ((2, 2), "mean of 2 of 5 members, band from the lowest to the highest"),
+        ((3, 1), "interquartile mean of 3 to 1 of 5 members, band over the middle half"),
+        ((2, 2), "interquartile mean of 2 of 5 members, band over the middle half"),
         ((1, 1), "one of 5 members"),
-        (
-            (5, 4),
-            "interquartile mean of 5 to 4 of 5 members, band over the middle half; of fewer than 5 the mean, from the lowest "
-            "to the highest",
-        ),
+        ((5, 4), "interquartile mean of 5 to 4 of 5 members, band over the middle half"),
     ],
 )
 def test_a_band_says_of_how_many_members_it_is_where_some_ended(counts, text):
     values = np.array([[1.0] * count + [np.nan] * (5 - count) for count in counts])
     assert band(Curve(np.array([10, 20]), values), range(5)).text == text
+
+
+def test_a_curve_that_loses_a_member_stays_what_it_is_and_knows_where():
+    values = np.array([[0.0, 1.0, 2.0, 3.0, 4.0], [0.0, 1.0, 2.0, 3.0, NAN], [0.0, 1.0, 2.0, 3.0, NAN]])
+    found = band(Curve(np.array([10, 20, 30]), values), range(5))
+    assert (found.low[1], found.high[1]) == (0.75, 2.25), "the middle half of four, not the lowest and the highest"
+    assert found.middle[1] == 1.5
+    assert found.counts.tolist() == [5, 4, 4]
+    assert found.ends == (10,)
+    assert found.thinned(2).ends == (10,)
+
+
+def test_members_that_end_together_are_marked_where_others_go_on():
+    values = np.array([[0.0, 1.0], [NAN, 1.0]])
+    curve = Curve(np.array([10, 20]), values)
+    assert band(curve, [0]).ends == (10,)
+    assert band(curve, [1]).ends == ()
 
 
 def test_members_that_wrote_nothing_of_a_metric_have_no_line(tmp_path):

@@ -9,70 +9,10 @@ from rl_training.analysis.logged_run import RETURN, LoggedRun
 from rl_training.api.reporting import write_report
 from rl_training.report.facts import NOTHING
 from rl_training.report.page.document import Picture, render_page
-from tests.report.browser import PROGRAM, Browser
-from tests.report.run_files import finetune, population, rows_of, timing_rows, without_environment, write_run
+from tests.report.browser import click, count, plot_box, ticks, tip
+from tests.report.run_files import finetune, population, rows_of, timing_rows, write_run
 from tests.report.test_off_policy import policy, report, run_with
 from tests.tuning.fake import FakeBackend, run_study
-
-pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no Chromium is installed; apt-get install chromium")
-
-
-@pytest.fixture(scope="module")
-def browser():
-    started = Browser()
-    yield started
-    started.close()
-
-
-@pytest.fixture(autouse=True)
-def _no_complaints(browser):
-    yield
-    found, browser.problems = browser.problems, []
-    assert found == []
-
-
-@pytest.fixture(scope="module")
-def pages(tmp_path_factory):
-    """The page of each kind of run."""
-    folder = tmp_path_factory.mktemp("pages")
-    runs = {"population": [population], "finetune": [finetune], "two": [population, finetune], "data": [without_environment]}
-    paths = {}
-    for name, makers in runs.items():
-        found = [LoggedRun.load(make(folder / name / make.__name__)) for make in makers]
-        paths[name] = folder / f"{name}.html"
-        paths[name].write_text(render_page(found))
-    return paths
-
-
-def plot_box(browser, index=0):
-    """Left, top, width and height of a chart in the window, scrolled into it."""
-    code = f"document.querySelectorAll('.plot')[{index}]"
-    browser.evaluate(f"{code}.scrollIntoView({{block: 'center'}})")
-    browser.settle()
-    return browser.evaluate(f"(r => [r.x, r.y, r.width, r.height])({code}.getBoundingClientRect())")
-
-
-def tip(browser, index=0):
-    """What the box beside the cursor says; None while it is hidden."""
-    code = f"document.querySelectorAll('.tip')[{index}]"
-    return browser.evaluate(f"{code}.hidden ? null : {code}.innerText.replace(/\\s+/g, ' ').trim()")
-
-
-def ticks(browser, index=0):
-    """The labels of the x axis."""
-    found = f"document.querySelectorAll('.plot')[{index}]"
-    low = f"t => +t.getAttribute('y') > {found}.clientHeight - 15"
-    return browser.evaluate(f"[...{found}.querySelectorAll('.tick')].filter({low}).map(t => t.textContent)")
-
-
-def count(browser, selector):
-    browser.settle()
-    return browser.evaluate(f"document.querySelectorAll({selector!r}).length")
-
-
-def click(browser, selector):
-    browser.evaluate(f"document.querySelector({selector!r}).click()")
-    browser.settle()
 
 
 @pytest.mark.parametrize("name", ["population", "finetune", "two", "data"])
@@ -152,9 +92,9 @@ def test_the_keyboard_leads_back_from_where_nothing_is(browser, tmp_path):
     assert browser.evaluate(empty) == ["", ""]
     before = ticks(browser)
     for back in ("0", "Escape", "-", "ArrowLeft"):
+        for _ in range(2):  # of the whole range, where the losses have ended
+            click(browser, "[data-zoom='in']")
         browser.evaluate("document.querySelectorAll('.plot')[1].focus()")
-        browser.press("+")
-        browser.press("+")
         assert browser.evaluate(empty) == ["", "nothing in this range"], "while the other chart is drawn"
         zoomed = ticks(browser)
         browser.press(back)
@@ -265,7 +205,7 @@ def test_a_chart_that_stays_linear_is_drawn_whole_and_the_log_scale_can_be_switc
     for _ in range(3):
         browser.press("+")
     heights = browser.evaluate("[...document.querySelectorAll('.plot .tick.end')].map(t => +t.textContent)")
-    assert max(heights) == 10, "the line is at 15 where it leaves; a geometric one would be at 2"
+    assert max(heights) == 50, "the line is at 57 where it leaves; a geometric one would be at 13"
     box = "document.getElementById('log')"
     assert browser.evaluate(f"[{box}.checked, {box}.disabled]") == [True, False]
     click(browser, "#log")
@@ -318,9 +258,10 @@ def test_names_of_switches_do_not_meet(browser, tmp_path):
             boxes = browser.evaluate(
                 f"{shown}.map(one => one.getBoundingClientRect()).map(r => [r.x, r.y, r.right, r.bottom])"
             )
-            assert len(boxes) == 4
+            assert len(boxes) == 4 or chart > 0, "a chart of the online phase begins after some of them"
             left = browser.evaluate(
-                f"document.querySelectorAll('.plot')[{chart}].querySelector('.axis').getBoundingClientRect().x"
+                f"Math.min(...[...document.querySelectorAll('.plot')[{chart}].querySelectorAll('.axis')]"
+                ".map(one => one.getBoundingClientRect().x))"
             )
             assert all(box[0] >= left - 1 for box in boxes), "and none covers the numbers of an axis"
             for place, (x, y, right, bottom) in enumerate(boxes):
@@ -355,21 +296,12 @@ def test_on_paper_colours_have_a_legend_and_no_table_is_cut(browser, tmp_path):
     browser.open(tmp_path / "page.html", width=700, media="print")
     click(browser, "[data-group='1']")
     seen = "[...document.querySelectorAll({!r})].filter(one => one.checkVisibility()).length"
-    assert browser.evaluate(seen.format(".legend .chip")) == 5, "of the runs that are drawn"
+    assert browser.evaluate(seen.format(".legend .sample")) == 5, "of the runs that are drawn"
     assert browser.evaluate(seen.format("input, select, [data-zoom]")) == len(runs) * 2, "the boxes of the members alone"
     right = "Math.max(...[...document.querySelectorAll('td, th')].map(cell => cell.getBoundingClientRect().right))"
     assert browser.evaluate(right) <= 700
     assert browser.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
     browser.evaluate("sessionStorage.clear()")
-
-
-def test_the_ninth_run_does_not_look_like_the_first(browser, tmp_path):
-    runs = [LoggedRun.load(population(tmp_path / str(i), members=1, points=3)) for i in range(9)]
-    (tmp_path / "page.html").write_text(render_page(runs))
-    browser.open(tmp_path / "page.html")
-    assert count(browser, ".legend .chip.c0") == 2
-    assert count(browser, ".legend .chip.c0.again") == 1
-    assert count(browser, "[data-chart='0'] .dot.c0.again") == 3
 
 
 def test_colours_follow_the_system_and_the_button(browser, pages):

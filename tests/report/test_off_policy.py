@@ -50,7 +50,7 @@ def run_with(folder, kept):
 
 
 def section_of(page):
-    found = re.search(r"<section><h2>Off-policy evaluation</h2>.*?</section>", page, re.DOTALL)
+    found = re.search(r"<section[^>]*><h2>Off-policy evaluation</h2>.*?</section>", page, re.DOTALL)
     return found.group(0) if found else ""
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from rl_training.analysis.logged_run import RETURN, LoggedRun
 from rl_training.errors import ConfigError
+from rl_training.report.palette import LIGHT
 from rl_training.report.pictures import SOFTWARE, png
 from tests.report.run_files import DATASET, finetune, population, rows_of, without_environment, write_run
 
@@ -143,3 +144,20 @@ def test_without_matplotlib_it_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(ConfigError, match=r'a PNG needs matplotlib: pip install "rl-training\[plot\]"'):
         png([LoggedRun.load(population(tmp_path / "run"))])
+
+
+def test_each_chart_has_the_range_of_its_curves_and_a_cross_where_a_member_ends(tmp_path, drawn):
+    rows = rows_of(RETURN, [[1.0, 2.0], [3.0, None]], every=500) + rows_of("train/critic_loss", [[1.0], [2.0]], (0,))
+    returns, losses = drawn(write_run(tmp_path / "run", rows)).axes
+    (cross,) = [line for line in returns.get_lines() if line.get_marker() == "x"]
+    assert cross.get_xydata().tolist() == [[500.0, 1.5]]
+    assert returns.get_xlim() == pytest.approx((495.0, 1005.0))
+    assert losses.get_xlim() == pytest.approx((9.9, 20.1))
+
+
+def test_curves_in_pictures_have_the_dashes_of_the_page(tmp_path, drawn):
+    rows = rows_of(RETURN, [[1.0], [2.0]], (0,))
+    (axes,) = drawn(*(write_run(tmp_path / str(i), rows) for i in range(9))).axes
+    first, ninth = (axes.get_lines()[i] for i in (0, 8))
+    assert first.get_color() == ninth.get_color() == LIGHT[0]
+    assert (first.is_dashed(), ninth.is_dashed()) == (False, True)

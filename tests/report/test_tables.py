@@ -23,9 +23,9 @@ def test_markdown_has_the_results_of_every_run(tmp_path):
     text = markdown(runs, MARK)
     lines = text.splitlines()
     assert lines[:2] == [MARK, "# first, second"]
-    (row,) = [line for line in lines if line.startswith("| first | finished")]
+    (row,) = [line for line in lines if line.startswith("| first | -34.00 (")]
     assert row == (
-        "| first | finished | -34.00 (-45.00 to -23.00) | -34.00 (-45.00 to -23.00) | iql | random | 3 | "
+        "| first | -34.00 (-45.00 to -23.00) | -34.00 (-45.00 to -23.00) | finished | iql | random | 3 | "
         "120 gradient steps | 20.0 s |"
     )
     assert "| second | 60 | -20.00 | -50.00 at 20 | 30.00 | 40 |" in lines
@@ -52,8 +52,8 @@ def test_markdown_of_data_alone_has_the_figures_on_held_out_rows_in_their_units(
     record["dataset"] |= {"action_bounds": {"flow": [0.0, 40.0]}, "held_out_rows": 398}
     (folder / "run.json").write_text(json.dumps(record))
     lines = markdown([LoggedRun.load(folder)], MARK).splitlines()
-    assert lines[3] == "| run | status | from logged actions | algorithm | learned on | members | steps |"
-    assert "| run | finished | 10.5% (best constant 40.0%) | iql | plant.csv | 2 | 30 gradient steps |" in lines
+    assert lines[3] == "| run | from logged actions | status | algorithm | learned on | members | steps |"
+    assert "| run | 10.5% (best constant 40.0%) | finished | iql | plant.csv | 2 | 30 gradient steps |" in lines
     dash = NOTHING
     assert f"| run | distance, share of the range | 10.5% | 40.0% | 5.0% | {dash} |" in lines
     flow = "distance of flow, which may be 0 to 40"
@@ -82,7 +82,7 @@ def test_of_many_members_every_figure_on_held_out_rows_is_the_same_mean(tmp_path
     rows = rows_of("validation/action_distance", [[0.1, 0.2, 0.2, 0.2, 0.9]], range(5))
     rows += rows_of("validation/constant_distance", [[0.4] * 5], range(5))
     lines = markdown([LoggedRun.load(write_run(tmp_path / "run", rows, env_id=None))], MARK).splitlines()
-    assert any("| finished | 20.0% (best constant 40.0%) |" in line for line in lines)
+    assert any("| 20.0% (best constant 40.0%) | finished |" in line for line in lines)
     assert f"| run | distance, share of the range | 20.0% | 40.0% | {NOTHING} | {NOTHING} |" in lines
 
 
@@ -187,8 +187,8 @@ def test_time_that_was_not_spent_is_not_listed(tmp_path):
 def test_a_run_that_has_an_environment_but_no_evaluation(tmp_path):
     runs = [write_run(tmp_path / status, [], status=status) for status in ("running", "finished")]
     text = markdown([LoggedRun.load(run) for run in runs], MARK)
-    assert "| running | running, offline: step 0 of 100 (0 %) | none yet | none yet |" in text
-    assert "| finished | finished | not evaluated | not evaluated |" in text
+    assert "| running | none yet | none yet | running, offline: step 0 of 100 (0 %) |" in text
+    assert "| finished | not evaluated | not evaluated | finished |" in text
 
 
 def test_csv_has_every_logged_number_once(tmp_path):

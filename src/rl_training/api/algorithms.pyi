@@ -314,14 +314,17 @@ class _CollectionConfig(TypedDict, total=False):
     train_frequency: int
     gradient_updates_per_step: int
 
-class _TD3Settings(_TD3Knobs, _TD3NetworkKnobs, _CollectionConfig, _RewardKwargs, _RunConfig, total=False): ...
+class _DatalessKwargs(_CollectionConfig, _RewardKwargs, total=False):
+    normalize_observations: bool | Literal["auto"]
 
-class _SACSettings(_SACKnobs, _SACNetworkKnobs, _CollectionConfig, _RewardKwargs, _RunConfig, total=False): ...
+class _TD3Settings(_TD3Knobs, _TD3NetworkKnobs, _DatalessKwargs, _RunConfig, total=False): ...
+
+class _SACSettings(_SACKnobs, _SACNetworkKnobs, _DatalessKwargs, _RunConfig, total=False): ...
 
 class _REDQKnobs(_SACKnobs, total=False):
     subset_size: int
 
-class _REDQSettings(_REDQKnobs, _SACNetworkKnobs, _CollectionConfig, _RewardKwargs, _RunConfig, total=False): ...
+class _REDQSettings(_REDQKnobs, _SACNetworkKnobs, _DatalessKwargs, _RunConfig, total=False): ...
 
 class _RLPDKwargs(_REDQKnobs, _SACNetworkKnobs, _CollectionConfig, _RewardKwargs, _OfflineKwargs, total=False):
     offline_pretrain_updates: int

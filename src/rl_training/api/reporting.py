@@ -5,6 +5,7 @@ import math
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 _MOST_PICTURES = 4  # runs whose policies are drawn
 _TOO_MANY = (
-    f"a page holds those of the first {_MOST_PICTURES} runs; "
+    f"a page holds those of {_MOST_PICTURES} runs, the best of each algorithm and environment first; "
     "report on fewer runs, or draw each by `rl-training render RUN --out FILE.gif`"
 )
 _PICTURE_BYTES = 360_000  # of all animations together
@@ -265,13 +266,15 @@ def _watched(run: Path, clock: Callable[[], float]) -> Watched:
 
 def policy_pictures(runs: Sequence[LoggedRun], warn: Warn) -> list[Picture]:
     """Return an animation of the policy of each run whose environment draws, or why there is none; never raises."""
-    chosen = [(run, name) for run, name in zip(runs, distinct_names(runs), strict=True) if run.config.final_env_id]
-    limit = _PICTURE_BYTES // max(1, min(len(chosen), _MOST_PICTURES))
+    able = [(run, name) for run, name in zip(runs, distinct_names(runs), strict=True) if run.config.final_env_id]
+    drawn = _drawn([run for run, _ in able])
+    chosen = [(run, name) for run, name in able if run.path in drawn]
+    limit = _PICTURE_BYTES // max(1, len(chosen))
     found = []
     if chosen:
         from rl_training.envs.environments import one_line
         from rl_training.envs.rendering import DrawsNothingError
-    for run, name in chosen[:_MOST_PICTURES]:
+    for run, name in chosen:
         try:
             found.append(_picture(run, name, limit))
         except DrawsNothingError:
@@ -280,9 +283,22 @@ def policy_pictures(runs: Sequence[LoggedRun], warn: Warn) -> list[Picture]:
             why = str(error) if isinstance(error, RLTrainingError) else one_line(error)
             found.append(Picture(name, why))
             warn(f"{name}: no picture of the policy: {why}")
-    if left_out := [name for _, name in chosen[_MOST_PICTURES:]]:
+    if left_out := [name for run, name in able if run.path not in drawn]:
         found.append(Picture(", ".join(left_out), _TOO_MANY))
     return found
+
+
+def _drawn(runs: Sequence[LoggedRun]) -> set[Path]:
+    """The runs whose policies are drawn: the best of each algorithm in each environment, then the second of each."""
+    by_kind: dict[tuple[str, str | None], list[LoggedRun]] = {}
+    for run in sorted(runs, key=_best_final, reverse=True):
+        by_kind.setdefault((run.config.algo, run.config.final_env_id), []).append(run)
+    turns = [run for turn in zip_longest(*by_kind.values()) for run in turn if run is not None]
+    return {run.path for run in turns[:_MOST_PICTURES]}
+
+
+def _best_final(run: LoggedRun) -> float:
+    return max((one.final for one in member_facts(run) if one.final is not None), default=-math.inf)
 
 
 def _picture(run: LoggedRun, name: str, limit: int) -> Picture:

@@ -67,7 +67,7 @@ def inspect(
     if target is not None:
         name = Path(path.removeprefix("minari:")).resolve().name
         _prepare_page(target)
-        page = report_page(name, read.origin, summary, findings, episode_traces(dataset))
+        page = report_page(name, read.origin, summary, findings, episode_traces(dataset, findings))
         replace_file(target, page.encode())
     if as_json:
         written = str(target) if target else None

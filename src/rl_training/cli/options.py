@@ -108,10 +108,13 @@ def parse_env_kwargs(text: str | None) -> dict[str, Any]:
 
 
 def named_env(env: str | None, env_kwargs: str | None, own: "EnvSource | None" = None) -> "EnvSource | None":
-    """Return the environment that options name, or a run's `own`, which other arguments may be given."""
+    """Return the environment that options name, or a run's `own`, which other arguments may be given.
+
+    The id of the run's own means that very environment, with its arguments, limit and wrappers.
+    """
     from rl_training.config.environment import EnvSource
 
-    if env is not None:
+    if env is not None and (own is None or env != own.env_id):
         return EnvSource(env, parse_env_kwargs(env_kwargs))
     if env_kwargs is None:
         return own

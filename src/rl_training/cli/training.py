@@ -26,7 +26,7 @@ from rl_training.cli.options import (
     parse_sweep,
 )
 from rl_training.errors import ConfigError, suggested
-from rl_training.output import return_text
+from rl_training.output import return_text, say
 
 if TYPE_CHECKING:
     from rl_training.config.run import RunConfig
@@ -258,6 +258,7 @@ def _print_result(manager: "ExperimentManager", result: "TrainingResult", as_jso
         who = f"member {row['member']} seed" if len(members) > 1 else "seed"
         status = "" if row["status"] == "training" else f" ({row['status']})"
         print(f"{who} {record.label}: {', '.join(parts) or 'not evaluated'}{status}")
+    _print_random_play(manager, result)
     _print_combinations(manager, result)
     taken = "" if result.env_step is None else f" and {result.env_step:,} environment steps"
     print(f"after {result.step:,} gradient steps{taken}")
@@ -269,6 +270,23 @@ def _print_result(manager: "ExperimentManager", result: "TrainingResult", as_jso
     else:
         evaluate = suggested("evaluate", manager.place, "--episodes", 20, imports=manager.config.env_imports)
         print(f"next: {evaluate}")
+
+
+def _print_random_play(manager: "ExperimentManager", result: "TrainingResult") -> None:
+    """Print what random actions earned, and warn if the policy earns no more."""
+    from rl_training.analysis.logged_run import LoggedRun
+    from rl_training.analysis.random_play import random_play
+
+    play = random_play(LoggedRun.load(manager.run_dir))
+    returns = [record.last_return for record in result.members if record.last_return is not None]
+    if play is None or not returns:
+        return
+    print(play)
+    if sum(returns) / len(returns) <= play.mean:
+        say(
+            "warning: the policy earns no more than random actions do: train longer, bring rewards and observations near 1, "
+            "or, where rewards are rare or small beside the entropy bonus, lower initial_alpha (0.01) or scale rewards up"
+        )
 
 
 def _print_combinations(manager: "ExperimentManager", result: "TrainingResult") -> None:

@@ -78,7 +78,8 @@ class RewardConfig(SingleModel):
     """Lowest and highest reward afterwards; null is no clipping."""
     normalize: FlagOrAuto = "auto"
     """`true`: first scale so that the episode returns in the data span 1000, as published for locomotion; `auto`: unless
-    another key is set, scale so that most rewards in the data have a standard deviation of 1."""
+    another key is set, scale so that most rewards in the data have a standard deviation of 1; without data only where
+    rewards are far from ordinary size."""
 
     @model_validator(mode="before")
     @classmethod
@@ -343,4 +344,11 @@ def _without_data(reward: RewardConfig) -> RewardConfig:
     return reward
 
 
-UnfittedReward = Annotated[RewardConfig, AfterValidator(_without_data)]
+class DatalessKwargs(OnlineKwargs):
+    """Settings of the algorithms that learn in an environment alone; `auto` is by random steps in it before the run."""
+
+    reward: Annotated[RewardConfig, AfterValidator(_without_data)] = RewardConfig()
+    """Reward transform."""
+    normalize_observations: FlagOrAuto = "auto"
+    """Whiten observations by their mean and standard deviation in random steps before the run: all, none, or (`auto`)
+    those far from ordinary size."""

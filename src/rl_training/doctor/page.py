@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from rl_training.doctor.charts import histogram, lines, short, two_histograms
+from rl_training.doctor.charts import histogram, lines, one_value, short, two_histograms
 from rl_training.doctor.findings import Finding
 from rl_training.doctor.traces import MOST_COLUMNS, Trace
+from rl_training.output import prose
 
 _STYLE = """
 :root{--ink:#1d2430;--soft:#5d6878;--paper:#f6f7f9;--card:#fff;--line:#dfe3e8;--bar:#3f6fd8;--end:#d2603a;
@@ -23,15 +24,19 @@ h2{font-size:17px;margin:36px 0 12px}p{margin:0 0 8px;color:var(--soft);overflow
 .card span{color:var(--soft);font-size:13px}
 figure{margin:0}figcaption{font-size:13px;color:var(--soft);margin-bottom:6px}figcaption strong{color:var(--ink)}
 svg{display:block;width:100%;height:auto}.axis{font-size:10px;fill:var(--soft)}.bar{fill:var(--bar)}.end{fill:var(--end)}
+.end-of-axis{paint-order:stroke;stroke:var(--card);stroke-width:3px}
 .curve{fill:none;stroke-width:1.2;stroke-linejoin:round;stroke-opacity:.85}
 .line0{stroke:var(--bar);background:var(--bar)}.line1{stroke:var(--good);background:var(--good)}
 .line2{stroke:var(--warn);background:var(--warn)}.line3{stroke:var(--end);background:var(--end)}
 .legend span{display:inline-block;margin-right:18px;font-size:13px}
-.legend i{display:inline-block;width:14px;height:3px;margin:0 6px 3px 0}.base{stroke:var(--line)}
+.legend i{display:inline-block;width:14px;height:3px;margin:0 6px 3px 0;
+forced-color-adjust:none;print-color-adjust:exact}.base{stroke:var(--line)}
 ul{list-style:none;padding:0;margin:0}li{background:var(--card);border:1px solid var(--line);
 border-left:4px solid var(--warn);border-radius:6px;padding:10px 14px;margin-bottom:8px;overflow-wrap:anywhere}
 li.error{border-left-color:var(--bad)}
-li code{font-weight:600}li em{display:block;font-style:normal;color:var(--soft)}.clean{color:var(--good)}
+li code:first-child{font-weight:600}li em{display:block;font-style:normal;color:var(--soft)}.clean{color:var(--good)}
+@media print{:root{color-scheme:light;--ink:#1d2430;--soft:#5d6878;--paper:#fff;--card:#fff;--line:#dfe3e8;--bar:#3f6fd8;
+--end:#d2603a;--good:#2f7d4f;--warn:#8a6100}main{padding:0;max-width:none}.card,li{break-inside:avoid}h2{break-after:avoid}}
 """
 MARK = "<!-- made by rl-training data inspect -->"
 
@@ -58,23 +63,25 @@ def report_page(
     ]
     cards = "".join(f"<div class=card><b>{escape(value)}</b><span>{escape(label)}</span></div>" for value, label in figures)
     charts = [
-        histogram("Return of an episode", summary["returns"]["histogram"]),
-        histogram("Length of an episode", summary["lengths"]["histogram"]),
-        histogram("Reward of a transition", summary["rewards"]["histogram"]),
+        _distribution("Return of an episode", summary["returns"]),
+        _distribution("Length of an episode", summary["lengths"]),
+        _distribution("Reward of a transition", summary["rewards"]),
         two_histograms(
             *("Where episodes end", "true ends in red, time limits in blue"),
-            *((ends["true_end_lengths"], ends["time_limit_lengths"]), ("end", "bar")),
+            both=(ends["true_end_lengths"], ends["time_limit_lengths"]),
+            styles=("end", "bar"),
+            ends=(summary["lengths"]["min"], summary["lengths"]["max"]),
         ),
     ]
     if summary["episodes"] > 1:
         charts.append(lines("Return in the order of the data", [("line0", list(enumerate(summary["return_trend"])))]))
-    actions = [histogram(c["label"], c["histogram"], _coverage(c)) for c in summary["actions"]]
-    observations = [histogram(c["label"], c["histogram"], _moments(c)) for c in summary["observations"]]
+    actions = [_distribution(c["label"], c, _coverage(c)) for c in summary["actions"]]
+    observations = [_distribution(c["label"], c, _moments(c)) for c in summary["observations"]]
     shown, total = len(summary["observations"]), summary["observation_dim"]
     more = f"<p>The first {shown} of {total} columns.</p>" if total > shown else ""
     return (
         f'<!doctype html>{MARK}<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
-        f"<title>{escape(title)}</title><style>{_STYLE}</style><main><h1>{escape(title)}</h1><p>{escape(origin)}</p>"
+        f"<title>{escape(title)}</title><style>{_STYLE}</style><main><h1>{escape(title)}</h1><p>{prose(origin)}</p>"
         f'<div class="grid figures">{cards}</div><h2>Findings</h2>{_findings(findings)}'
         f"<h2>Episodes over time</h2>{_over_time(traces, summary)}"
         f"<h2>Episodes and rewards</h2>{_grid(charts)}<h2>Actions</h2>{_grid(actions)}"
@@ -90,11 +97,19 @@ def _findings(findings: Sequence[Finding]) -> str:
     if not findings:
         return '<p class="clean">The doctor has no findings.</p>'
     items = (
-        f'<li class="{finding.severity}"><code>{finding.code}</code> ({finding.severity}): {escape(finding.evidence)}'
-        f"<em>{escape(finding.fix)}</em></li>"
+        f'<li class="{finding.severity}"><code>{finding.code}</code> ({finding.severity}): {prose(finding.evidence)}'
+        f"<em>{prose(finding.fix)}</em></li>"
         for finding in findings
     )
     return f"<ul>{''.join(items)}</ul>"
+
+
+def _distribution(caption: str, values: Mapping[str, Any], note: str = "") -> str:
+    counted = values["histogram"]
+    if values["min"] == values["max"]:
+        return one_value(caption, values["min"], sum(counted["counts"]), note)
+    told = f"lowest {short(values['min'])}, highest {short(values['max'])}, mean {short(values['mean'])}"
+    return histogram(caption, counted, note, told)
 
 
 def _coverage(column: Mapping[str, Any]) -> str:
@@ -104,6 +119,8 @@ def _coverage(column: Mapping[str, Any]) -> str:
 
 
 def _moments(column: Mapping[str, Any]) -> str:
+    if column["min"] == column["max"]:
+        return f"always {column['min']:.4g}"
     return f"mean {column['mean']:.4g}, std {column['std']:.4g}"
 
 
@@ -117,9 +134,16 @@ def _over_time(traces: Sequence[Trace], summary: Mapping[str, Any]) -> str:
     )
     charts = [lines("Reward", [(f"line{n}", trace.reward) for n, trace in enumerate(traces)], " steps")]
     for role in ("actions", "observations"):
-        for column, entry in enumerate(summary[role][:MOST_COLUMNS]):
+        for column in getattr(traces[0], role):
             curves = [(f"line{n}", getattr(trace, role)[column]) for n, trace in enumerate(traces)]
-            charts.append(lines(entry["label"], curves, " steps"))
+            charts.append(lines(_label(summary[role], role, column), curves, " steps"))
     wide = max(summary["action_dim"], summary["observation_dim"])
-    more = f"<p>The first {MOST_COLUMNS} columns of each.</p>" if wide > MOST_COLUMNS else ""
+    more = (
+        f"<p>At most {MOST_COLUMNS} columns of each: those with findings, then the first.</p>" if wide > MOST_COLUMNS else ""
+    )
     return f"<p class=legend>{legend}</p>{more}{_grid(charts)}"
+
+
+def _label(columns: Sequence[Mapping[str, Any]], role: str, column: int) -> str:
+    """The label of a column, by its number where the summary of a very wide dataset has none."""
+    return str(columns[column]["label"]) if column < len(columns) else f"{role.removesuffix('s')} {column}"

@@ -1,6 +1,7 @@
 """A few episodes over time, thinned out to what a small chart can show."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rl_training.data.offline_dataset import TransitionDataset
+from rl_training.doctor.findings import Finding
 
 MOST_COLUMNS = 16  # of observations, and of actions
 _BUCKETS = 100  # each drawn by its smallest and its largest value
@@ -24,12 +26,15 @@ class Trace:
     total_reward: float
     ended: bool
     reward: Points
-    actions: list[Points]
-    observations: list[Points]
+    actions: dict[int, Points]  # by column
+    observations: dict[int, Points]
 
 
-def episode_traces(dataset: TransitionDataset) -> list[Trace]:
-    """Return the first episode and those with the best, the median and the worst return, each once."""
+def episode_traces(dataset: TransitionDataset, findings: Sequence[Finding] = ()) -> list[Trace]:
+    """Return the first episode and those with the best, the median and the worst return, each once.
+
+    Of very many columns they have those that `findings` are about, and then the first.
+    """
     returns = dataset.episode_returns()
     order = np.argsort(returns, kind="stable")
     chosen = {"first": 0, "best": int(order[-1]), "median": int(order[len(order) // 2]), "worst": int(order[0])}
@@ -38,12 +43,27 @@ def episode_traces(dataset: TransitionDataset) -> list[Trace]:
         roles.setdefault(number, []).append(role)
     if len(returns) == 1:
         roles = {0: ["the only one"]}
-    return [_trace(dataset, number, names, float(returns[number])) for number, names in roles.items()]
+    told = " ".join(finding.evidence for finding in findings)
+    columns = {
+        role: _chosen(role, count, told)
+        for role, count in (("action", dataset.action_dim), ("observation", dataset.observation_dim))
+    }
+    return [_trace(dataset, number, names, float(returns[number]), columns) for number, names in roles.items()]
 
 
-def _trace(dataset: TransitionDataset, number: int, roles: Sequence[str], total: float) -> Trace:
+def _chosen(role: str, count: int, told: str) -> list[int]:
+    """The columns to show, in their order: those that are named in what was found, then the first."""
+    lists = re.findall(rf"\b{role} columns? (\d+(?:, \d+)*)", told)
+    found = {int(number) for listed in lists for number in listed.split(", ")}
+    return sorted(sorted(range(count), key=lambda column: column not in found)[:MOST_COLUMNS])
+
+
+def _trace(
+    dataset: TransitionDataset, number: int, roles: Sequence[str], total: float, columns: Mapping[str, Sequence[int]]
+) -> Trace:
     start, length = (int(values[number]) for values in dataset.episode_spans)
     rows = slice(start, start + length)
+    actions, observations = dataset.actions[rows], dataset.observations[rows]
     return Trace(
         role=" and ".join(roles),
         number=number,
@@ -51,8 +71,8 @@ def _trace(dataset: TransitionDataset, number: int, roles: Sequence[str], total:
         total_reward=total,
         ended=bool(dataset.terminals[rows.stop - 1]),
         reward=_points(dataset.rewards[rows]),
-        actions=[_points(column) for column in dataset.actions[rows, :MOST_COLUMNS].T],
-        observations=[_points(column) for column in dataset.observations[rows, :MOST_COLUMNS].T],
+        actions={column: _points(actions[:, column]) for column in columns["action"]},
+        observations={column: _points(observations[:, column]) for column in columns["observation"]},
     )
 
 

@@ -1,7 +1,9 @@
 """Curves of groups of members: a middle line with a band around it, thinned to what a page can hold."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,16 +39,24 @@ class Band:
     middle: Numbers
     low: Numbers
     high: Numbers
+    ends: tuple[int, ...] = ()  # positions of the last values of members that ended before their curve
 
     def finite(self) -> "Band":
         """Return the points whose band is finite."""
         kept = np.isfinite([self.middle, self.low, self.high]).all(axis=0)
-        return Band(self.positions[kept], self.members[kept], self.middle[kept], self.low[kept], self.high[kept])
+        summary = self.middle[kept], self.low[kept], self.high[kept]
+        return Band(self.positions[kept], self.members[kept], *summary, self.ends)
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """How many members have a value, at each position."""
+        found: NDArray[np.int64] = (~np.isnan(self.members)).sum(axis=1, dtype=np.int64)
+        return found
 
     @property
     def text(self) -> str:
         """What line and band are: of how many members, also where fewer are left towards the end."""
-        total, counts = self.members.shape[1], (~np.isnan(self.members)).sum(axis=1)
+        total, counts = self.members.shape[1], self.counts
         if total == 1:
             return "one member"
         most, least = int(counts.max(initial=0)), int(counts.min(initial=total))
@@ -54,10 +64,9 @@ class Band:
         members = f"{known}{total} members"
         if most == 1:
             return f"one of {total} members"
-        if most < MANY:
+        if total < MANY:
             return f"mean of {members}, band from the lowest to the highest"
-        fewer = f"; of fewer than {MANY} the mean, from the lowest to the highest" if least < MANY else ""
-        return f"interquartile mean of {members}, band over the middle half{fewer}"
+        return f"interquartile mean of {members}, band over the middle half"
 
     def thinned(self, most: int) -> "Band":
         """Return at most so many of the points, the first and the last among them; the band covers those left out."""
@@ -66,7 +75,7 @@ class Band:
             return self
         kept = np.unique(np.linspace(0, count - 1, most).round().astype(np.int64))
         low, high = np.minimum.reduceat(self.low, kept), np.maximum.reduceat(self.high, kept)
-        return Band(self.positions[kept], self.members[kept], self.middle[kept], low, high)
+        return Band(self.positions[kept], self.members[kept], self.middle[kept], low, high, self.ends)
 
 
 def band(curve: Curve, columns: Sequence[int]) -> Band:
@@ -75,7 +84,14 @@ def band(curve: Curve, columns: Sequence[int]) -> Band:
     present = ~np.isnan(values).all(axis=1)
     values = values[present]
     middle, low, high = _summaries(values).T
-    return Band(curve.positions[present], values, middle, low, high)
+    return Band(curve.positions[present], values, middle, low, high, _ends(curve, columns))
+
+
+def _ends(curve: Curve, columns: Sequence[int]) -> tuple[int, ...]:
+    """Where members had their last value, if that is before the end of the curve."""
+    known = [np.flatnonzero(~np.isnan(curve.values[:, column])) for column in columns]
+    last = {int(curve.positions[own[-1]]) for own in known if len(own)}
+    return tuple(sorted(last - {int(one) for one in curve.positions[-1:]}))
 
 
 def summarize(values: Numbers) -> tuple[float, float, float]:
@@ -85,13 +101,14 @@ def summarize(values: Numbers) -> tuple[float, float, float]:
 
 
 def _summaries(values: Numbers) -> Numbers:
-    """Middle, low and high of each row."""
+    """Middle, low and high of each row; what they are depends on the number of columns, so no curve changes it midway."""
     ordered, counts = np.sort(values, axis=1), (~np.isnan(values)).sum(axis=1)  # NaN is sorted last
     found = np.full((len(values), 3), np.nan)
+    many = values.shape[1] >= MANY
     for count in np.unique(counts[counts > 0]):
-        rows, left_out = counts == count, cut("iqm" if count >= MANY else "mean", count)
+        rows, left_out = counts == count, cut("iqm" if many else "mean", count)
         known = ordered[rows, :count]
-        ends = (0.25, 0.75) if count >= MANY else (0.0, 1.0)
+        ends = (0.25, 0.75) if many else (0.0, 1.0)
         middle = known[:, left_out : count - left_out].mean(axis=1)
         with np.errstate(invalid="ignore"):  # between infinite values there is none
             found[rows] = np.column_stack((middle, *np.quantile(known, ends, axis=1)))
@@ -128,12 +145,20 @@ def curves_text(groups: Sequence[Group]) -> str:
         counted_last = (
             ", and in a final return with its last evaluation" if any(RETURN in run.history for run in early) else ""
         )
-        lines += f"A member that diverged or stopped counts up to there{counted_last}. "
+        lines += f"A member that diverged or stopped counts up to there, which a cross marks{counted_last}. "
     kinds: dict[str, list[str]] = {}
     for group in groups:
         kinds.setdefault(_steps(group.run), []).append(group.label)
     counted = [f"{kind} ({few_names(own)})" if len(kinds) > 1 else kind for kind, own in kinds.items()]
     return f"{lines}Steps are {'; '.join(counted)}."
+
+
+def title_of(runs: Sequence[LoggedRun]) -> str:
+    """Return what some runs are called together: by their names, or where they are many by the folder that holds them."""
+    names, folder = distinct_names(runs), Path(os.path.commonpath([run.path.resolve() for run in runs])).name
+    if len(names) <= _MOST_NAMES or not folder:
+        return few_names(names)
+    return f"{printable(folder)}: {len(names)} runs"
 
 
 def main_metric(run: LoggedRun) -> str | None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from rl_training.analysis.logged_run import RETURN, LoggedRun
+from rl_training.analysis.random_play import random_play
 from rl_training.report.bands import MANY, Band, Group, band, summarize
 from rl_training.report.data_facts import action_text, bounds_text, parts_of
 from rl_training.report.facts import NOTHING, number
@@ -51,6 +52,14 @@ class Chart:
             texts.append(f"{whose}: from {start} to {self.shown(middle[-1])} at step {positions[-1]:,}, {extremes}.")
         texts += [f"{name}: {self.shown(value)}." for name, value in self.references.items()]
         return " ".join(texts)
+
+    @property
+    def steps(self) -> tuple[float, float]:
+        """From where to where its curves reach: from 0 if they begin near it, as on the page."""
+        low = min(int(line.band.positions[0]) for line in self.lines)
+        high = max(int(line.band.positions[-1]) for line in self.lines)
+        start = 0 if 0 < low < 0.2 * high else low
+        return (start, high) if start < high else (low - 1, high + 1)
 
     def shown(self, value: float) -> str:
         """Return a value as the axis shows it."""
@@ -288,7 +297,10 @@ def _with_points(lines: Sequence[Line]) -> list[Line]:
 
 
 def _data_returns(groups: Sequence[Group]) -> tuple[str, dict[str, float]]:
-    """The returns in the data, where all groups learned from the same whole episodes; before them why there are none."""
+    """The returns in the data, or of random actions, where they are those of all groups; before them why there are none."""
+    plays = [random_play(run) for run in _runs(groups)]
+    if known := [play.mean for play in plays if play is not None]:
+        return "", {"random actions": float(np.mean(known))} if len(known) == len(plays) else {}
     found = [group.run.record.get("dataset") or {} for group in groups]
     if len({one.get("fingerprint") for one in found}) != 1 or "return_mean" not in found[0]:
         return "", {}

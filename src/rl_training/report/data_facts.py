@@ -68,6 +68,12 @@ def dataset_facts(run: LoggedRun) -> dict[str, str]:
     return {**facts, **({"fingerprint": str(found["fingerprint"])[:16]} if "fingerprint" in found else {})}
 
 
+def return_mean(run: LoggedRun) -> float | None:
+    """Return the mean return of the logged episodes; None where evaluations cannot be compared with it, or without data."""
+    found = run.record.get("dataset") or {}
+    return float(found["return_mean"]) if "return_mean" in found and parts_of(run) is None else None
+
+
 def parts_of(run: LoggedRun) -> int | None:
     """Return of how many episodes those of the data are parts, cut by gaps or bad rows; None if they are whole."""
     found = (run.record.get("dataset") or {}).get("parts_of")

@@ -290,7 +290,7 @@ def steps_text(run: LoggedRun) -> str:
 
 
 OVERVIEW = (
-    *("run", "status", "final return", "best return", "from logged actions"),
+    *("run", "final return", "best return", "from logged actions", "status"),
     *("algorithm", "learned on", "members", "steps", "time"),
 )
 
@@ -305,7 +305,7 @@ def overview_cells(run: LoggedRun, name: str, timing: Timing, progress: str = ""
     found, counted = member_facts(run), counted_members(run)
     results = [_returns_text(run, returns_of(counted, which)) for which in ("final", "best")] + [_distance_text(run)]
     where = [run.config.algo, source_of(run), count_text(found), steps_text(run), time_text(timing)]
-    return [name, ", ".join(filter(None, (outcome_of(run), progress))), *results, *where]
+    return [name, *results, ", ".join(filter(None, (outcome_of(run), progress))), *where]
 
 
 def counted_members(run: LoggedRun) -> list[MemberFacts]:

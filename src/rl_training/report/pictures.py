@@ -7,20 +7,22 @@ from collections.abc import Sequence
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from rl_training.analysis.logged_run import RETURN, LoggedRun
 from rl_training.errors import ConfigError
 from rl_training.output import printable
 from rl_training.report import data_facts, facts
-from rl_training.report.bands import Group, curves_text, distinct_names, groups_of
-from rl_training.report.charts import Chart, held_out_charts, return_charts, training_charts, value_charts
+from rl_training.report.bands import Group, curves_text, distinct_names, groups_of, title_of
+from rl_training.report.charts import Chart, Line, held_out_charts, return_charts, training_charts, value_charts
+from rl_training.report.palette import LIGHT, colour_of, dash_of, kind_dash, reference_dash
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 INSTALL = 'pip install "rl-training[plot]"'
 SOFTWARE = "rl-training report"  # written into the file, by which it is recognised
-_COLOURS = ("#0072b2", "#c75000", "#00795a", "#a8427f", "#946300", "#5a4fb0", "#3a6f1c", "#5c5c5c")
-_STYLES = ("-", "--")
+_DASH_UNIT = 2.0  # of the dashes of the page, in widths of a line
 _COLUMNS, _MOST_CHARTS, _MOST_GROUPS = 3, 15, 16
 _NOTE_WIDTH = 170  # characters of a line below the charts
 _FEW_POINTS = 25  # of a curve, which are marked, as on the page
@@ -46,8 +48,7 @@ def png(runs: Sequence[LoggedRun], title: str | None = None, *, members: bool = 
     for chart, place in zip(drawn, places, strict=False):  # the last row may have room for more
         _draw(figure.add_subplot(grid[place]), chart, groups, members=members, legend=place[0] < large)
     names = distinct_names(runs)
-    shown = title or ", ".join(names[:4]) + (" ..." if len(names) > 4 else "")
-    figure.suptitle(printable(shown), parse_math=False)
+    figure.suptitle(printable(title or title_of(runs)), parse_math=False)
     left_out = [
         _left_out("charts", len(charts), _MOST_CHARTS),
         _left_out("curves", len(every), _MOST_GROUPS, facts.best_or_first(every)),
@@ -72,22 +73,14 @@ def _draw(axes: "Axes", chart: Chart, groups: Sequence[Group], *, members: bool,
     names = list(dict.fromkeys(line.name for line in chart.lines))
     named = legend or len({line.group for line in chart.lines}) > 1  # the large chart says which run has which colour
     for line in chart.lines:
-        group, band = groups[line.group], line.band
-        style: dict[str, Any] = {
-            "color": _COLOURS[line.group % len(_COLOURS)],
-            "linestyle": _STYLES[(names.index(line.name) or line.group // len(_COLOURS)) % 2],
-        }
-        label = ", ".join(filter(None, [_shortened(group.label, legend=legend) if named else "", line.name]))
-        if len(band.positions) <= _FEW_POINTS:  # of a single one no line is seen
-            style |= {"marker": "o", "markersize": 3.5}
-        axes.plot(band.positions, band.middle, label=label.lstrip("_"), linewidth=1.8, **style)
-        if len(group.members) > 1:
-            thin = 0 if len(band.positions) > 1 else 4  # the band of a single point is a bar
-            axes.fill_between(band.positions, band.low, band.high, color=style["color"], alpha=0.18, linewidth=thin)
-        if members and len(group.members) > 1:
-            axes.plot(band.positions, band.members, linewidth=0.7, alpha=0.5, **style)
+        whose = _shortened(groups[line.group].label, legend=legend) if named else ""
+        label = ", ".join(filter(None, [whose, line.name])).lstrip("_")
+        _draw_curve(axes, line, kind=names.index(line.name), label=label, members=members)
+    if chart.lines:
+        (start, end), margin = chart.steps, 0.01
+        axes.set_xlim(start - margin * (end - start), end + margin * (end - start))
     for i, (name, value) in enumerate(chart.references.items()):
-        axes.axhline(value, color="#525d6e", linewidth=1.0, linestyle=":" if i % 2 == 0 else "-.", label=name)
+        axes.axhline(value, color="#525d6e", linewidth=1.0, linestyle=_style(reference_dash(i)), label=name)
     _draw_switches(axes, groups, sorted({line.group for line in chart.lines}), named=legend)
     axes.set_title(chart.title, fontsize=11 if legend else 9, loc="left", parse_math=False)
     axes.grid(alpha=0.3)
@@ -103,6 +96,31 @@ def _draw(axes: "Axes", chart: Chart, groups: Sequence[Group], *, members: bool,
         drawn = axes.legend(fontsize=size, frameon=False, ncols=columns, **place)
         for text in drawn.get_texts():  # names of runs, in which a $ is no mathematics
             text.set_parse_math(False)
+
+
+def _draw_curve(axes: "Axes", line: Line, *, kind: int, label: str, members: bool) -> None:
+    """Draw a curve with its band, a cross where a member ended, and its members; a second kind is thinner, as on the page."""
+    band, several = line.band, line.band.members.shape[1] > 1
+    style: dict[str, Any] = {
+        "color": LIGHT[colour_of(line.group)],
+        "linestyle": _style(kind_dash(kind) or dash_of(line.group)),
+    }
+    if len(band.positions) <= _FEW_POINTS:  # of a single one no line is seen
+        style |= {"marker": "o", "markersize": 3.5}
+    axes.plot(band.positions, band.middle, label=label, linewidth=1.2 if kind else 1.8, **style)
+    if several:
+        thin = 0 if len(band.positions) > 1 else 4  # the band of a single point is a bar
+        axes.fill_between(band.positions, band.low, band.high, color=style["color"], alpha=0.18, linewidth=thin)
+    if members and several:
+        axes.plot(band.positions, band.members, linewidth=0.7, alpha=0.5, **style)
+    if band.ends:
+        ended = np.isin(band.positions, band.ends)
+        axes.plot(band.positions[ended], band.middle[ended], "x", color=style["color"], markersize=7)
+
+
+def _style(dashes: str) -> Any:
+    """The dashes of the page as a style of matplotlib."""
+    return (0, [float(part) / _DASH_UNIT for part in dashes.split()]) if dashes else "-"
 
 
 def _shortened(name: str, *, legend: bool) -> str:
@@ -121,6 +139,6 @@ def _draw_switches(axes: "Axes", groups: Sequence[Group], drawn: Sequence[int], 
         others = f" and {len(own) - 1} more" if len(own) > 1 else ""
         whose = f"{_shortened(groups[own[0]].label, legend=named)}{others} goes online"
         label = "goes online" if len(own) == len(drawn) else whose
-        colour = "#1a2230" if len(switches) == 1 else _COLOURS[own[0] % len(_COLOURS)]
+        colour = "#1a2230" if len(switches) == 1 else LIGHT[colour_of(own[0])]
         style: dict[str, Any] = {"color": colour, "linewidth": 1.0, "linestyle": (0, (4, 3))}
         axes.axvline(place, label=label.lstrip("_") if named else None, **style)

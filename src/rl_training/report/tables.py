@@ -15,7 +15,7 @@ from rl_training.analysis.logged_run import LoggedRun
 from rl_training.config.sweep import knob_text
 from rl_training.output import duration, printable
 from rl_training.report import data_facts, facts
-from rl_training.report.bands import distinct_names, groups_of
+from rl_training.report.bands import distinct_names, groups_of, title_of
 from rl_training.report.cautions import cautions
 from rl_training.report.charts import HELD_OUT_HEADINGS, HELD_OUT_NOTE, held_out_figures
 from rl_training.report.facts import NOTHING, number
@@ -50,7 +50,7 @@ def markdown(
         for run, name, timing in zip(runs, names, timings, strict=True)
     ]
     kept = facts.filled_columns(rows)
-    parts = [f"{mark}\n# {_text(_name(title) if title else ', '.join(names))}"]
+    parts = [f"{mark}\n# {_text(_name(title or title_of(runs)))}"]
     parts += ["\n".join(f"    {line}" for line in first)] if first else []
     parts += [_table([facts.as_of_now(facts.OVERVIEW[i], runs) for i in kept], [[row[i] for i in kept] for row in rows])]
     parts += [_text(note) for note in (facts.returns_note(runs, names), *map(_name, data_facts.notes(runs, plain))) if note]

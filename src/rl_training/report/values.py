@@ -8,7 +8,6 @@ import numpy as np
 import safetensors
 
 from rl_training.analysis.logged_run import RETURN, Curve, LoggedRun
-from rl_training.config.blocks import OfflineKwargs
 from rl_training.report.bands import Group
 
 Q, LENGTH = "train/q_mean", "eval/length_mean"
@@ -69,7 +68,7 @@ def reward_transform(run: LoggedRun) -> tuple[float | None, float, bool]:
     if saved is not None:
         return saved[0], saved[1], bool(np.isfinite(saved[2:]).any())
     reward: Any = run.config.algo_kwargs.reward_transform
-    fitted = reward.normalize is True or (reward.is_automatic and isinstance(run.config.algo_kwargs, OfflineKwargs))
+    fitted = reward.normalize is True or reward.is_automatic
     return None if fitted else reward.scale, reward.shift, reward.clip is not None
 
 

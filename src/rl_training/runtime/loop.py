@@ -171,9 +171,7 @@ class TrainingLoop:
             self._write_events(bad, "diverged")
             if self.population.all_diverged:
                 kept = self.last_checkpoint or "no checkpoint had been written yet"
-                raise DivergedError(
-                    f"training diverged: {text}; lower the learning rates or scale rewards. Last good: {kept}"
-                )
+                raise DivergedError(f"training diverged: {text}; lower learning rates or scale inputs. Last good: {kept}")
             self.parts.reporter.advance(self.place.count, self._summary({}))  # the warning belongs here, not before the chunk
             self.parts.reporter.warn(f"{text}; frozen at the last good state from before, while the others continue")
         self.population.keep_good_state()
@@ -216,8 +214,9 @@ class TrainingLoop:
 
     def _summary(self, values: dict[str, list[float]]) -> dict[str, float]:
         """What the progress bar shows."""
-        distance = self.held_out.distance(self.population.active) if self.held_out else {}
-        return {**self.population.summary(values), **distance}
+        active = self.population.active
+        distance = self.held_out.distance(active) if self.held_out else {}
+        return {**self.place.phase.summary(active), **self.population.summary(values), **distance}
 
     def _evaluate_and_save(self) -> None:
         measured = bool(self.population.active) and self._due(self.place.phase.rhythm.eval_interval)

@@ -131,6 +131,11 @@ def _as_before(checkpoint: Checkpoint, fingerprint: str) -> Fitted:
     """The spaces and transforms of a checkpoint; they, not later defaults or environments, decide what its policy means."""
     if (then := checkpoint.state["dataset_fingerprint"]) != fingerprint:
         raise DatasetError(f"the data has changed since the checkpoint: {fingerprint} now, {then} then")
+    return fitted_before(checkpoint)
+
+
+def fitted_before(checkpoint: Checkpoint) -> Fitted:
+    """Return the spaces and transforms that a checkpoint was written with."""
     try:
         return Fitted(Spaces.from_json(checkpoint.state["spaces"]), Transforms.from_tensors(checkpoint.tensors))
     except (KeyError, TypeError, ValueError) as error:

@@ -194,12 +194,12 @@ class Population:
         return {name: [x if m in active else 0.0 for m, x in enumerate(column)] for name, column in values.items()}
 
     def summary(self, values: Mapping[str, Sequence[float]]) -> dict[str, float]:
-        """Return the losses among the metrics, and the last return where known, averaged over active members."""
+        """Return the last return where known, and the losses among the metrics, averaged over active members."""
         active = self.active
-        shown = {n.removesuffix("_loss"): c for n, c in values.items() if n.endswith("_loss")}
+        shown = {n.replace("_", " "): c for n, c in values.items() if n.endswith("_loss")}
         losses = {name: sum(column[m] for m in active) / len(active) for name, column in shown.items() if active}
         returns = [r for m in active if (r := self.records[m].last_return) is not None]
-        return {**losses, **({"return": sum(returns) / len(returns)} if returns else {})}
+        return {**({"return": sum(returns) / len(returns)} if returns else {}), **losses}
 
     def state(self) -> list[dict[str, Any]]:
         """Return the records as plain values."""

@@ -109,14 +109,16 @@ class BarReporter(QuietReporter):
     def __init__(self) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+        from rich.table import Column
 
         self._console = Console(file=cast(IO[str], ForgivingStream()))
         self._bar = Progress(
             TextColumn("{task.completed:>9,.0f}/{task.total:,.0f} {task.fields[unit]}s"),
-            BarColumn(bar_width=24),
-            TextColumn("{task.fields[speed]}"),
+            BarColumn(bar_width=12),
             TimeRemainingColumn(compact=True),
-            TextColumn("{task.fields[info]}"),
+            TextColumn("{task.fields[speed]}"),
+            TextColumn("{task.fields[info]}", table_column=Column(ratio=1, no_wrap=True)),  # is cut where space is short
+            expand=True,
             console=self._console,
             refresh_per_second=4,
         )

@@ -15,9 +15,12 @@ from rl_training.config.parts import without_effect
 from rl_training.config.run import RunConfig
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.data.processing import action_variance
+from rl_training.data.spaces import Spaces
 from rl_training.data.transforms import Transforms
 from rl_training.envs.environments import check_registered, infer_env_spaces, time_limit
 from rl_training.envs.evaluation import MOST_STEPS
+from rl_training.envs.scale.ordinary_scale import offset_warning, ordinary_scale, scale_note
+from rl_training.envs.scale.random_steps import random_steps
 from rl_training.errors import CheckpointError, ConfigError, StorageError, suggested
 from rl_training.registry import get_spec
 from rl_training.runtime.build_learner import build_learner
@@ -28,7 +31,7 @@ from rl_training.runtime.execution.mode import applied, check_execution, leave_l
 from rl_training.runtime.execution.steps import Executor
 from rl_training.runtime.loop import TrainingLoop
 from rl_training.runtime.loop_parts import LoopParts
-from rl_training.runtime.offline_data import OfflineData, offline_data
+from rl_training.runtime.offline_data import OfflineData, fitted_before, offline_data
 from rl_training.runtime.phases.base import position_of
 from rl_training.runtime.phases.build import PhaseBuilder, offline_phases, online_phases
 from rl_training.runtime.progress import QuietReporter, Reporter
@@ -96,7 +99,7 @@ def _train(config: RunConfig[Any], run_dir: Path, options: TrainOptions) -> Trai
             spaces, transforms = found.train.spaces, found.train.transforms
         else:
             spaces = infer_env_spaces(config.environment or "")
-            transforms = Transforms.unfitted(spaces.observation_dim, config.algo_kwargs.reward_transform)
+            transforms = _transforms_without_data(config, spaces, checkpoint, signals, reporter)
         data = None if found is None else found.train
         kwargs = config.algo_kwargs if data is None else config.algo_kwargs.fitted(partial(action_variance, data))
         own = slice(ranks.own.start, ranks.own.stop)
@@ -197,6 +200,25 @@ def _data(config: RunConfig[Any], options: TrainOptions, signals: SignalWatch, r
             raise ConfigError(f"{config.algo} learns online and takes no dataset")
         return None
     return offline_data(config, options.dataset, reporter, signals.raise_if_stopped, checkpoint=options.resume_from)
+
+
+def _transforms_without_data(
+    config: RunConfig[Any], spaces: Spaces, checkpoint: Checkpoint | None, signals: SignalWatch, reporter: Reporter
+) -> Transforms:
+    """The transforms of a run that learns in an environment alone: those of its checkpoint, or by random steps."""
+    if checkpoint is not None:
+        return fitted_before(checkpoint).transforms
+    kwargs = config.algo_kwargs
+    if kwargs.normalize_observations is False and not kwargs.reward.is_automatic:
+        return Transforms.unfitted(spaces.observation_dim, kwargs.reward)
+    steps = random_steps(config.environment or "", config.workers, config.env_timeout, signals.raise_if_stopped)
+    transforms = ordinary_scale(steps, kwargs.normalize_observations, kwargs.reward)
+    names = spaces.observation_names or [f"observation {column}" for column in range(spaces.observation_dim)]
+    if note := scale_note(transforms, names, len(steps.rewards)):
+        reporter.note(note)
+    if kwargs.reward.is_automatic and (warning := offset_warning(steps.rewards)):
+        reporter.warn(warning)
+    return transforms
 
 
 def _differences(checkpoint: Checkpoint, now: dict[str, Any]) -> str:

@@ -4,15 +4,17 @@ import math
 from collections.abc import Sequence
 from html import escape
 
+from rl_training.output import prose
 from rl_training.report.facts import NOTHING, number
-from rl_training.report.page.html import Cell, Row, bar, card, known, prose, table
+from rl_training.report.page.html import Cell, Markup, Row, bar, card, known, table
 from rl_training.tuning import showing
 from rl_training.tuning.showing import Summary, knob_value
 from rl_training.tuning.space import Choices, Range, label
 
-_WIDTH, _HEIGHT, _TOP, _BOTTOM, _SIDE = 1000, 330, 56, 292, 60  # of the plot and of its axes
+_WIDTH, _HEIGHT, _TOP, _BOTTOM, _SIDE = 1000, 304, 30, 266, 60  # of the plot and of its axes
 _MOST_DRAWN, MOST_ROWS = 500, 200
 _BEST_SHARE = 0.1  # of the trials are drawn strongly
+_DRAWN = Markup('<span class="hidden">share, drawn</span>')
 
 
 def section(found: Summary) -> str:
@@ -20,7 +22,7 @@ def section(found: Summary) -> str:
     name = f"Study of {found.task.name}"
     sure = "".join(f"<p>{prose(text)}</p>" for text in showing.sureness(found))
     best = found.best
-    train = "" if best is None else f"<pre>{escape(showing.train_command(found, best))}</pre>"
+    train = "" if best is None else f'<pre class="command">{escape(showing.train_command(found, best))}</pre>'
     parts = (_cards(found), sure, train, _confirmed(found), _parallel(found), _importance(found), _trials(found))
     score = f'<p class="note">Score: {escape(found.task.rule.text)}.</p>'
     return f"<section><h2>{escape(name)}</h2>{score}{''.join(parts)}</section>"
@@ -65,23 +67,24 @@ def _parallel(found: Summary) -> str:
     places = [_SIDE + (_WIDTH - 2 * _SIDE) * at / (len(axes) - 1) for at in range(len(axes))]
     strong = set(found.order[: max(1, math.ceil(_BEST_SHARE * len(found.order)))])
     drawn = sorted(scored, key=lambda row: (row.number in strong, (row.values or [0.0])[0]))[-_MOST_DRAWN:]
-    lines = ""
-    for row in drawn:
+    lines = told = ""
+    for place, row in enumerate(drawn, start=1):
         values = [*(row.knobs[axis.name] for axis in axes[:-1]), (row.values or [0.0])[0]]
         points = [f"{x:.1f} {axis.at(value):.1f}" for x, axis, value in zip(places, axes, values, strict=True)]
         told = ", ".join(f"{axis.name} {knob_value(value)}" for axis, value in zip(axes, values, strict=True))
         told = escape(f"trial {row.number} ({row.status}): {told}")
         kind, path = "top" if row.number in strong else row.status, f"M{'L'.join(points)}"
         lines += (
-            f'<g class="trial {kind}" tabindex="0" role="img" aria-label="{told}"><path class="reach" d="{path}"/>'
-            f'<path class="line" d="{path}"/><text class="told" x="{_SIDE}" y="16">{told}</text></g>'
+            f'<g class="trial {kind}" tabindex="{0 if place == len(drawn) else -1}" role="img" aria-label="{told}">'
+            f'<path class="reach" d="{path}"/><path class="line" d="{path}"/></g>'
         )
     ticks = "".join(axis.drawn(x) for x, axis in zip(places, axes, strict=True))
-    note = "Strong lines are the best tenth, dashed ones were stopped early. Point at a line, or step through them with Tab."
+    note = "Strong: the best tenth; dashed: stopped early. Point at a line, or step through them with the arrow keys."
     title = "Trials over their knobs"
     return (
         f'<figure class="chart parallel"><figcaption><h3>{title}</h3><p>{note}</p></figcaption>'
-        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="group" aria-label="{title}">{ticks}{lines}</svg></figure>'
+        f'<div class="wide"><svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="group" aria-label="{title}; arrow keys step through '
+        f'them">{ticks}{lines}</svg></div><p class="told">{told}</p></figure>'
     )
 
 
@@ -125,7 +128,7 @@ def _importance(found: Summary) -> str:
         for name, share in found.importance.items()
     ]
     caption = showing.importance_title(found).capitalize()
-    return f'<h3>{caption}</h3><div class="bars">{table(["knob", "share", ""], rows, caption)}</div>'
+    return f'<h3>{caption}</h3><div class="bars">{table(["knob", "share", _DRAWN], rows, caption)}</div>'
 
 
 def _trials(found: Summary) -> str:

@@ -5,7 +5,7 @@ from typing import Any
 from pydantic import Field, model_validator
 
 from rl_training.config.algorithms.sac import SACKnobs, SACNetworkKnobs
-from rl_training.config.blocks import OnlineKwargs, RewardConfig, UnfittedReward
+from rl_training.config.blocks import DatalessKwargs
 from rl_training.config.shared_knobs import check_subset
 
 
@@ -32,11 +32,9 @@ def subset_fits(kwargs: Any) -> Any:
     return kwargs
 
 
-class REDQKwargs(REDQKnobs, REDQNetworkKnobs, OnlineKwargs):
+class REDQKwargs(REDQKnobs, REDQNetworkKnobs, DatalessKwargs):
     """Everything under `algo_kwargs` of REDQ."""
 
-    reward: UnfittedReward = RewardConfig()
-    """Reward transform."""
     learning_starts: int = Field(5_000, ge=0)
     """Environment steps with uniformly random actions, before the first update."""
     gradient_updates_per_step: int = Field(20, ge=1, le=10_000)

@@ -3,7 +3,7 @@
 from pydantic import Field, field_validator
 
 from rl_training.config.base import Alpha, PositiveRate
-from rl_training.config.blocks import OnlineKwargs, RewardConfig, UnfittedReward
+from rl_training.config.blocks import DatalessKwargs
 from rl_training.config.shared_knobs import CriticKnobs, CriticNetworkKnobs, Initialization, LogStdRange, ordered
 
 
@@ -72,8 +72,5 @@ class SACNetworkKnobs(CriticNetworkKnobs):
     _ordered = field_validator("log_std_range")(ordered)
 
 
-class SACKwargs(SACKnobs, SACNetworkKnobs, OnlineKwargs):
+class SACKwargs(SACKnobs, SACNetworkKnobs, DatalessKwargs):
     """Everything under `algo_kwargs` of SAC."""
-
-    reward: UnfittedReward = RewardConfig()
-    """Reward transform."""

@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from rl_training.config.blocks import OnlineKwargs, RewardConfig, UnfittedReward
+from rl_training.config.blocks import DatalessKwargs
 from rl_training.config.shared_knobs import CriticKnobs, CriticNetworkKnobs, Initialization
 
 
@@ -30,8 +30,5 @@ class TD3NetworkKnobs(CriticNetworkKnobs):
     """Standard deviation of the noise on the actions that collect data."""
 
 
-class TD3Kwargs(TD3Knobs, TD3NetworkKnobs, OnlineKwargs):
+class TD3Kwargs(TD3Knobs, TD3NetworkKnobs, DatalessKwargs):
     """Everything under `algo_kwargs` of TD3."""
-
-    reward: UnfittedReward = RewardConfig()
-    """Reward transform."""

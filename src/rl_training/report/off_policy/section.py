@@ -3,11 +3,12 @@
 from collections.abc import Mapping, Sequence
 from html import escape
 
+from rl_training.output import prose
 from rl_training.report.facts import NOTHING
 from rl_training.report.off_policy import facts
 from rl_training.report.off_policy.drawing import Scale
 from rl_training.report.off_policy.kept import Evaluation, Judged
-from rl_training.report.page.html import Cell, Markup, Row, bar, in_brackets, prose, table
+from rl_training.report.page.html import Cell, Markup, Row, bar, in_brackets, table
 
 _MOST_ROWS, _MOST_DRAWN, _MOST_LEAVING = 100, 24, 12
 _KINDS = {"trust": "good", "doubt": "warn", "cannot tell": "bad"}

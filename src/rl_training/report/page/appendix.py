@@ -55,20 +55,6 @@ def members(groups: Sequence[Group], drawn: Sequence[Group]) -> str:
     return f"<section><h2>Members</h2>{note}{listed}</section>"
 
 
-def combinations(groups: Sequence[Group]) -> str:
-    """Return the results of each combination of a sweep over its seeds, the best first; nothing without a sweep."""
-    rows: list[Row] = []
-    for group, own in facts.combinations(groups)[:_MOST_ROWS]:
-        label, *cells = facts.combination_cells(group, own)
-        rows.append([label, *(Cell(cell, number=True) for cell in cells)])
-    if not rows:
-        return ""
-    runs = [group.run for group in groups]
-    note, *headings = (facts.as_of_now(text, runs) for text in (facts.COMBINATIONS_NOTE, *facts.COMBINATIONS))
-    listed = table(headings, rows, "Combinations", tall=len(rows) > 14)
-    return f'<section><h2>Combinations</h2><p class="note">{note}</p>{listed}</section>'
-
-
 def _returns(one: facts.MemberFacts) -> list[Cell]:
     shown = ((number(one.final), one.final), (number(one.best), one.best), (whole(one.best_text), one.best_at))
     return [Cell(text, known(value), number=True) for text, value in shown]

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from rl_training.report.bands import Group
 from rl_training.report.charts import Chart, Line
+from rl_training.report.palette import NAME_DASHES, REFERENCE_DASHES, colour_of, dash_of
 from rl_training.report.timing import Timing
 
 MAIN_POINTS, SMALL_POINTS = 400, 200  # most points of a curve with its band: on a large chart, on a small one
@@ -29,17 +30,20 @@ def page_data(
     axes = _Axes()
     charts = [*_thinned(main, axes, MAIN_POINTS, groups), *_thinned(small, axes, SMALL_POINTS, groups)]
     listed = []
-    for group, timing in zip(groups, timings, strict=True):
+    for i, (group, timing) in enumerate(zip(groups, timings, strict=True)):
         steps = _spread(len(timing.positions), 200)
         listed.append(
             {
                 "label": group.label,
+                "colour": f"c{colour_of(i)}",
+                "dash": dash_of(i),
                 "members": [member_label(group, column) for column in group.members],
                 "switch": group.run.switch,
-                "time": [[timing.positions[i] for i in steps], [_rounded(timing.elapsed[i], 4) for i in steps]],
+                "time": [[timing.positions[at] for at in steps], [_rounded(timing.elapsed[at], 4) for at in steps]],
             }
         )
-    return {"groups": listed, "charts": charts, "axes": axes.arrays, "thinned": axes.thinned}
+    dashes = {"names": NAME_DASHES, "references": REFERENCE_DASHES}
+    return {"groups": listed, "charts": charts, "axes": axes.arrays, "dashes": dashes, "thinned": axes.thinned}
 
 
 def member_label(group: Group, column: int) -> str:
@@ -90,6 +94,8 @@ def _line(line: Line, axes: _Axes, points: int, single: int) -> dict[str, Any]:
         "x": axes.index(thin.positions),
         "mid": _column(thin.middle, _DIGITS),
     }
+    if line.band.ends:
+        found |= {"counts": thin.counts.tolist(), "ends": np.searchsorted(thin.positions, line.band.ends).tolist()}
     if several or left_out:  # the band of one member is nothing but the points left out: a collapse may be among them
         found |= {"low": _column(thin.low, _MEMBER_DIGITS), "high": _column(thin.high, _MEMBER_DIGITS)}
     if several and single >= _LEAST:

@@ -1,15 +1,14 @@
 """Pieces of HTML: elements with escaped texts, tables, cards, charts."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import TypeAlias
 
+from rl_training.report.bands import Numbers, summarize
 from rl_training.report.charts import Chart
+from rl_training.report.palette import kind_dash, reference_dash
 
-_DASHES = ("", "7 4")  # as in the script of the page
-_REFERENCE_DASHES = ("2 4", "10 3 2 3")
 _NUMBER = ' class="number"'
 _LONG = 32  # characters of a cell whose text may be broken into lines
 _TABLE_ROWS = 12  # of the numbers behind a chart
@@ -43,11 +42,6 @@ def known(value: float | None) -> float | str:
 def text(value: str | Markup) -> str:
     """Return escaped HTML of a text; markup as it is."""
     return value.text if isinstance(value, Markup) else escape(value)
-
-
-def prose(sentences: str) -> str:
-    """Return escaped HTML of sentences; what they quote as `code` is shown as code."""
-    return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(sentences))
 
 
 def table(
@@ -96,6 +90,11 @@ def in_brackets(value: str) -> Markup:
     return Markup(escape(number) + (f" {whole(f'({more}').text}" if bracket else ""))
 
 
+def returns_cell(shown: str, values: Numbers) -> Cell:
+    """Return a cell with returns and their range in brackets, sorted by their middle."""
+    return Cell(in_brackets(shown), float(summarize(values)[0]) if len(values) else "", number=True)
+
+
 def whole(value: str) -> Markup:
     """Return a text that is not broken into lines, unless it is long."""
     return Markup(f'<span class="whole">{escape(value)}</span>' if len(value) <= _LONG else escape(value))
@@ -137,11 +136,16 @@ def figure(chart: Chart, index: int, labels: Sequence[str], *, large: bool = Fal
 def _keys(chart: Chart) -> list[str]:
     """What solid, dashed and dotted lines are, where a chart has several kinds."""
     names = list(dict.fromkeys(line.name for line in chart.lines))
-    texts = [(name or "training batches", _DASHES[i % 2]) for i, name in enumerate(names)] if len(names) > 1 else []
+    texts = [(name or "training batches", kind_dash(i)) for i, name in enumerate(names)] if len(names) > 1 else []
     for i, (name, value) in enumerate(chart.references.items()):
-        texts.append((f"{name} {chart.shown(value)}", _REFERENCE_DASHES[i % 2]))
-    sample = '<svg viewBox="0 0 26 8" aria-hidden="true"><line x1="0" x2="26" y1="4" y2="4" stroke-dasharray="{}"/></svg>'
-    return [sample.format(dash) + escape(name) for name, dash in texts]
+        texts.append((f"{name} {chart.shown(value)}", reference_dash(i)))
+    return [sample(dash) + escape(name) for name, dash in texts]
+
+
+def sample(dash: str, kind: str = "") -> str:
+    """Return a short line as it is drawn on charts; `kind` is the class of its colour."""
+    line = f'<line class="{kind}" x1="0" x2="26" y1="4" y2="4" stroke-dasharray="{dash}"/>'
+    return f'<svg class="sample" viewBox="0 0 26 8" aria-hidden="true">{line}</svg>'
 
 
 def _numbers(chart: Chart, labels: Sequence[str]) -> str:

@@ -6,16 +6,22 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from rl_training.analysis.logged_run import LoggedRun
+from rl_training.output import prose
 from rl_training.report import facts
 from rl_training.report.bands import Group, curves_text
 from rl_training.report.cautions import Caution
 from rl_training.report.charts import HELD_OUT_HEADINGS, HELD_OUT_NOTE, Chart, held_out_figures
-from rl_training.report.page.html import Cell, Markup, Row, figure, prose, table
+from rl_training.report.page.html import Cell, Markup, Row, figure, sample, table
+from rl_training.report.palette import colour_of, dash_of
 
 if TYPE_CHECKING:
     from rl_training.report.page.document import Picture
 
-_COLOURS = 8  # of the style sheet
+
+_HANDLING = (
+    "Point at a chart or tap it to read its values; zoom with the buttons, or by dragging with a mouse; "
+    "a double-click shows all."
+)
 
 
 class Figures:
@@ -40,7 +46,7 @@ def curves(
 ) -> str:
     """Return the learning curves of some groups `of` so many, with the controls of all charts."""
     seen = "".join(
-        f'<label><input type="checkbox" data-group="{i}" checked><i class="chip {_colour(i)}"></i>'
+        f'<label><input type="checkbox" data-group="{i}" checked>{sample(dash_of(i), f"c{colour_of(i)}")}'
         f"{escape(group.label)}</label>"
         for i, group in enumerate(groups)
     )
@@ -52,11 +58,6 @@ def curves(
     thinned = "Long curves are thinned; their band covers the points left out. " if data["thinned"] else ""
     note = f'<p class="note">{chosen}{thinned}{_explained(groups)}</p>'
     return f"<section><h2>Learning curves</h2>{_toolbar(seen, data)}{note}{drawn}{_switches(groups, runs)}</section>"
-
-
-def _colour(group: int) -> str:
-    """The classes of the colour of a group; when all have been used, they come again striped."""
-    return f"c{group % _COLOURS}" + (" again" if group // _COLOURS % 2 else "")
 
 
 def _nothing(runs: Sequence[LoggedRun]) -> str:
@@ -90,7 +91,7 @@ def _toolbar(seen: str, data: Mapping[str, Any]) -> str:
 
 def _explained(groups: Sequence[Group]) -> str:
     told = facts.as_of_now(curves_text(groups), [group.run for group in groups])
-    return escape(f"{told} Drag over a chart to zoom into a part, double-click to see all.")
+    return escape(f"{told} {_HANDLING}")
 
 
 def _switches(groups: Sequence[Group], runs: Sequence[LoggedRun]) -> str:

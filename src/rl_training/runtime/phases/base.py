@@ -85,6 +85,12 @@ class Phase(ABC):
         del member
         return {}
 
+    def summary(self, members: Sequence[int]) -> dict[str, float]:
+        """Return what the progress bar shows of the phase: the last return with exploration, long before an evaluation."""
+        found = [self.member_metrics(member).get("data/episode_return") for member in members]
+        known = [value for value in found if value is not None]
+        return {"exploring": sum(known) / len(known)} if known else {}
+
     def freeze(self, members: Collection[int]) -> None:
         """Freeze these members, which have stopped."""
         del members
