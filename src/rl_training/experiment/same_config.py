@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rl_training.runtime.checkpoints.checkpoint import Checkpoint
 
 BUDGETS = {"total_timesteps", "max_epochs", "max_updates"}
+_MOST_SHOWN = 160  # characters of a value
 
 
 def check_same_config(config: RunConfig[Any], checkpoint: "Checkpoint") -> None:
@@ -31,9 +32,15 @@ def check_same_config(config: RunConfig[Any], checkpoint: "Checkpoint") -> None:
         free.add("finetune.env_steps")
     changes = [change for change in changes if change[0] not in free]
     if changes:
-        shown = "; ".join(f"{key} was {old!r}, is {new!r}" for key, old, new in changes[:5])
+        shown = "; ".join(f"{key} was {_in_short(old)}, is {_in_short(new)}" for key, old, new in changes[:5])
         advice = _advice(config, checkpoint, {key for key, _, _ in changes})
         raise ConfigError(f"{checkpoint.path}: was written with another config: {shown}; {advice}")
+
+
+def _in_short(value: Any) -> str:
+    """A value as it is written, cut where it is long, as a list of files may be."""
+    text = repr(value)
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]} ..."
 
 
 def _advice(config: RunConfig[Any], checkpoint: "Checkpoint", changed: Collection[str]) -> str:
