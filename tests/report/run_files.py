@@ -20,7 +20,7 @@ DATASET = {
 }
 
 
-def write_run(folder, rows, *, status="finished", message=None, timings=(), dataset=DATASET, warned=(), **changes):
+def write_run(folder, rows, *, status="finished", message=None, timings=(), dataset=DATASET, warned=(), play=None, **changes):
     """Write a run with these rows of metrics, and the warnings `warned`; `changes` are keys of its config."""
     folder.mkdir(parents=True, exist_ok=True)
     seeds = list(dict.fromkeys(row["seed"] for row in rows)) or [0]
@@ -30,6 +30,7 @@ def write_run(folder, rows, *, status="finished", message=None, timings=(), data
     (folder / "config.yaml").write_text(make_config(config, "x").to_yaml())
     versions = {"rl_training": "0.1.0", "torch": "2.13.0"}
     record = {"status": status, "message": message, "versions": versions, "hardware": {"cuda": None}, "dataset": dataset}
+    record["random_play"] = play
     (folder / "run.json").write_text(json.dumps({**record, "phases": [], "warnings": list(warned)}))
     for name, lines in (("metrics", rows), ("timings", timings)):
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))

@@ -38,13 +38,9 @@ def test_returns_that_cannot_be_compared_with_the_data_are_not(tmp_path, dataset
 
 
 def online(folder, *, last):
-    """A run of SAC whose three random episodes returned -6 on the mean."""
-    rows = [
-        {"step": 0, "env_step": 10 * n, "member": 0, "seed": 0, "data/episodes": n, "data/episode_return": -3.0 * n}
-        for n in (1, 2, 3)
-    ]
-    rows.append({"step": 60, "env_step": 100, "member": 0, "seed": 0, RETURN: last})
-    return write_run(folder, rows, algo="sac", dataset={}, algo_kwargs={"learning_starts": 40})
+    """A run of SAC before which random episodes returned -6 on the mean."""
+    play = {"return_mean": -6.0, "episodes": 5}
+    return write_run(folder, rows_of(RETURN, [[last]], (0,)), algo="sac", dataset=None, play=play)
 
 
 def test_a_policy_learned_online_stands_beside_random_actions(tmp_path):

@@ -66,10 +66,20 @@ def _identity(text: str) -> str:
 
 def kept_in(run_dir: Path) -> Kept:
     """Return the warnings in the run.json of a directory; none if it cannot be read."""
+    return warnings_of(_record_in(run_dir))
+
+
+def kept_fields(run_dir: Path, *, ours: bool) -> dict[str, Any]:
+    """Return what a run that is continued keeps of its run.json: warnings, and what random actions earned before it."""
+    record = _record_in(run_dir) if ours else {}
+    return {"warnings": warnings_of(record), "random_play": record.get("random_play")}
+
+
+def _record_in(run_dir: Path) -> dict[str, Any]:
     try:
-        return warnings_of(run_record(run_dir))
+        return run_record(run_dir)
     except CheckpointError:
-        return []
+        return {}
 
 
 def warnings_of(record: Mapping[str, Any]) -> Kept:

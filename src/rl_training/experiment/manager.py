@@ -127,7 +127,7 @@ class ExperimentManager:
         """
         from rl_training.envs.environments import time_limit
         from rl_training.experiment.following import follow, tell_start
-        from rl_training.experiment.kept_warnings import KeepingReporter, kept_in
+        from rl_training.experiment.kept_warnings import KeepingReporter, kept_fields
         from rl_training.experiment.mirroring import mirroring
         from rl_training.runtime.checkpoints.checkpoint import CheckpointStore
         from rl_training.runtime.progress import QuietReporter
@@ -151,15 +151,15 @@ class ExperimentManager:
                 if not ours:
                     self._refuse_used_directory(overwrite=overwrite)
                 tell_start(ranks, start, ours=ours)
-                record = {**self.record(start), "warnings": kept_in(self.run_dir) if ours else []}
+                record = {**self.record(start), **kept_fields(self.run_dir, ours=ours)}
                 empty = not store.names()
 
-                def on_ready(data: "OfflineData | None") -> None:
+                def on_ready(data: "OfflineData | None", play: dict[str, Any] | None) -> None:
                     mirror.claim()
                     self.started = True  # from here on the directory belongs to this run
                     if not ours:
                         self._clear(keep=TRACKING_FILES if resume else ())  # backends hold rows that are written again
-                    record["dataset"] = data.record() if data else None
+                    record.update({"dataset": data and data.record(), "random_play": play or record["random_play"]})
                     record["time_limit"] = self.config.final_environment and time_limit(self.config.final_environment)
                     self._write_record(record, "running")  # first: it marks the directory as a run
                     self._write("config.yaml", self.config.to_yaml().encode())

@@ -40,6 +40,9 @@ from rl_training.runtime.sharing.batch_share import BatchShare
 from rl_training.runtime.sharing.ranks import BatchRanks, Ranks
 from rl_training.runtime.signals import SignalWatch
 
+OnReady = Callable[[OfflineData | None, dict[str, Any] | None], None]
+"""Is told the data of a run, and what random actions earned before it."""
+
 
 @dataclass(frozen=True)
 class TrainOptions:
@@ -51,7 +54,7 @@ class TrainOptions:
     continue_metrics: bool = False
     reporter: Reporter | None = None
     go_on: str | None = None  # the command that continues an interrupted run; `rl-training resume` by default
-    on_ready: Callable[[OfflineData | None], None] | None = None  # called once all is checked, before the run writes
+    on_ready: OnReady | None = None  # called once all is checked, before the run writes
     signals: SignalWatch | None = None  # an open one, if somebody watches already
     ranks: Ranks | None = None  # the processes that share the members; by default this one has them all
 
@@ -94,12 +97,12 @@ def _train(config: RunConfig[Any], run_dir: Path, options: TrainOptions) -> Trai
         check_execution(config, device)
         for env in filter(None, (config.environment, config.final_environment)):
             check_registered(env)  # before data is read, which may take long
-        found = _data(config, options, signals, reporter)
+        found, play = _data(config, options, signals, reporter), None
         if found is not None:
             spaces, transforms = found.train.spaces, found.train.transforms
         else:
             spaces = infer_env_spaces(config.environment or "")
-            transforms = _transforms_without_data(config, spaces, checkpoint, signals, reporter)
+            transforms, play = _scaled(config, spaces, checkpoint, signals, reporter)
         data = None if found is None else found.train
         kwargs = config.algo_kwargs if data is None else config.algo_kwargs.fitted(partial(action_variance, data))
         own = slice(ranks.own.start, ranks.own.stop)
@@ -133,7 +136,7 @@ def _train(config: RunConfig[Any], run_dir: Path, options: TrainOptions) -> Trai
             raise ConfigError(f"the budget of {counted}; give more")
         signals.raise_if_stopped()
         if options.on_ready is not None:
-            options.on_ready(found)
+            options.on_ready(found, play)
         parts = LoopParts(
             config=config,
             learner=learner,
@@ -202,15 +205,18 @@ def _data(config: RunConfig[Any], options: TrainOptions, signals: SignalWatch, r
     return offline_data(config, options.dataset, reporter, signals.raise_if_stopped, checkpoint=options.resume_from)
 
 
-def _transforms_without_data(
+def _scaled(
     config: RunConfig[Any], spaces: Spaces, checkpoint: Checkpoint | None, signals: SignalWatch, reporter: Reporter
-) -> Transforms:
-    """The transforms of a run that learns in an environment alone: those of its checkpoint, or by random steps."""
+) -> tuple[Transforms, dict[str, Any] | None]:
+    """The transforms of a run that learns in an environment alone, and what random actions earn there where they were tried.
+
+    The transforms are those of its checkpoint, or by random steps.
+    """
     if checkpoint is not None:
-        return fitted_before(checkpoint).transforms
+        return fitted_before(checkpoint).transforms, None
     kwargs = config.algo_kwargs
     if kwargs.normalize_observations is False and not kwargs.reward.is_automatic:
-        return Transforms.unfitted(spaces.observation_dim, kwargs.reward)
+        return Transforms.unfitted(spaces.observation_dim, kwargs.reward), None
     steps = random_steps(config.environment or "", config.workers, config.env_timeout, signals.raise_if_stopped)
     transforms = ordinary_scale(steps, kwargs.normalize_observations, kwargs.reward)
     names = spaces.observation_names or [f"observation {column}" for column in range(spaces.observation_dim)]
@@ -218,7 +224,7 @@ def _transforms_without_data(
         reporter.note(note)
     if kwargs.reward.is_automatic and (warning := offset_warning(steps.rewards)):
         reporter.warn(warning)
-    return transforms
+    return transforms, steps.play
 
 
 def _differences(checkpoint: Checkpoint, now: dict[str, Any]) -> str:

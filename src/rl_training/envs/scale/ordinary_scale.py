@@ -7,7 +7,7 @@ as it is.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ _ORDINARY_REWARDS = (0.05, 100.0)
 _REWARD = 10.0  # size that others are brought to: at 1 the entropy bonus weighs too much in a short run
 _LEAST_DIFFERENCE = 0.01  # of large rewards from one another, as a share of their size
 _MOST_NAMED = 6
+_FEWEST_EPISODES = 3  # from which on a mean return says something
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,6 +32,14 @@ class RandomSteps:
     rewards: NDArray[np.float32]  # (steps,)
     low: NDArray[np.float32]  # bounds of the observation space, (observation_dim,)
     high: NDArray[np.float32]
+    returns: Sequence[float] = ()  # of the episodes that ended
+
+    @property
+    def play(self) -> dict[str, Any] | None:
+        """What random actions earn, as plain values; None where too few episodes ended to say."""
+        if len(self.returns) < _FEWEST_EPISODES:
+            return None
+        return {"return_mean": float(np.mean(self.returns)), "episodes": len(self.returns)}
 
 
 def ordinary_scale(steps: RandomSteps, normalize: bool | Literal["auto"], reward: RewardConfig) -> Transforms:

@@ -33,7 +33,7 @@ def random_steps(
     spaces = declared.spaces
     actions = rng.uniforms([_SEED], "scale", torch.arange(STEPS), (spaces.learned_dim,))[0].mul(2.0).sub(1.0).numpy()
     observations = np.empty((STEPS, spaces.observation_dim), dtype=np.float32)
-    rewards, taken = np.empty(STEPS, dtype=np.float32), 0
+    rewards, returns, taken = np.empty(STEPS, dtype=np.float32), list[float](), 0
     with closing(
         Collector(env, (_SEED,), spaces, Transforms.identity(spaces.observation_dim), open_batch(env, 1, workers, timeout))
     ) as collector:
@@ -44,7 +44,10 @@ def random_steps(
                 collector.begin_episodes()
                 transition = collector.step(actions[taken : taken + 1])
                 observations[taken], rewards[taken] = transition["observations"][0], transition["rewards"][0]
+                if transition["terminals"][0] or transition["timeouts"][0]:
+                    returns.append(collector.metrics(0)["data/episode_return"])
             taken = STEPS
         except ConfigError:  # which the run meets too, and says with all that it has saved by then
             pass
-    return RandomSteps(observations[:taken], rewards[:taken], declared.observation_low, declared.observation_high)
+    bounds = declared.observation_low, declared.observation_high
+    return RandomSteps(observations[:taken], rewards[:taken], *bounds, returns)
