@@ -111,7 +111,7 @@ def offline_data(
         reference = LoggedRows.of(data, REFERENCE_ROWS)
         limits = ReturnLimits.of(train)
         starts = LoggedStarts.of(held, data.transforms, limits.allowed)
-        check = PolicyCheck(LoggedRows.of(other_data, rows), limits, starts, reference)
+        check = PolicyCheck(LoggedRows.of(other_data, rows, held), limits, starts, reference)
         validation = Validation(other_data, config.algo_kwargs.batch_size, rows, data, check)
         if not predictable(check.references):
             reporter.note(_UNPREDICTABLE.format(**check.references))
