@@ -67,7 +67,9 @@ class OfflineData:
         bounds = {name: list(pair) for name, pair in zip(names, ends, strict=True)}
         rows = {} if held_out is None else {"held_out_rows": len(held_out)}
         known = {"fingerprint": self.dataset.fingerprint, "origin": self.dataset.origin}
-        return {**known, **self.dataset.statistics(), "action_bounds": bounds, **rows}
+        rewards = np.asarray(self.dataset.rewards[:])
+        earned = {"reward_min": float(rewards.min()), "reward_max": float(rewards.max())}
+        return {**known, **self.dataset.statistics(), **earned, "action_bounds": bounds, **rows}
 
 
 def offline_data(
