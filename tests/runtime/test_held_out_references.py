@@ -8,8 +8,10 @@ from rl_training.config.algorithms.bc import BCKnobs
 from rl_training.config.algorithms.iql import IQLKnobs
 from rl_training.config.algorithms.td3_bc import TD3BCKnobs
 from rl_training.data import TransitionDataset
+from rl_training.data.row_view import RowView
 from rl_training.runtime.validating.concerns import Concern, concerns, gathered
 from rl_training.runtime.validating.held_out import figures_line
+from rl_training.runtime.validating.policy_check import _previous
 from tests.helpers import generator
 from tests.runtime.test_policy_check import ROWS, Stub, check_of
 
@@ -98,6 +100,14 @@ def test_the_command_before_is_a_reference_within_episodes():
     assert figures["persistence_distance"] == pytest.approx(wanted / 10.0, rel=1e-4)
     shown = f", the command before {wanted / 10.0:.1%})"
     assert shown in figures_line(check_of(data).figures(Stub(lambda seen, _member: 0.0 * seen)))
+
+
+def test_the_command_before_is_that_of_the_same_episode_in_any_order_of_episodes():
+    data = walk(observed="nothing")
+    before = _previous(RowView(data, [3, 1]), np.array([0, 1, 100, 199]), data.spaces)[:, 0]
+    assert np.isnan(before).tolist() == [True, False, True, False]
+    wanted = data.actions[[300, 198], 0] / 5.0 - 1.0
+    assert before[[1, 3]] == pytest.approx(wanted, abs=1e-6)
 
 
 def test_commands_that_nothing_observed_tells_are_named():
