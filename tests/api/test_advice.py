@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from rl_training.api.advice import advice
+from rl_training.config.algorithms.bc import BCKnobs
 from rl_training.config.algorithms.iql import IQLKnobs
 
 
@@ -37,3 +38,9 @@ def test_every_verdict_but_trust_has_an_advice(policy, episodes, gamma, words):
 def test_parts_are_not_called_episodes():
     told = advice(found(), 3, 0.99, IQLKnobs(), parts=True)
     assert told == "judge by more episodes: parts of 3 are no 30 episodes, 30 whole ones or more are better"
+
+
+def test_a_clone_is_not_told_to_clone():
+    told = advice(found(beyond=0.3), 50, 0.99, BCKnobs())
+    assert "train nearer to the data" in told
+    assert "`bc`" not in told

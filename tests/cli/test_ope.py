@@ -65,6 +65,24 @@ def test_what_a_report_holds(report, trained):
     assert json.loads(json.dumps(report, allow_nan=False)) == report
 
 
+@pytest.mark.parametrize(("penalty", "told"), [(-1000.0, True), (-4.0, False)])
+def test_rare_penalties_that_the_data_lacks_are_told(tmp_path, penalty, told):
+    """All but one row have rewards within about 4 of each other."""
+    columns = table(plant(rows=900, length=45))
+    later = write_csv(tmp_path / "later.csv", columns)
+    lowest = min(columns["reward"])
+    columns["reward"] = [lowest + penalty, *columns["reward"][1:]]
+    data = {"dataset": {"path": str(write_csv(tmp_path / "early.csv", columns))}}
+    tiny_run(tmp_path / "run", env_id=None, algo_kwargs=data)
+    warnings = [one for one in ask([tmp_path / "run"], later).warnings if "rare penalties cost" in one]
+    assert bool(warnings) == told
+    assert all(f"rewards down to {lowest + penalty:.4g}, and none here is below {lowest:.4g}" in one for one in warnings)
+    record = json.loads((tmp_path / "run" / "run.json").read_text())
+    del record["dataset"]["reward_min"]  # as in a run of an earlier version
+    (tmp_path / "run" / "run.json").write_text(json.dumps(record))
+    assert not [one for one in ask([tmp_path / "run"], later).warnings if "rare penalties cost" in one]
+
+
 def test_a_report_is_the_same_again_and_in_python(report, trained):
     assert evaluate_off_policy([trained / "two", trained / "bc"], **BUDGET).plain() == report
     alone = IQL.load(trained / "two").ope(**BUDGET)

@@ -86,7 +86,7 @@ def test_a_policy_that_nobody_acted_like_cannot_be_told_by_weights():
 @pytest.mark.parametrize(("beyond", "verdict"), [(0.05, "trust"), (0.4, "doubt"), (0.6, "cannot tell")])
 def test_weights_are_trusted_only_where_the_actions_are_in_the_data(beyond, verdict):
     found = Weighted(1.0, np.array([0.9, 1.1]), effective=40.0, foreign=0.0)
-    assert _weighted(found, Support(beyond, *(np.zeros(1),) * 4)).verdict == verdict
+    assert _weighted(found, Support(beyond, 0.05, *(np.zeros(1),) * 4)).verdict == verdict
 
 
 def test_the_robust_estimate_is_the_value_where_the_values_are_right():

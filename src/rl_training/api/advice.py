@@ -17,7 +17,8 @@ def advice(found: Estimated, episodes: int, gamma: float, knobs: LearnerKnobs, *
     wanted = []
     if found.support.beyond > MANY_BEYOND:
         closer = knobs.more_cloning
-        wanted.append(f"train nearer to the data ({closer[0].lower()}{closer[1:]}; or `bc`)")
+        also = "" if knobs.only_clones else "; or `bc`"
+        wanted.append(f"train nearer to the data ({closer[0].lower()}{closer[1:]}{also})")
     if episodes < FEWEST:
         few = f"parts of {episodes} are no {FEWEST} episodes, " if parts else f"of {episodes} little is sure, "
         wanted.append(f"judge by more episodes: {few}{FEWEST} {'whole ones ' if parts else ''}or more are better")

@@ -15,8 +15,9 @@ from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.data.reading.notes import Count
 from rl_training.data.row_blocks import spread_evenly
 from rl_training.doctor.doctor import quick_findings
-from rl_training.errors import ConfigError, DatasetError
+from rl_training.errors import CheckpointError, ConfigError, DatasetError
 from rl_training.experiment.manager import find_checkpoint, locate
+from rl_training.experiment.run_record import run_record
 from rl_training.models.threads import one_thread
 from rl_training.ope.episodes import Episodes, episodes_and_parts
 from rl_training.ope.evaluation import Estimated, Logged, OPEOptions, evaluate
@@ -181,7 +182,29 @@ def _warnings(
         found.append("the policies were trained on different data")
     if gamma is None and len(set(gammas)) > 1:
         found.append(f"the runs have different gammas; the values here are discounted by {max(gammas):g}")
-    return found
+    return [*found, *_penalties_missing(policies, dataset)]
+
+
+def _penalties_missing(policies: Sequence[Named], dataset: TransitionDataset) -> list[str]:
+    """That the policies learned from rewards far below all of these, by more than these differ, where the runs tell."""
+    rewards = np.asarray(dataset.rewards[:])
+    low, high = float(rewards.min()), float(rewards.max())
+    known = [lowest for one in policies if (lowest := _lowest_reward(one.policy)) is not None]
+    if not known or low - min(known) <= high - low:
+        return []
+    return [
+        f"the training had rewards down to {min(known):.4g}, and none here is below {low:.4g}: what rare penalties cost, "
+        "and which policy avoids them, no estimate here can tell; judge by data that has some"
+    ]
+
+
+def _lowest_reward(policy: Policy) -> float | None:
+    """The lowest reward of the data of the training, if its run is there and has it."""
+    run_dir = None if policy.checkpoint is None else locate(policy.checkpoint.source)[0]
+    try:
+        return None if run_dir is None else float(run_record(run_dir)["dataset"]["reward_min"])
+    except (CheckpointError, KeyError, TypeError, ValueError):
+        return None
 
 
 def _cut(dataset: TransitionDataset, rows: int) -> list[str]:

@@ -28,6 +28,7 @@ _JUDGED = 2000  # rows whose errors are kept, of each network
 _NEAR = 20  # of so many of these one is drawn, and of those the nearest taken
 _KEPT = 50  # of so many steps of rollouts one is kept, to ask whether anybody was there
 _STILL = 1e-6  # a change of a column, without units, below which it does not change
+_LEAST = float(np.finfo(np.float64).tiny)  # instead of 0, in any unit
 _CHANCE = 1.645  # standard deviations of an average that chance explains
 _CPU = torch.device("cpu")
 
@@ -74,7 +75,7 @@ class Followed:
     @property
     def surely(self) -> float:
         """By how much it is wrong beyond chance, as a share of the spread of the episodes."""
-        return max(0.0, abs(self.more) - _CHANCE * self.std) / max(self.spread, 1e-12)
+        return max(0.0, abs(self.more) - _CHANCE * self.std) / max(self.spread, _LEAST)
 
 
 class Dynamics:
@@ -86,7 +87,8 @@ class Dynamics:
         here, following = (torch.from_numpy(scaled(rows)) for rows in (episodes.observations, episodes.next_observations))
         margin = _MARGIN * (here.amax(0) - here.amin(0))
         self._low, self._high = here.amin(0) - margin, here.amax(0) + margin
-        earned = torch.from_numpy(episodes.rewards).float().unsqueeze(-1)
+        self._unit = float(np.abs(episodes.rewards).max()) or 1.0  # rewards lose theirs, as observations have
+        earned = torch.from_numpy(episodes.rewards / self._unit).float().unsqueeze(-1)
         outcomes = torch.cat((following - here, earned), dim=-1)
         self._mean, spread = outcomes.mean(0), outcomes.std(0)
         self._std = torch.where(spread < _STILL, 0.0, spread)  # a set-point that no episode changes does not drift
@@ -190,7 +192,7 @@ class Dynamics:
         return torch.cat((self._predicted(found)[0], found[..., -1:].sigmoid()), dim=-1)
 
     def _reward(self, happened: Tensor) -> Tensor:
-        return (self._mean[-1] + self._std[-1] * happened[..., -2]).double()
+        return self._unit * (self._mean[-1] + self._std[-1] * happened[..., -2]).double()
 
     def _moved(self, seen: Tensor, happened: Tensor) -> tuple[Tensor, Tensor]:
         """Where observations go, and the same inside the range of the data with a margin."""

@@ -136,7 +136,8 @@ def _of_places(places: tuple[float, float]) -> Doubts:
 
 def _of_support(where: Support, doubts: Doubts) -> Doubts:
     """What speaks against an estimate already, and where the policy's actions are."""
-    share = f"{where.beyond:.0%} of its actions are beyond what was logged in similar states (5% of the logged ones are)"
+    usual = f"{where.usual:.0%} of the logged ones are"
+    share = f"{where.beyond:.0%} of its actions are beyond what was logged in similar states ({usual})"
     return doubts.if_(MANY_BEYOND < where.beyond <= _MOST_BEYOND, "doubt", share).if_(
         where.beyond > _MOST_BEYOND, "cannot tell", share
     )

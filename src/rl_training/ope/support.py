@@ -4,7 +4,9 @@ Actions: for each of some rows the most similar observations of other episodes a
 from the nearest one that was taken there. Places: for observations and actions of rollouts in a model, how far the nearest
 logged row is, in units of how far that row is from its own nearest in another episode (Tax, 2001), because rows are dense in
 some places and sparse in others. The reference is the same distance of logged rows themselves: what is beyond its 95 %
-quantile is outside the support of the data. A policy whose every action is a usual one may still go where nobody was.
+quantile is outside the support of the data. An action that is nearly a logged one (0.15 deviations away) is inside all the
+same: commands that have levels are mostly shared by similar states, exactly, and by a quantile of 0 every other number would
+be outside. A policy whose every action is a usual one may still go where nobody was.
 """
 
 from dataclasses import dataclass
@@ -21,6 +23,7 @@ _ASKED, _KNOWN = 4000, 20_000  # rows that are looked at, and rows that are look
 _SIMILAR = 50  # observations that count as similar to one
 _CLOSEST = 0.5  # of the usual distance of rows: rows that are closer together count as this far apart
 _QUANTILE = 0.95
+_SAME = 0.15  # of the deviation of the logged actions, in each column: what is that near to one was as good as done
 _PART = 500
 
 
@@ -29,6 +32,7 @@ class Support:
     """Where a policy leaves the data."""
 
     beyond: float  # share of rows where its action is outside the support
+    usual: float  # share of rows where the logged action is
     columns: NDArray[np.float64]  # by action: how far outside, in deviations of the logged actions, where it is
     episodes: NDArray[np.int64]  # those where it is outside most, by their number in the dataset
     shares: NDArray[np.float64]  # of the rows of these episodes
@@ -53,7 +57,9 @@ class LoggedSupport:
             apart[episode[part][:, None] == episode[known][None]] = torch.inf  # the row itself and its neighbours in time
             similar.append(apart.topk(min(_SIMILAR, len(known)), largest=False).indices)
         self._taken = actions[known][torch.cat(similar)]  # (asked, similar, actions)
-        self.limit = float(self._distance(actions[asked]).quantile(_QUANTILE))
+        apart = self._distance(actions[asked])
+        self.limit = max(float(apart.quantile(_QUANTILE)), _SAME * actions.shape[1] ** 0.5)
+        self.usual = float((apart > self.limit).double().mean())
         spaced, nearest = self._nearest(self._rows, episode[known])
         self._spaced = spaced.clamp(min=max(_CLOSEST * float(spaced.median()), 1e-6))
         self.farthest = float((spaced / self._spaced[nearest]).quantile(_QUANTILE))
@@ -95,6 +101,7 @@ class LoggedSupport:
         worst = worst[shares[worst] > 0.0]
         return Support(
             float(beyond.double().mean()),
+            self.usual,
             columns.double().numpy(),
             self.episodes.numbers[worst],
             shares[worst],

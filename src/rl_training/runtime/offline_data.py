@@ -67,7 +67,9 @@ class OfflineData:
         bounds = {name: list(pair) for name, pair in zip(names, ends, strict=True)}
         rows = {} if held_out is None else {"held_out_rows": len(held_out)}
         known = {"fingerprint": self.dataset.fingerprint, "origin": self.dataset.origin}
-        return {**known, **self.dataset.statistics(), "action_bounds": bounds, **rows}
+        rewards = np.asarray(self.dataset.rewards[:])
+        earned = {"reward_min": float(rewards.min()), "reward_max": float(rewards.max())}
+        return {**known, **self.dataset.statistics(), **earned, "action_bounds": bounds, **rows}
 
 
 def offline_data(
@@ -111,7 +113,7 @@ def offline_data(
         reference = LoggedRows.of(data, REFERENCE_ROWS)
         limits = ReturnLimits.of(train)
         starts = LoggedStarts.of(held, data.transforms, limits.allowed)
-        check = PolicyCheck(LoggedRows.of(other_data, rows), limits, starts, reference)
+        check = PolicyCheck(LoggedRows.of(other_data, rows, held), limits, starts, reference)
         validation = Validation(other_data, config.algo_kwargs.batch_size, rows, data, check)
         if not predictable(check.references):
             reporter.note(_UNPREDICTABLE.format(**check.references))

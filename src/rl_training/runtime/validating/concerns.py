@@ -1,7 +1,7 @@
 """What is doubtful in a policy that was learned from data alone: each concern has its evidence and a way out."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import hypot, inf
 from typing import NamedTuple
 
@@ -20,11 +20,22 @@ SETTLED = 0.8  # of the way from 0, up to which values say more of the number of
 _WHOLE = 0.995  # of the way, from where on values count as there
 _FAR = 0.5  # of what episodes return, that values may lie above all of them even where all return the same
 _SLACK = 0.05  # of the possible returns, by which values may leave them
+_WITHIN = 1.5  # times the distance of a plain regression, up to which actions are among those that chance tried
+_HARDLY = 0.25  # of the rows where the log is at an end of the range: a policy that is there less often misses it
+_OPEN = 0.01  # of the range, by which it must be farther from that end than the log is: what is nearer counts as there
+_REPEATED = 0.9  # of what observations tell of commands that move: repeating the one before is nearer than that
+
+_LONGER = "Train longer (total_timesteps)"
+_FEWER = "Train for fewer steps (total_timesteps), with smaller hidden_sizes, or with more data"
+_BOTH = (
+    "More steps are needed, and with more steps the networks memorise the data: use smaller hidden_sizes or more data, then "
+    "train longer (total_timesteps)"
+)
 
 # of concerns that follow from the figures of one evaluation, and so from what is logged of it
 CODES = (
     *("impossible-values", "unsettled-values", "unseen-values"),
-    *("saturated-policy", "constant-policy", "far-from-data", "poor-clone"),
+    *("saturated-policy", "missed-bound", "constant-policy", "far-from-data", "poor-clone", "hidden-memory"),
 )
 _DISTANCE = "action_distance"
 RISING = "rising-losses"  # follows from several evaluations, and from losses on training rows that are not logged
@@ -35,17 +46,28 @@ class Concern:
     """Something that makes a policy doubtful."""
 
     code: str
-    text: str  # what was seen, why, and what to do
+    seen: str  # and why
+    remedy: str = ""
     fleeting: bool = False  # seen once it may be chance, even at the last evaluation
+
+    @property
+    def text(self) -> str:
+        """What was seen, why, and what to do."""
+        return f"{self.seen}. {self.remedy}" if self.remedy else self.seen
+
+    @property
+    def needs_steps(self) -> bool:
+        """Whether it is said to go away with longer training."""
+        return self.remedy.startswith(_LONGER)
 
 
 def concerns(figures: Mapping[str, float], knobs: LearnerKnobs) -> list[Concern]:
     """Return what is doubtful in the figures of a member (`PolicyCheck.figures`), the worst first."""
-    found = [
-        concern for check in (_values, _saturation, _flatness, _distance) for concern in check(figures, knobs.more_cloning)
-    ]
+    checks = (_values, _saturation, _bounds, _flatness, _distance)
+    found = [concern for check in checks for concern in check(figures, knobs.more_cloning)]
     far = any(one.code == "far-from-data" for one in found)
-    return [*found, *(_cloning(figures, knobs.more_cloning) if knobs.only_clones and not far else ())]
+    clone = _cloning(figures, knobs.more_cloning) if knobs.only_clones and not far else []
+    return [*found, *clone, *_memory(figures)]
 
 
 def predictable(figures: Mapping[str, float]) -> bool:
@@ -66,12 +88,18 @@ Gathered = dict[str, tuple[Concern, list[str]]]
 
 
 def gathered(own: Mapping[int, Sequence[Concern]], labels: Mapping[int, str], shared: Sequence[Concern] = ()) -> Gathered:
-    """Return the concerns about members and those about all together, each code once, with the figures of the first."""
+    """Return the concerns about members and those about all together, each code once, with the figures of the first.
+
+    Where some need more steps and others fewer, all of these have the one remedy that does for both.
+    """
     found: Gathered = {one.code: (one, []) for one in shared}
     for member, listed in own.items():
         for one in listed:
             found.setdefault(one.code, (one, []))[1].append(labels[member])
-    return found
+    if RISING not in found or not any(one.needs_steps for one, _ in found.values()):
+        return found
+    torn = {code for code, (one, _) in found.items() if code == RISING or one.needs_steps}
+    return {code: (replace(one, remedy=_BOTH) if code in torn else one, whose) for code, (one, whose) in found.items()}
 
 
 def warning_text(concern: Concern, whose: Sequence[str], asked: int, members: int) -> str:
@@ -93,18 +121,19 @@ def _values(figures: Mapping[str, float], closer: str) -> list[Concern]:
     )
     allowed += f"{figures['reached_lowest']:z.4g} to {figures['reached_highest']:z.4g}"
     if high + _SLACK * span < seen <= 0.0 or 0.0 <= seen < low - _SLACK * span:
-        text = f"the values of its actions are {seen:.4g} on average, but {allowed}: they begin at 0 and are not there yet. "
-        return [Concern("impossible-values", f"{text}Train longer (total_timesteps)")]
+        text = f"the values of its actions are {seen:.4g} on average, but {allowed}: they begin at 0 and are not there yet"
+        return [Concern("impossible-values", text, _LONGER)]
     if seen > high + _SLACK * span:
         text = (
             f"the values of its actions are {seen:.4g} on average, but {allowed}: the critics overestimate actions that are "
         )
-        text += "not in the data. Lower algo_kwargs.critic_learning_rate or gamma, and check the ends with the doctor"
-        return [Concern("impossible-values", text)]
+        text += "not in the data"
+        remedy = "Lower algo_kwargs.critic_learning_rate or gamma, and check the ends with the doctor"
+        return [Concern("impossible-values", text, remedy)]
     if seen < low - span:
         text = f"the values of its actions are {seen:.4g} on average, but {allowed}: the critics diverge, or a penalty "
-        text += "is too strong for such rewards. Lower algo_kwargs.cql_alpha or critic_learning_rate"
-        return [Concern("impossible-values", text)]
+        text += "is too strong for such rewards"
+        return [Concern("impossible-values", text, "Lower algo_kwargs.cql_alpha or critic_learning_rate")]
     return _claims(figures, closer)
 
 
@@ -122,12 +151,12 @@ def _claims(figures: Mapping[str, float], closer: str) -> list[Concern]:
         seen += f", up to where they were cut; gone on from there with the best reward in the data, at most {best:.4g}"
     settled = figures["values_settled"]
     if settled < SETTLED:
-        text = f"{seen}. By tau and gamma values have come about {settled:.0%} of the way from 0, where they begin: they say "
-        text += "nothing of returns yet, nor against its actions. Train longer (total_timesteps), or lower algo_kwargs.gamma"
-        return [Concern("unsettled-values", text)]
+        text = f"{seen}. Values begin at 0 and by now have gone about {settled:.0%} of the way to where they settle (by tau "
+        text += "and gamma), so they tell nothing of whether the policy is good or bad"
+        return [Concern("unsettled-values", text, f"{_LONGER}, or lower algo_kwargs.gamma")]
     if claimed > best + max(best - figures["start_lowest"], _FAR * abs(figures["start_return"])):
-        text = f"{seen}. Nobody saw anything like it, and the critics may overestimate. Let `rl-training ope` judge it. "
-        return [Concern("unseen-values", f"{text}{closer}")]
+        text = f"{seen}. Nobody saw anything like it, and the critics may overestimate"
+        return [Concern("unseen-values", text, f"Let `rl-training ope` judge it. {closer}")]
     return []
 
 
@@ -135,10 +164,27 @@ def _saturation(figures: Mapping[str, float], closer: str) -> list[Concern]:
     own, logged = figures["at_bound"], figures["at_bound_data"]
     if own <= logged + _MORE_AT_BOUND:
         return []
-    text = (
-        f"{own:.0%} of its actions are at a bound, {logged:.0%} of the logged ones: it follows values beyond what the data "
-    )
-    return [Concern("saturated-policy", f"{text}supports. {closer}")]
+    text = f"{own:.0%} of its actions are at a bound, {logged:.0%} of the logged ones: it follows values beyond what the "
+    return [Concern("saturated-policy", f"{text}data supports", closer)]
+
+
+def _bounds(figures: Mapping[str, float], closer: str) -> list[Concern]:
+    """An end of a range that a policy hardly ever commands where the observations tell that the log does: never quite off."""
+    found = []
+    for side, end in (("low", "lowest"), ("high", "highest")):
+        for name in (one for one in figures if one.startswith(f"{side}_rows/")):
+            label = name.partition("/")[2]
+            rows, logged, own, reached = (
+                figures[f"{side}_{what}/{label}"] for what in ("rows", "data", "distance", "reached")
+            )
+            if reached < _HARDLY and own > logged + _OPEN:
+                text = f"the log has action `{label}` at its {end} value ({rows:.0%} of the rows), its own is there in "
+                text += f"{reached:.0%} and {own:.1%} of the range away on average (the logged one {logged:.1%})"
+                found.append((rows * (own - logged), text))
+    if not found:
+        return []
+    text = f"where the observations tell that {max(found)[1]}: what is never quite off or full adds up over an episode"
+    return [Concern("missed-bound", text, f"{_LONGER}; if it stays so: {closer}")]
 
 
 def _flatness(figures: Mapping[str, float], closer: str) -> list[Concern]:
@@ -146,17 +192,16 @@ def _flatness(figures: Mapping[str, float], closer: str) -> list[Concern]:
     if own >= _FLAT * logged or not predictable(figures):
         return []
     text = f"it hardly reacts to the observations: its actions spread over {own:.1%} of the range, the logged ones over "
-    return [Concern("constant-policy", f"{text}{logged:.1%}. Train longer (total_timesteps); if it stays so: {closer}")]
+    return [Concern("constant-policy", f"{text}{logged:.1%}", f"{_LONGER}; if it stays so: {closer}")]
 
 
 def _distance(figures: Mapping[str, float], closer: str) -> list[Concern]:
-    own, constant = figures["action_distance"], figures["constant_distance"]
-    if own <= constant or not predictable(figures):
+    """Farther than a constant; where most of that is the chance in logged actions, the same action was tried as well."""
+    own, constant, plain = (figures[f"{name}_distance"] for name in ("action", "constant", "cloning"))
+    if own <= max(constant, _WITHIN * plain) or not predictable(figures):
         return []
-    text = (
-        f"its actions are {own:.1%} of the range away from the logged ones, the best constant action {constant:.1%}: in most "
-    )
-    return [Concern("far-from-data", f"{text}states it does what nobody tried. {closer}")]
+    text = f"its actions are {own:.1%} of the range away from the logged ones, the best constant action {constant:.1%}: in "
+    return [Concern("far-from-data", f"{text}many states it does what hardly anybody tried", closer)]
 
 
 def _cloning(figures: Mapping[str, float], closer: str) -> list[Concern]:
@@ -165,7 +210,22 @@ def _cloning(figures: Mapping[str, float], closer: str) -> list[Concern]:
     if own <= _WORSE * plain or not predictable(figures):
         return []
     text = f"its actions are {own:.1%} of the range away from logged ones that it has not seen, those of a plain regression "
-    return [Concern("poor-clone", f"{text}{plain:.1%}. {closer}")]
+    return [Concern("poor-clone", f"{text}{plain:.1%}", closer)]
+
+
+def _memory(figures: Mapping[str, float]) -> list[Concern]:
+    """Commands that move, and of which the one before tells more than all observations do."""
+    if "moved_persistence" not in figures:  # nothing moves, or it was not logged
+        return []
+    repeated, plain, own = (figures[f"moved_{name}"] for name in ("persistence", "cloning", "action"))
+    if repeated > _REPEATED * min(plain, own):
+        return []
+    text = f"where the logged command moves, repeating the one before is {repeated:.1%} of the range away from it, a plain "
+    text += f"regression on the observations {plain:.1%} and the policy {own:.1%}: the commands depend on something that is "
+    text += "not observed, such as an integrated error or a filter, or hardly move from row to row. Small distances to "
+    text += "logged actions then do not show that the policy controls the plant"
+    remedy = "Put what the controller remembers among the observations, if it is known, and trust supervised trials alone"
+    return [Concern("hidden-memory", text, remedy)]
 
 
 class Loss(NamedTuple):
@@ -211,8 +271,8 @@ class RisingLosses:
             for name in rising
         )
         text = f"held-out losses have risen, beyond those on training rows: {shown} (+- is one standard error): the networks "
-        text += "memorise the data. Train for fewer steps (total_timesteps), with smaller hidden_sizes, or with more data"
-        return [Concern(RISING, text, fleeting=not surge)]
+        text += "memorise the data"
+        return [Concern(RISING, text, _FEWER, fleeting=not surge)]
 
     def _part(self, name: str, held_out: Loss, training: Loss) -> bool:
         """Whether a loss is surely far above that of training rows, and rose where that one did not.

@@ -107,7 +107,10 @@ def figures_line(figures: Sequence[Figures]) -> str:
     """Return the figures of policies, averaged, as a line of text."""
     mean = {name: sum(one[name] for one in figures) / len(figures) for name in figures[0]}
     text = f"actions {mean['action_distance']:.1%} of the range from the logged ones"
-    text += f" (best constant {mean['constant_distance']:.1%}, cloning {mean['cloning_distance']:.1%})"
+    others = f"best constant {mean['constant_distance']:.1%}, cloning {mean['cloning_distance']:.1%}"
+    if "persistence_distance" in mean:
+        others += f", the command before {mean['persistence_distance']:.1%}"
+    text += f" ({others})"
     text += f", {mean['at_bound']:.1%} at a bound (data {mean['at_bound_data']:.1%})"
     return f"{text}, {_value_text(mean)}" if "start_value" in mean else text
 

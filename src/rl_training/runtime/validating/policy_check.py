@@ -1,10 +1,11 @@
 """What a policy does on logged rows: distance to the logged actions, share at a bound, values that are possible or not.
 
 Without an environment this is all that can be known of a policy. Each figure has a reference beside it that needs no policy:
-the best constant action, a plain regression of the actions on the observations (cloning), the data itself.
+the best constant action, a plain regression of the actions on the observations (cloning), the command of the row before
+(persistence), the data itself.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,13 +23,14 @@ from rl_training.data.row_blocks import spread_evenly
 from rl_training.data.row_view import RowView
 from rl_training.data.spaces import Spaces
 from rl_training.data.transforms import Transforms
+from rl_training.runtime.validating.rests import AT_BOUND, FEWEST, rests
 
-AT_BOUND = 0.99  # of the way from the middle of a range to its end: there and beyond, an action counts as at a bound
 REFERENCE_ROWS = 20_000  # rows that the cloning reference is fitted on
 _RETURN_ROWS = 1_000_000  # rows whose returns are computed
 _CHUNK = 4096  # rows scored at once
 _CYCLE = 1000  # steps that show how often targets move
 _MOST_STARTS = 500  # episodes whose beginning is scored
+_MOVED = 1e-6  # of half the range, by which a command differs that is not that of the row before
 
 Numbers = NDArray[np.float64]
 Figures = dict[str, float]
@@ -100,13 +102,17 @@ class LoggedRows:
     actions: Numbers  # (rows, learned_dim), in [-1, 1] inside the bounds
     spaces: Spaces
     transforms: Transforms
+    previous: Numbers | None = None  # actions of the rows before, NaN where an episode begins; None where not asked for
 
     @classmethod
-    def of(cls, data: RunData, most: int) -> "LoggedRows":
-        """Return rows spread evenly over processed data."""
+    def of(cls, data: RunData, most: int, view: RowView | None = None) -> "LoggedRows":
+        """Return rows spread evenly over processed data; with the `view` that it is of, also the actions before them."""
         columns = data.layout.columns(spread_rows(data, most))
         actions = columns["actions"].numpy().astype(np.float64)
-        return cls(columns["observations"], actions, data.spaces, data.transforms)
+        before = None
+        if view is not None:
+            before = np.clip(_previous(view, spread_evenly(len(data), most), data.spaces), -1.0, 1.0)
+        return cls(columns["observations"], actions, data.spaces, data.transforms, before)
 
     @classmethod
     def raw(cls, dataset: TransitionDataset, most: int, spaces: Spaces, transforms: Transforms) -> "LoggedRows":
@@ -114,7 +120,15 @@ class LoggedRows:
         rows = spread_evenly(len(dataset), most)
         observations = torch.from_numpy(transforms.observations(dataset.observations[rows]))
         actions = spaces.normalize_actions(dataset.actions[rows]).astype(np.float64)
-        return cls(observations, actions, spaces, transforms)
+        return cls(observations, actions, spaces, transforms, _previous(RowView(dataset), rows, spaces))
+
+
+def _previous(view: RowView, rows: NDArray[np.int64], spaces: Spaces) -> Numbers:
+    """The actions before some rows as a learner sees them, NaN where an episode begins."""
+    before = np.maximum(rows - 1, 0)
+    actions = spaces.normalize_actions(view.take("actions", before)).astype(np.float64)
+    actions[(rows == 0) | view.ends[before]] = np.nan
+    return actions
 
 
 class PolicyCheck:
@@ -131,24 +145,27 @@ class PolicyCheck:
         self._spaces, self._transforms, self._limits = rows.spaces, rows.transforms, limits
         self._reached: dict[float, tuple[float, float]] = {}
         self._returned: dict[float, Figures] = {}
-        self.references = self._reference_figures(self._cloned(reference))
+        self._reference, self._previous = reference, rows.previous
+        self._moved = np.zeros_like(self._actions, dtype=bool)
+        if self._previous is not None:  # NaN is no move
+            self._moved = np.abs(self._actions - self._previous) > _MOVED
+        self._rests = rests(self._actions, _labels(self._spaces), self._predicted)
+        self.references = self._reference_figures(np.clip(self._predicted(lambda actions: actions), -1.0, 1.0))
 
     def __len__(self) -> int:
         return len(self._actions)
 
-    def _cloned(self, reference: LoggedRows | None) -> Numbers:
-        """What plain cloning does in these rows."""
-        here = self._observations.numpy()
+    def _predicted(self, of: Callable[[Numbers], Numbers]) -> Numbers:
+        """What a plain regression on the observations says of a function of the actions in these rows."""
+        here, wanted, reference = self._observations.numpy(), of(self._actions), self._reference
         if reference is not None:
-            guess = Regression(reference.observations.numpy(), reference.actions)(here)
-        elif len(here) > 1:
-            first, second = np.arange(0, len(here), 2), np.arange(1, len(here), 2)
-            guess = np.empty_like(self._actions)
-            for fitted, wanted in ((first, second), (second, first)):
-                guess[wanted] = Regression(here[fitted], self._actions[fitted])(here[wanted])
-        else:
-            guess = self._actions
-        return np.clip(guess, -1.0, 1.0)
+            return Regression(reference.observations.numpy(), of(reference.actions))(here)
+        if len(here) < 2:
+            return wanted
+        first, second, guess = np.arange(0, len(here), 2), np.arange(1, len(here), 2), np.empty_like(wanted)
+        for fitted, others in ((first, second), (second, first)):
+            guess[others] = Regression(here[fitted], wanted[fitted])(here[others])
+        return guess
 
     def _reference_figures(self, cloned: Numbers) -> Figures:
         """The figures that need no policy."""
@@ -156,7 +173,23 @@ class PolicyCheck:
         constant = _distances("constant", np.abs(actions - np.median(actions, axis=0)), spaces)
         cloning = _distances("cloning", np.abs(actions - cloned), spaces)
         spreads = {"spread_data": _spread(actions), "spread_cloning": _spread(cloned)}
-        return {**constant, **cloning, "at_bound_data": _at_bound(actions), **spreads}
+        return {**constant, **cloning, "at_bound_data": _at_bound(actions), **spreads, **self._persistence(cloned)}
+
+    def _persistence(self, cloned: Numbers) -> Figures:
+        """How far the commands of the rows before are; where none is known, nothing."""
+        if self._previous is None:
+            return {}
+        apart = np.abs(self._actions - self._previous)
+        known = ~np.isnan(apart).any(axis=1)
+        figures = _distances("persistence", apart[known], self._spaces) if known.any() else {}
+        figures |= self._where_moved("persistence", apart)
+        return figures | self._where_moved("cloning", np.abs(self._actions - cloned))
+
+    def _where_moved(self, name: str, apart: Numbers) -> Figures:
+        """A mean distance where the logged command is not that of the row before: a command that is held tells nothing."""
+        pairs = zip(apart.T, self._moved.T, strict=True)
+        columns = [column[moved].mean() / 2.0 for column, moved in pairs if moved.sum() >= FEWEST]
+        return {f"moved_{name}": float(np.mean(columns))} if columns else {}
 
     @torch.no_grad()
     def figures(self, learner: Learner[Any, Any]) -> list[Figures]:
@@ -167,8 +200,11 @@ class PolicyCheck:
         claimed = self._claimed(learner)
         for member in range(members):
             actions, *values = [np.concatenate(pieces, axis=1)[member] for pieces in zip(*parts, strict=True)]
-            figures = _distances("action", np.abs(actions - self._actions), self._spaces)
+            apart = np.abs(actions - self._actions)
+            figures = {**_distances("action", apart, self._spaces), **self._where_moved("action", apart)}
             figures |= {"at_bound": _at_bound(actions), "spread": _spread(actions), **self.references}
+            for rest in self._rests:
+                figures |= rest.figures(actions)
             if values and self._transforms.reward_scale:
                 gamma = _gamma(learner, member)
                 figures |= self._value_figures(values[0], values[1], gamma) | self._start_figures(claimed[member], gamma)
@@ -242,10 +278,14 @@ def _distances(name: str, apart: Numbers, spaces: Spaces) -> Figures:
     """Mean distances (rows, learned_dim) in units of half the range: as a share of it, and by column in real units."""
     half = ((spaces.action_high - spaces.action_low) / 2.0)[spaces.free]
     mean = apart.mean(axis=0)
-    labels = spaces.action_names or tuple(str(column) for column in range(spaces.action_dim))
-    shown = [label for label, free in zip(labels, spaces.free, strict=True) if free]
-    columns = {f"{name}_distance/{label}": float(value) for label, value in zip(shown, mean * half, strict=True)}
+    columns = {f"{name}_distance/{label}": float(value) for label, value in zip(_labels(spaces), mean * half, strict=True)}
     return {f"{name}_distance": float(mean.mean() / 2.0), **columns}
+
+
+def _labels(spaces: Spaces) -> list[str]:
+    """What figures call the action columns that a learner sees: their names, or their numbers."""
+    labels = spaces.action_names or tuple(str(column) for column in range(spaces.action_dim))
+    return [label for label, free in zip(labels, spaces.free, strict=True) if free]
 
 
 def _at_bound(actions: Numbers) -> float:
