@@ -19,7 +19,9 @@ _NO_SCORE = (
     *("actor_loss", "alpha_loss", "alpha", "entropy", "at_bound", "spread", "values_settled", "calibrated_fraction"),
     *("learning_rate_factor", "prior_samples", "online_samples"),
     # what needs no policy
-    *("constant_distance", "cloning_distance", "at_bound_data", "spread_data", "spread_cloning"),
+    *("constant_distance", "cloning_distance", "persistence_distance", "at_bound_data", "spread_data", "spread_cloning"),
+    *("moved_action", "moved_cloning", "moved_persistence"),
+    *(f"{side}_{name}" for side in ("low", "high") for name in ("rows", "data", "distance", "reached")),
     *("possible_lowest", "possible_highest"),
     *("reached_lowest", "reached_highest", "start_return", "start_lowest", "start_highest", "start_possible"),
 )
