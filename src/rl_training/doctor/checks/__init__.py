@@ -8,15 +8,15 @@ from rl_training.doctor.checks.columns import check_columns, check_counters, che
 from rl_training.doctor.checks.echoes import check_echoes
 from rl_training.doctor.checks.ends import check_duplicates, check_ends, check_missing_ends, check_successors
 from rl_training.doctor.checks.files import check_units
-from rl_training.doctor.checks.rewards import check_rewards
+from rl_training.doctor.checks.rewards import check_reward_outliers, check_reward_values, check_rewards
 from rl_training.doctor.evidence import CheckInput
 from rl_training.doctor.findings import Finding
 
 Check = Callable[[CheckInput], Iterator[Finding]]
 QUICK_CHECKS: tuple[Check, ...] = (
     *(check_spaces, check_finite, check_ends, check_missing_ends, check_successors, check_clocks),
-    *(check_actions, check_copies, check_echoes, check_columns),
+    *(check_actions, check_copies, check_echoes, check_columns, check_reward_values),
 )
 THOROUGH_CHECKS: tuple[Check, ...] = (
-    *(check_units, check_outliers, check_stuck, check_counters, check_duplicates, check_rewards),
+    *(check_units, check_outliers, check_stuck, check_counters, check_duplicates, check_reward_outliers, check_rewards),
 )
