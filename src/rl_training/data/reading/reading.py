@@ -293,7 +293,7 @@ class _Settling:
             self._arrays[name] = self._arrays[name][stored]
         without = int((self._known & ~known).sum())
         left_out = Count(without, "row without an action is left out", "rows without an action are left out")
-        self._notes += [f"actions are moved by {lag} row{'s' * (abs(lag) != 1)}", left_out]
+        self._notes += [f"actions are moved by {lag} row{'s' * (abs(lag) != 1)}", *[left_out] * (without > 0)]
         self._known &= known
 
     def _leave_out_bad_rows(self) -> None:
