@@ -198,6 +198,16 @@ def rewards_ahead(log: Log, _draw: Draw) -> None:
     log.arrays["rewards"] = np.where(_ends(log.arrays), 0.0, np.roll(log.arrays["rewards"], -1)).astype(np.float32)
 
 
+def actions_late(log: Log, _draw: Draw) -> None:
+    """The whole columns of actions one row late."""
+    log.arrays["actions"] = np.roll(log.arrays["actions"], 1, axis=0)
+
+
+def actions_early(log: Log, _draw: Draw) -> None:
+    """The whole columns of actions one row early."""
+    log.arrays["actions"] = np.roll(log.arrays["actions"], -1, axis=0)
+
+
 def summed_rewards(log: Log, _draw: Draw) -> None:
     """Rewards are a running sum in each episode."""
     _needs_informative_rewards(log)
@@ -227,6 +237,28 @@ def command_as_sensor(log: Log, draw: Draw) -> None:
     column, action = _moving_column(log.arrays, draw), log.arrays["actions"][:, 0]
     log.arrays["observations"][:, column] = action
     log.arrays["next_observations"][:, column] = np.append(action[1:], action[-1])
+
+
+def sensor_twice(log: Log, draw: Draw) -> None:
+    """A sensor is stored a second time, in place of another."""
+    column, observations = _moving_column(log.arrays, draw), log.arrays["observations"]
+    for name in ("observations", "next_observations"):
+        log.arrays[name][:, (column + 1) % observations.shape[1]] = log.arrays[name][:, column]
+
+
+def reward_as_sensor(log: Log, draw: Draw) -> None:
+    """A sensor is the reward of its row."""
+    _needs_informative_rewards(log)
+    column, rewards = _moving_column(log.arrays, draw), log.arrays["rewards"]
+    log.arrays["observations"][:, column], log.arrays["next_observations"][:, column] = rewards, np.append(rewards[1:], 0.0)
+
+
+def unit_midway(log: Log, draw: Draw) -> None:
+    """A sensor is a sixtieth of what it was from some row on."""
+    column, rows = _moving_column(log.arrays, draw), len(log.arrays["rewards"])
+    start = int(draw.integers(rows // 4, rows * 3 // 4))
+    log.arrays["observations"][start:, column] /= 60.0
+    log.arrays["next_observations"][start - 1 :, column] /= 60.0
 
 
 def effect_as_sensor(log: Log, draw: Draw) -> None:
@@ -355,11 +387,15 @@ FAULTS: list[tuple[str, Fault]] = [
     ("shifted-rewards", rewards_early),
     ("shifted-rewards", rewards_on_arrival),
     ("shifted-rewards", rewards_ahead),
+    ("shifted-actions", actions_late),
+    ("shifted-actions", actions_early),
     ("running-sum", summed_rewards),
     ("stuck-sensor", stuck_sensor),
     ("outlier-rows", placeholders),
     ("action-in-observations", command_as_sensor),
     ("action-echo", effect_as_sensor),
+    ("duplicate-column", sensor_twice),
+    ("reward-in-observations", reward_as_sensor),
     ("counter-column", meter_as_sensor),
     ("constant-column", constant_sensor),
     ("huge-column", offset_sensor),
@@ -371,5 +407,6 @@ FAULTS: list[tuple[str, Fault]] = [
     ("unit-change", file_in_fahrenheit),
     ("unit-change", file_per_minute),
     ("unit-change", file_in_percent),
+    ("unit-change", unit_midway),
     ("space-mismatch", other_environment),
 ]

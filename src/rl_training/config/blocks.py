@@ -123,6 +123,10 @@ class ReadConfig(StrictModel):
     """The reward of a row is stored this many rows later in its episode; rows without one are left out."""
     reward_lag_across: bool = False
     """Shift the whole column of rewards by `reward_lag`, across episodes too."""
+    action_lag: int = Field(0, ge=-100, le=100)
+    """The action of a row is stored this many rows later in its episode; rows without one are left out."""
+    action_lag_across: bool = False
+    """Shift the whole columns of actions by `action_lag`, across episodes too."""
     on_bad_rows: Literal["error", "drop"] = "error"
     """`drop`: leave out transitions with NaN or inf, and cut the episode there."""
     action_scale: float = Field(1.0, gt=0.0)
@@ -145,8 +149,9 @@ class ReadConfig(StrictModel):
     def changes_rows(self) -> bool:
         """Whether any setting changes rows, not only the bounds of the actions."""
         ends = (self.ends, self.time_limit, self.cut_gaps)
-        fixes = (*ends, self.next_observations, self.on_bad_rows, self.reward_lag, self.action_scale)
-        return fixes != ("auto", 0, False, "auto", "error", 0, 1.0)
+        lags = (self.reward_lag, self.action_lag)
+        fixes = (*ends, self.next_observations, self.on_bad_rows, *lags, self.action_scale)
+        return fixes != ("auto", 0, False, "auto", "error", 0, 0, 1.0)
 
 
 class ReadOptions(ReadConfig):

@@ -36,8 +36,8 @@ def load_dataset(
     The files of a folder, a glob or a list are read in natural order, and each begins a new episode. `columns` is the column
     map of a table: CSV, Parquet, a DataFrame, or a mapping of columns by name. Without next observations the following row
     is the next observation, and the last row of an episode that was cut is left out. Of a run directory the replay is read.
-    `options` are those of `ReadOptions`: ends, cut_gaps, reward_lag, on_bad_rows, action_scale, action_low, action_high,
-    member, max_bytes. `origin` of the result says what was recognised and how ends were read.
+    `options` are those of `ReadOptions`: ends, cut_gaps, reward_lag, action_lag, on_bad_rows, action_scale, action_low,
+    action_high, member, max_bytes. `origin` of the result says what was recognised and how ends were read.
     """
     return read_dataset(source, format, ReadOptions.checked({"columns": columns, **options}, "load_dataset: ")).dataset()
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from rl_training import rng
 from rl_training.data.batch import Batch
 from rl_training.data.reading.unsupported import image_fault, label_fault
+from rl_training.data.returns import rewards_of_steps_after
 from rl_training.data.row_blocks import bad_rows, breaks, column_range
 from rl_training.data.spaces import Names, Spaces
 from rl_training.data.store.fingerprints import Fingerprints, with_bounds
@@ -71,6 +72,7 @@ class TransitionDataset:
     origin_in_short: str = ""  # the same without what is usual; empty if nothing is known to be
     time_skips: str = ""  # the rows inside episodes after which the time of the log skips samples, in words
     cut_from: NDArray[np.int64] | None = None  # of each episode: that of the log which it is a part of; None if all are whole
+    unseen_rewards: NDArray[np.float64] | None = None  # (rows,): of the step after, whose row was left out; 0 elsewhere
     records: RecordFile | None = None  # the file that holds the rows, if they are mapped rather than in memory
 
     @classmethod
@@ -157,12 +159,17 @@ class TransitionDataset:
             yield Episode(rows, self.rewards[rows], bool(self.terminals[rows.stop - 1]))
 
     def episode_returns(self) -> NDArray[np.float64]:
-        """Return the undiscounted return of each episode."""
+        """Return the undiscounted return of the rows of each episode."""
         return np.add.reduceat(self.rewards.astype(np.float64), self.episode_spans[0])
 
+    def logged_returns(self) -> NDArray[np.float64]:
+        """Return what each episode earned as it was logged, with the rewards of last steps that were left out."""
+        unseen = 0.0 if self.unseen_rewards is None else np.add.reduceat(self.unseen_rewards, self.episode_spans[0])
+        return np.asarray(self.episode_returns() + unseen)
+
     def statistics(self) -> dict[str, float]:
-        """Return counts, returns and lengths as plain numbers; of parts of episodes also of how many they are the parts."""
-        returns, lengths = self.episode_returns(), self.episode_spans[1]
+        """Return counts, logged returns and lengths as plain numbers; of parts of episodes also how many are whole."""
+        returns, lengths = self.logged_returns(), self.episode_spans[1]
         parts = {} if self.cut_from is None else {"parts_of": len(np.unique(self.cut_from))}
         return {
             "rows": len(self),
@@ -252,6 +259,8 @@ def _with_successors(arrays: dict[str, NDArray[Any]], source: str) -> dict[str, 
         raise DatasetError(f"{source}: no transition is left: every row is the last of an episode and has no successor")
     following = following_rows(arrays["observations"], terminals)
     moved = {"next_observations": following, "timeouts": np.append(cuts[1:], False) & ~terminals}
+    unseen = rewards_of_steps_after(arrays["rewards"], cuts, cuts | terminals)
+    moved |= {} if unseen is None else {"unseen_rewards": unseen}
     return {name: array[~cuts] for name, array in {**arrays, **moved}.items()}
 
 

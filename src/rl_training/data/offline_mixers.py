@@ -35,7 +35,14 @@ def mix_datasets(
         source="mixture",
         find_cuts=False,
     )
-    return replace(mixed, cut_from=_cut_from(copies))
+    return replace(mixed, cut_from=_cut_from(copies), unseen_rewards=_unseen_rewards(copies))
+
+
+def _unseen_rewards(datasets: Sequence[TransitionDataset]) -> NDArray[np.float64] | None:
+    """The rewards of steps that were left out of any part; None if there are none."""
+    if all(dataset.unseen_rewards is None for dataset in datasets):
+        return None
+    return np.concatenate([np.zeros(len(d)) if d.unseen_rewards is None else d.unseen_rewards for d in datasets])
 
 
 def _cut_from(datasets: Sequence[TransitionDataset]) -> NDArray[np.int64] | None:

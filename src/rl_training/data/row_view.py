@@ -99,5 +99,7 @@ class RowView:
         bounds = {"action_low": data.action_low, "action_high": data.action_high}
         names = {"observation_names": data.observation_names, "action_names": data.action_names}
         parts = None if data.cut_from is None else data.cut_from[self.episodes]
+        unseen = None if data.unseen_rewards is None else self.whole("unseen_rewards")
         texts = {"origin": data.origin, "origin_in_short": data.origin_in_short}
-        return TransitionDataset(**fields, **bounds, **names, **texts, cut_from=parts)  # type: ignore[arg-type]
+        known = {**bounds, **names, **texts, "cut_from": parts, "unseen_rewards": unseen}
+        return TransitionDataset(**fields, **known)  # type: ignore[arg-type]

@@ -74,7 +74,7 @@ def ranked_by_length(dataset: TransitionDataset) -> str:
     own = lengths[cut]
     if 2 * cut.sum() < len(cut) or len(own) < _FEWEST_RANKED or np.ptp(own) < _UNEQUAL * own.max():
         return ""
-    places = [np.unique(values[cut], return_inverse=True)[1] for values in (dataset.episode_returns(), lengths)]
+    places = [np.unique(values[cut], return_inverse=True)[1] for values in (dataset.logged_returns(), lengths)]
     if np.ptp(places[0]) == 0 or abs(likeness := float(np.asarray(np.corrcoef(places))[0, 1])) < _MOSTLY:
         return ""
     first = "shortest" if likeness < 0.0 else "longest"
@@ -101,7 +101,7 @@ def filter_view(
     `top` keeps the share of episodes with the highest returns (0.1: the best tenth, at least one); `unique` keeps the first
     of equal episodes.
     """
-    returns, lengths = dataset.episode_returns(), dataset.episode_spans[1]
+    returns, lengths = dataset.logged_returns(), dataset.episode_spans[1]
     keep = np.ones(len(returns), dtype=bool)
     if top is not None:
         if not 0.0 < top <= 1.0:
@@ -157,11 +157,16 @@ def transform_dataset(
     needs `gamma` if its rewards change.
     """
     low, high = (-np.inf, np.inf) if reward_clip is None else (float(reward_clip[0]), float(reward_clip[1]))
+    unseen = dataset.unseen_rewards
     with np.errstate(over="ignore"):
         rewards = np.clip(dataset.rewards * reward_scale + reward_shift, low, high).astype(dataset.rewards.dtype)
+        if unseen is not None:  # those of 0 stand for no step
+            unseen = np.where(unseen != 0.0, np.clip(unseen * reward_scale + reward_shift, low, high), 0.0)
     if not np.isfinite(rewards).all():
         raise DatasetError("rewards overflow to inf once transformed; check reward_scale")
-    changed = replace(dataset, rewards=rewards, records=None, timeouts=dataset.episode_ends & ~dataset.terminals)
+    changed = replace(
+        dataset, rewards=rewards, unseen_rewards=unseen, records=None, timeouts=dataset.episode_ends & ~dataset.terminals
+    )
     if dataset.returns_to_go is not None and gamma is None and not np.array_equal(rewards, dataset.rewards):
         raise ConfigError("the dataset holds returns_to_go, which belong to the old rewards: pass gamma to recompute them")
     if next_actions and dataset.next_actions is None:

@@ -45,6 +45,7 @@ class Shift:
     reason: str
     across: bool = False  # the shift crosses the seams between episodes
     sure: bool = True
+    inside: bool = False  # it shows inside episodes, where a shift of the actions may look the same
 
 
 def find_shift(
@@ -154,7 +155,7 @@ class _ShiftTest:
         certain = float(gain.mean()) > _CERTAIN * float(gain.std()) / np.sqrt(len(gain))
         if ratio < _BETTER and certain and own.mean() > 0.005 * self._spread:
             errors = _compared(own.mean(), other.mean(), _by_the_one(lag))
-            return Shift(lag, f"inside episodes ({len(own)} rewards) {errors}", sure=ratio < _FAR_BETTER)
+            return Shift(lag, f"inside episodes ({len(own)} rewards) {errors}", sure=ratio < _FAR_BETTER, inside=True)
         return None
 
     def at_seams(self, lag: int, rows: Rows, neighbours: Rows) -> Shift | None:

@@ -17,7 +17,7 @@ _TREND_POINTS = 200
 def summarize_dataset(dataset: TransitionDataset) -> dict[str, Any]:
     """Return rows, episodes, lengths, returns, rewards, ends and the coverage of every column as plain values."""
     starts, lengths = dataset.episode_spans
-    returns = dataset.episode_returns()
+    returns = dataset.logged_returns()
     last = starts + lengths - 1
     ended = np.asarray(dataset.terminals[last])
     return {
@@ -34,7 +34,7 @@ def summarize_dataset(dataset: TransitionDataset) -> dict[str, Any]:
         },
         "lengths": _described(lengths),
         "returns": _described(returns),
-        "rewards_per_step": _described(returns / lengths),
+        "rewards_per_step": _described(dataset.episode_returns() / lengths),
         "return_trend": _trend(returns),
         "rewards": _described(np.asarray(dataset.rewards)),
         "actions": _labelled(_columns(dataset.actions, *_bounds(dataset)), dataset.action_names, "action"),

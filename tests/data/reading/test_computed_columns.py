@@ -50,6 +50,20 @@ def test_a_reward_is_computed(path):
     assert "reward `-(abs(T1 - TSP1) + 2)`" in data.origin
 
 
+def test_a_name_in_backquotes_is_that_column_wherever_it_stands(path):
+    """Also as a whole entry, under a new name, as the reward, and where a pattern leaves out what is named elsewhere."""
+    plain = load(path, observations=["Zone Temp [C]", {"gap": "a-b"}], actions=["Zone Temp [C]", "Q1"], reward="a-b")
+    quoted = load(
+        path, observations=["`Zone Temp [C]`", {"gap": "`a-b`"}], actions=[" `Zone Temp [C]`", "Q1"], reward="`a-b`"
+    )
+    assert quoted.fingerprint == plain.fingerprint
+    assert (quoted.observation_names, quoted.action_names) == (("Zone Temp [C]", "gap"), ("Zone Temp [C]", "Q1"))
+    assert quoted.origin == plain.origin
+    assert load(path, observations=["`T1`"], actions=["T*", "Q1"]).action_names == ("TSP1", "Q1")
+    with pytest.raises(DatasetError, match="there is no column `Zone Tmp`"):
+        load(path, observations=["`Zone Tmp`"])
+
+
 def test_observations_and_actions_are_computed_in_order_and_named(path):
     data = load(
         path,

@@ -4,7 +4,14 @@ import h5py
 import numpy as np
 import pytest
 
-from rl_training.data import TransitionDataset, load_dataset, save_dataset
+from rl_training.data import (
+    TransitionDataset,
+    filter_dataset,
+    load_dataset,
+    mix_datasets,
+    save_dataset,
+    transform_dataset,
+)
 from rl_training.errors import ConfigError, DatasetError
 from tests.logs import FIELDS, episodes, transitions, write_hdf5, write_minari
 
@@ -13,7 +20,8 @@ WHOLE, KNOWN = transitions(LOG), transitions(LOG, keep_unknown=False)
 FIXES = [
     ({"ends": "timeouts"}, "every end is taken as a time limit"),
     ({"action_scale": 2.0}, "multiplied by 2"),
-    ({"reward_lag": 1}, "moved by 1"),
+    ({"reward_lag": 1}, "rewards are moved by 1"),
+    ({"action_lag": 1}, "actions are moved by 1 row; 4 rows without an action are left out"),
 ]
 
 
@@ -46,6 +54,21 @@ def test_reward_lag_inside_episodes():
     assert np.array_equal(data.rewards, WHOLE["rewards"][~ends])
     assert not data.terminals.any()
     assert data.timeouts.sum() == ends.sum()
+
+
+@pytest.mark.parametrize("lag", [1, -1])
+def test_action_lag_fixes_shifted_columns(lag):
+    """Actions rolled over the whole file come back; inside episodes the rows whose action is lost are left out."""
+    moved = {**WHOLE, "actions": np.roll(WHOLE["actions"], lag, axis=0)}
+    data = load_dataset(moved, action_lag=lag, action_lag_across=True)
+    assert np.array_equal(data.actions, WHOLE["actions"][:-1] if lag == 1 else WHOLE["actions"][1:])
+    ends = WHOLE["terminals"] | WHOLE["timeouts"]
+    kept = ~ends if lag == 1 else ~np.append(True, ends[:-1])
+    data = load_dataset(moved, action_lag=lag)
+    assert np.array_equal(data.actions, WHOLE["actions"][kept])
+    assert np.array_equal(data.rewards, WHOLE["rewards"][kept])
+    assert data.episode_ends.sum() == ends.sum()
+    assert data.terminals.any() == (lag == -1)
 
 
 def test_unknown_options_are_refused():
@@ -307,3 +330,38 @@ def test_a_reading_says_that_rows_left_out_cut_episodes():
     assert "cut" not in load_dataset(values, on_bad_rows="drop").origin
     values["rewards"][0] = 0.0
     assert "left out" not in load_dataset(values, on_bad_rows="drop").origin
+
+
+def sparse(rewards, **changes):
+    """Three episodes of five rows that pay on their last row alone, which is left out where they were cut."""
+    return rows_as_recorded(rewards=np.where(np.arange(15) % 5 == 4, rewards, 0.0).astype(np.float32), **changes)
+
+
+def test_rewards_of_rows_that_are_left_out_are_kept_beside_the_row_before():
+    """By episode: cut and paid 4, truly ended and paid 9, cut and paid 14; in a reading, from arrays, and through copies."""
+    values = sparse(np.arange(15))
+    arrays = TransitionDataset.from_dict(values)
+    for data in (load_dataset(values), arrays, filter_dataset(arrays, min_length=4), mix_datasets([arrays])):
+        assert data.episode_returns().tolist() == [0, 9, 0]
+        assert data.logged_returns().tolist() == [4, 9, 14]
+        assert (data.statistics()["return_max"], data.statistics()["return_mean"]) == (14, 9)
+    assert filter_dataset(arrays, top=1 / 3).observations[0, 0] == 100
+    doubled = transform_dataset(arrays, reward_scale=2.0)
+    assert doubled.logged_returns().tolist() == [8, 18, 28]
+    nothing = load_dataset(sparse(0.0))
+    assert mix_datasets([nothing, arrays]).logged_returns().tolist() == [0, 0, 0, 4, 9, 14]
+    assert load_dataset(WHOLE).unseen_rewards is None
+    assert nothing.unseen_rewards is None
+
+
+def test_a_notable_share_of_rows_that_are_left_out_is_told_at_every_start(tmp_path):
+    told = "2 last rows of cut episodes are left out"
+    assert load_dataset(rows_as_recorded()).origin_in_short.endswith(f"{told} (13% of all)")
+    long = {name: np.concatenate([np.repeat(values[:1], 200, axis=0), values]) for name, values in rows_as_recorded().items()}
+    data = load_dataset(long)
+    assert told in data.origin
+    assert told not in data.origin_in_short
+    for name in ("a", "b"):
+        np.savez(tmp_path / f"{name}.npz", **rows_as_recorded())
+    assert load_dataset(tmp_path).origin_in_short.endswith("4 last rows of cut episodes are left out (13% of all)")
+    assert load_dataset(tmp_path).logged_returns().sum() == 2 * np.arange(15).sum()

@@ -124,11 +124,20 @@ def joined(paths: Sequence[Path], read: Callable[[Path], Reading], title: str, l
         source_rows=_joined_rows(readings, names),
         time_skips=np.concatenate([_flags(reading.time_skips, reading) for reading in readings]),
         whole=_joined_episodes(readings),
+        unseen_rewards=_joined_unseen(readings),
     )
 
 
 def _flags(found: NDArray[np.bool_] | None, reading: Reading) -> NDArray[np.bool_]:
     return np.zeros(len(reading.arrays["rewards"]), dtype=bool) if found is None else found
+
+
+def _joined_unseen(readings: Sequence[Reading]) -> NDArray[np.float64] | None:
+    """The rewards of steps that were left out, 0 in files without any; None if there are none at all."""
+    if all(reading.unseen_rewards is None for reading in readings):
+        return None
+    own = [np.zeros(len(r.arrays["rewards"])) if r.unseen_rewards is None else r.unseen_rewards for r in readings]
+    return np.concatenate(own)
 
 
 def _joined_episodes(readings: Sequence[Reading]) -> NDArray[np.int64]:

@@ -4,6 +4,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+_SMALL = 0.02  # share of all, up to which a number is usual
+
 
 class Usual(str):
     """A note that says nothing unusual, so that the line at the start of a run leaves it out."""
@@ -13,15 +15,26 @@ class Usual(str):
 
 @dataclass(frozen=True)
 class Count:
-    """A number of things, and what is said of one and of several of them."""
+    """A number of things, and what is said of one and of several of them; with `of` it is usual if it is a small share."""
 
     number: int
     one: str
     several: str
     usual: bool = False
+    of: int = 0  # how many there are in all; 0 where their share says nothing
 
     def __str__(self) -> str:
-        return f"{self.number:,} {self.one if self.number == 1 else self.several}"
+        share = f" ({self.number / self.of:.0%} of all)" if self.of and not self.says_nothing_unusual else ""
+        return f"{self.number:,} {self.one if self.number == 1 else self.several}{share}"
+
+    @property
+    def says_nothing_unusual(self) -> bool:
+        """Whether the line at the start of a run leaves it out."""
+        return self.usual or (self.of > 0 and self.number <= _SMALL * self.of)
+
+    def plus(self, other: "Count") -> "Count":
+        """Return the count of the same things here and in another file."""
+        return replace(self, number=self.number + other.number, of=self.of + other.of)
 
 
 Note = str | Count
@@ -29,21 +42,26 @@ Note = str | Count
 
 def unusual(notes: Iterable[Note]) -> list[Note]:
     """Return the notes that a user should see at every start."""
-    return [note for note in notes if not (note.usual if isinstance(note, Count) else isinstance(note, Usual))]
+    return [note for note in notes if not _is_usual(note)]
+
+
+def _is_usual(note: Note) -> bool:
+    return note.says_nothing_unusual if isinstance(note, Count) else isinstance(note, Usual)
 
 
 def merged_notes(notes: Sequence[Sequence[Note]]) -> list[Note]:
     """Return the notes of all files, each once; counts are added up, others tell in how many files they hold."""
-    files: Counter[Note] = Counter()
-    sums: Counter[Note] = Counter()
+    files: Counter[str] = Counter()
+    sums: dict[str | tuple[str, str], Note] = {}
     for note in (note for own in notes for note in own):
-        kind = replace(note, number=0) if isinstance(note, Count) else note
-        files[kind] += 1
-        sums[kind] += note.number if isinstance(note, Count) else 0
-    return [_merged(kind, sums[kind], files[kind], len(notes)) for kind in files]
+        if isinstance(note, Count):
+            before = sums.get((note.one, note.several))
+            sums[note.one, note.several] = before.plus(note) if isinstance(before, Count) else note
+        else:
+            files[note] += 1
+            sums[note] = note
+    return [_in_files(note, files[note], len(notes)) if isinstance(note, str) else note for note in sums.values()]
 
 
-def _merged(kind: Note, number: int, files: int, of: int) -> Note:
-    if isinstance(kind, Count):
-        return replace(kind, number=number)
-    return kind if files == of else f"{kind} (in {files} of {of} files)"
+def _in_files(note: str, files: int, of: int) -> str:
+    return note if files == of else f"{note} (in {files} of {of} files)"

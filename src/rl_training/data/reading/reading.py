@@ -27,6 +27,7 @@ from rl_training.data.reading.clocks import clock_skips
 from rl_training.data.reading.notes import Count, Note, Usual, unusual
 from rl_training.data.reading.source_rows import SourceRows
 from rl_training.data.reading.unsupported import refuse_unsupported
+from rl_training.data.returns import rewards_of_steps_after
 from rl_training.data.row_blocks import bad_rows
 from rl_training.data.spaces import Names
 from rl_training.errors import DatasetError, did_you_mean
@@ -73,6 +74,7 @@ class Reading:
     time_skips: NDArray[np.bool_] | None = None  # rows inside episodes after which the time skips samples
     gaps: NDArray[np.bool_] | None = None  # unmarked ends of a part of an episode that goes on after a gap
     whole: NDArray[np.int64] | None = None  # once settled: the episode of each row, before gaps and bad rows cut it
+    unseen_rewards: NDArray[np.float64] | None = None  # once settled: of steps that were left out, as in a dataset
 
     @property
     def origin(self) -> str:
@@ -94,7 +96,8 @@ class Reading:
         labels = None if self.source_rows is None else self.source_rows.labels
         found = TransitionDataset.from_dict(self.arrays, **values, row_labels=labels)
         in_short = self._told(unusual(self.notes))
-        return replace(found, time_skips=self._skips_in_words(), cut_from=self._cut_from(found), origin_in_short=in_short)
+        known = {"time_skips": self._skips_in_words(), "cut_from": self._cut_from(found), "origin_in_short": in_short}
+        return replace(found, **known, unseen_rewards=self.unseen_rewards)  # type: ignore[arg-type]
 
     def _cut_from(self, found: TransitionDataset) -> NDArray[np.int64] | None:
         """The episode that each one of a dataset is a part of; None if all are whole."""
@@ -201,9 +204,12 @@ class _Settling:
         self._settle_ends()
         self._whole = whole_episodes(self._terminals | self._timeouts, reading.gaps)
         self._known = np.ones(len(self._terminals), dtype=bool)
+        self._unseen: NDArray[np.float64] | None = None
         if options.cut_gaps:
             self._cut_gaps()
         self._settle_rewards_and_successors()
+        if options.action_lag:
+            self._move_actions(options.action_lag)
         if options.action_scale != 1.0:
             for name in {"actions", "next_actions"} & set(self._arrays):
                 values = self._arrays[name]
@@ -274,9 +280,21 @@ class _Settling:
             self._notes.append("ends came with the rewards and are moved with them; next observations are the following rows")
         else:
             last_rows = ("last row of a cut episode is left out", "last rows of cut episodes are left out")
-            cut = Count(int(self._timeouts.sum()), *last_rows, usual=True)
+            cut = Count(int(self._timeouts.sum()), *last_rows, of=len(self._timeouts))
             self._notes += [Usual("next observations are the following rows"), *[cut] * (cut.number > 0)]
+            unseen = self._timeouts & self._known
+            self._unseen = rewards_of_steps_after(self._arrays["rewards"], unseen, self._terminals | self._timeouts)
             self._known &= ~self._timeouts
+
+    def _move_actions(self, lag: int) -> None:
+        """Give every row the action that is stored `lag` rows later; rows without one are left out."""
+        stored, known = _stored_at(self._terminals | self._timeouts, lag, across=self._options.action_lag_across)
+        for name in {"actions", "next_actions"} & set(self._arrays):
+            self._arrays[name] = self._arrays[name][stored]
+        without = int((self._known & ~known).sum())
+        left_out = Count(without, "row without an action is left out", "rows without an action are left out")
+        self._notes += [f"actions are moved by {lag} row{'s' * (abs(lag) != 1)}", *[left_out] * (without > 0)]
+        self._known &= known
 
     def _leave_out_bad_rows(self) -> None:
         """Leave out transitions with NaN or inf; the successor of a true end does not matter."""
@@ -302,13 +320,15 @@ class _Settling:
         if not known.any():
             lacking = "every row lacks its successor, its reward or a finite number"
             raise DatasetError(f"{source.source}: no transition is left: {lacking}")
-        changed = options.ends != "auto" or options.time_limit or options.cut_gaps or options.reward_lag or self._dropped
+        lags = options.reward_lag or options.action_lag
+        changed = options.ends != "auto" or options.time_limit or options.cut_gaps or lags or self._dropped
         if changed and arrays.pop("returns_to_go", None) is not None:
             self._notes.append("`returns_to_go` belonged to the original rows, and is left out")
         next_is_gone = np.append(~known[1:], False) & ~self._terminals
         arrays |= {"terminals": self._terminals, "timeouts": self._timeouts | next_is_gone}
         self._inferred &= ~next_is_gone
         both, places, skips = np.isin(np.arange(len(known)), self._both), source.source_rows, source.time_skips
+        unseen = None if self._unseen is None or not self._unseen[known].any() else self._unseen[known]
         if not known.all():
             for name in tuple(arrays):
                 arrays[name] = arrays[name][known]
@@ -326,6 +346,7 @@ class _Settling:
             source_rows=places,
             time_skips=skips,
             whole=self._whole,
+            unseen_rewards=unseen,
         )
 
     def _bounds(self) -> tuple[Any, Any]:

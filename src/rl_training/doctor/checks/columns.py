@@ -39,13 +39,10 @@ def check_finite(inputs: CheckInput) -> Iterator[Finding]:
 def check_columns(inputs: CheckInput) -> Iterator[Finding]:
     """Columns that never change, and numbers so large that digits are lost."""
     constant = []
-    for role in ("observations", "actions", "rewards"):
+    for role in ("observations", "actions"):
         values = inputs.sample(role)
         low, high = column_range(values)
         same = np.flatnonzero(low == high) if len(inputs.bad.get(role, ())) < len(inputs.data) else np.empty(0, dtype=np.intp)
-        if role == "rewards":
-            yield from _reward_column(inputs, low[0], high[0])
-            continue
         constant += [f"{inputs.named(role, [column])} is {low[column]:.6g}" for column in same]
         moving = np.setdiff1d(np.arange(len(low)), same)
         yield from _lost_digits(inputs, role, values, low, high, moving)
@@ -55,15 +52,6 @@ def check_columns(inputs: CheckInput) -> Iterator[Finding]:
         if inputs.env is None and inputs.data.action_low is None and not inputs.data.spaces.free.all():
             fix += ", and an action that never changes is held at its value"
         yield Finding("constant-column", "warning", f"in {inputs.every_row} {'; '.join(constant)}", fix)
-
-
-def _reward_column(inputs: CheckInput, low: float, high: float) -> Iterator[Finding]:
-    if low == high:
-        evidence, fix = f"`rewards` is {low:.6g} in {inputs.every_row}", "nothing can be learned from it: check the reward"
-        yield Finding("constant-column", "warning", evidence, fix)
-    elif max(abs(low), abs(high)) > HUGE:
-        evidence = f"`rewards` reaches {max(abs(low), abs(high)):.3g}"
-        yield Finding("huge-column", "warning", evidence, "set reward.scale: such numbers make training diverge")
 
 
 def _lost_digits(
@@ -104,17 +92,19 @@ def check_counters(inputs: CheckInput) -> Iterator[Finding]:
 
 
 def check_outliers(inputs: CheckInput) -> Iterator[Finding]:
-    """Single values far outside all others: a sensor that failed, or a placeholder such as -9999."""
-    for role in ("observations", "rewards"):
-        values = getattr(inputs.data, role).reshape(len(inputs.data), -1)
-        for column in range(min(values.shape[1], _MOST_COLUMNS)):
-            rows, low, high = isolated_rows(values[:, column])
-            paid = role == "rewards" and 10 * inputs.data.episode_ends[rows].sum() > 9 * len(rows)  # or a penalty
-            if len(rows) and not paid:
-                what = "`rewards`" if role == "rewards" else inputs.named(role, [column])
-                worst = values[rows[np.argmax(np.abs(values[rows, column] - low))], column]
-                seen = f"{what} is {worst:.6g} in {inputs.some(rows)}, and from {low:.4g} to {high:.4g} elsewhere"
-                yield Finding("outlier-rows", "warning", seen, f"if it stands for a missing value, {BLANK}")
+    """Single readings far outside all others: a sensor that failed, or a placeholder such as -9999."""
+    for column in range(min(inputs.data.observation_dim, _MOST_COLUMNS)):
+        values = inputs.data.observations[:, column]
+        rows, low, high = isolated_rows(values)
+        if len(rows):
+            seen = outliers_seen(inputs, inputs.named("observations", [column]), values, rows, low, high)
+            yield Finding("outlier-rows", "warning", seen, f"if it stands for a missing value, {BLANK}")
+
+
+def outliers_seen(inputs: CheckInput, what: str, values: NDArray[Any], rows: Rows, low: float, high: float) -> str:
+    """Return what a column is in these rows at worst, and what elsewhere."""
+    worst = values[rows[np.argmax(np.abs(values[rows] - low))]]
+    return f"{what} is {worst:.6g} in {inputs.some(rows)}, and from {low:.4g} to {high:.4g} elsewhere"
 
 
 def isolated_rows(values: NDArray[Any], gap: float = 3.0) -> tuple[Rows, float, float]:

@@ -1,4 +1,4 @@
-"""Checks of the files of a dataset against each other."""
+"""Checks of the files of a dataset, or of the stretches of a single one, against each other."""
 
 from collections.abc import Iterator, Sequence
 
@@ -13,12 +13,14 @@ from rl_training.doctor.units import Numbers, OtherUnit, Profiles, other_units, 
 _ROWS = 5000  # of a file, which tell what it is like
 _MOST_COLUMNS = 256
 _SHOWN = 3
+_STRETCHES, _SHORTEST = 20, 100  # of a single file, and rows of each
 
 
 def check_units(inputs: CheckInput) -> Iterator[Finding]:
     """Columns that some files have in another unit than the others."""
     places = inputs.source_rows
     if places is None or places.files is None or len(places.names) < 2:
+        yield from _midway(inputs)
         return
     files = np.unique(places.files)
     chosen = [_some(np.flatnonzero(places.files == file)) for file in files]
@@ -26,6 +28,25 @@ def check_units(inputs: CheckInput) -> Iterator[Finding]:
     profiles = profiles_of(_rows_and_moves(inputs, rows) for rows in chosen)
     for unit in other_units(profiles):
         yield _finding(inputs, unit, profiles, names)
+
+
+def _midway(inputs: CheckInput) -> Iterator[Finding]:
+    """Columns of a single file that change their unit once, and keep it."""
+    rows = np.arange(len(inputs.data))
+    if len(rows) < _STRETCHES * _SHORTEST:
+        return
+    stretches = np.array_split(rows, _STRETCHES)
+    profiles = profiles_of(_rows_and_moves(inputs, _some(stretch)) for stretch in stretches)
+    for unit in other_units(profiles):
+        first = int(min(unit.files.max(), unit.others.max())) + 1
+        if len(unit.files) + len(unit.others) == _STRETCHES and first == int(max(unit.files.min(), unit.others.min())):
+            before, after = (_range(profiles, own, unit.column) for own in (np.arange(first), np.arange(first, _STRETCHES)))
+            row = int(stretches[first][0])
+            place = f"row {row}" if inputs.source_rows is None else inputs.source_rows.place(row)
+            seen = f"{_named(inputs, unit.column)} is {before} up to about {place}, and {after} from there on"
+            evidence = f"{seen}: in level, spread and steps the larger are {unit.conversion}"
+            convert = f"convert one part (`{unit.conversion.undone(larger=unit.larger)}`), or leave it out of the data"
+            yield Finding("unit-change", "warning", evidence, f"if the unit differs, {convert}")
 
 
 def _some(rows: Rows) -> Rows:

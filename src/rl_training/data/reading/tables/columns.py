@@ -4,6 +4,7 @@ import fnmatch
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,7 +87,7 @@ def select(roles: ColumnMap, found: Sequence[str], source: str) -> Selection:
     """Return what a column map selects from the columns found, or a DatasetError for what is not there."""
     as_written = {role: _existing(name, found, source) for role in AS_WRITTEN if (name := getattr(roles, role)) is not None}
     texts = {role: text for role in ("reward", *FLAGS) if (text := getattr(roles, role)) is not None}
-    single = {role: Selected(text.strip(), _computed(text, found, source)) for role, text in texts.items()}
+    single = {role: _selected(text, found, source) for role, text in texts.items()}
     taken = {role: _named(getattr(roles, role), found, expressions=role == "actions") for role in WIDE}
     taken |= {"single": {*texts.values(), *as_written.values()}}
     wide = {}
@@ -111,10 +112,16 @@ def _entries(
         elif entry not in found and (matches := _matching(entry, found, taken)):
             new = [Selected(name, column(name)) for name in matches]
         else:
-            new = [Selected(entry.strip(), _computed(entry, found, source))]
+            new = [_selected(entry, found, source)]
         for one in new:
             chosen.setdefault((one.name, one.source.text), one)
     return list(chosen.values())
+
+
+def _selected(text: str, found: Sequence[str], source: str) -> Selected:
+    """A column by its own name, also where it is written in backquotes, or an expression by its text."""
+    expression = _computed(text, found, source)
+    return Selected(expression.text, expression)
 
 
 def _matching(pattern: str, found: Sequence[str], taken: Collection[str]) -> list[str]:
@@ -131,11 +138,10 @@ def _named(entries: Iterable[str | Mapping[str, str]], found: Sequence[str], *, 
         for text in entry.values() if isinstance(entry, Mapping) else [entry]:
             if text in found:
                 names.add(text)
-            elif expressions and not _matching(text, found, ()):
-                try:
-                    names |= set(parse(text).columns)
-                except ExpressionError:  # reported when the role itself is selected
-                    continue
+            elif not _matching(text, found, ()):
+                with suppress(ExpressionError):  # reported when the role itself is selected
+                    expression = parse(text)
+                    names |= set(expression.columns if expressions or expression.is_column else ())
     return names
 
 
@@ -162,7 +168,7 @@ def _computed(text: str, found: Sequence[str], source: str) -> Expression:
         if name not in found:
             where = "" if expression.is_column else f" (position {position} of `{_short(text)}`)"
             raise DatasetError(f"{source}: there is no column `{name}`{where}.{did_you_mean(name, found)}")
-    return expression
+    return column(*expression.columns) if expression.is_column else expression
 
 
 def _short(text: str) -> str:
