@@ -80,7 +80,7 @@ def test_counts_of_files_are_added_up_and_told_once(tmp_path):
 
 
 def test_a_note_of_some_files_tells_how_many(tmp_path):
-    columns = {"obs_0": np.arange(5.0), "action_0": np.linspace(0, 1, 5), "reward": np.arange(5.0)}
+    columns = {"obs_0": np.arange(60.0), "action_0": np.linspace(0, 1, 60), "reward": np.arange(60.0)}
     for name in "ab":
         write_csv(tmp_path / f"{name}.csv", columns)
     lines = (tmp_path / "b.csv").read_text().splitlines()
