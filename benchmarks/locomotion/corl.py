@@ -132,7 +132,7 @@ def train(job: Job) -> None:
         rebrac(source, job, module, with_next_actions(rows, dataset.timeouts))
     else:
         in_torch(source, job, module, len(dataset))
-    job.done("CORL", dataset, env.returns, begin)
+    job.done("CORL", dataset, env.returns, time.perf_counter() - begin)
 
 
 def in_torch(source: Path, job: Job, module: Any, size: int) -> None:

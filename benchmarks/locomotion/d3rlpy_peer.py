@@ -5,14 +5,16 @@ python -m benchmarks.locomotion.d3rlpy_peer --data data --parallel 8
 d3rlpy wants an older Gymnasium than ours; installed without its dependencies it works with the newer one too, of which it
 uses nothing but types here. The old gym, and scikit-learn, which another of its algorithms uses, may be missing. Batches are
 drawn from our rows as arrays, where d3rlpy would gather them one by one; on a GPU its updates are recorded as CUDA graphs
-(`recorded.py`).
+(`recorded.py`). After each twentieth of a job its state is kept beside the data, and a job that was stopped goes on there.
 """
 
 import dataclasses
 import importlib.machinery
 import importlib.util
+import json
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -26,6 +28,7 @@ from benchmarks.locomotion.recorded import Rate, Recorder, count_on_device
 EPISODE_COLUMNS = ("observations", "actions", "rewards", "terminals", "timeouts")
 BATCH_COLUMNS = ("observations", "actions", "rewards", "next_observations", "terminals")
 UPDATE_COLUMNS = (*BATCH_COLUMNS, "next_actions", "returns_to_go", "intervals")
+PARTS = 20  # of a job
 
 
 def library() -> Any:
@@ -88,9 +91,8 @@ def algorithm(d3rlpy: Any, algo: str, steps: int, device: str) -> Any:
     ).create(device=device)
 
 
-def feed(d3rlpy: Any, rows: dict[str, Any], seed: int) -> Any:
+def feed(d3rlpy: Any, rows: dict[str, Any], draw: np.random.Generator) -> Any:
     """Return a function that draws a batch of the rows."""
-    draw = np.random.default_rng(seed)
     columns = {name: values.reshape(len(values), -1) for name, values in rows.items()}
 
     def batch(size: int) -> Any:
@@ -142,20 +144,48 @@ def evaluate(algo: Any, env_id: str, seed: int) -> list[float]:
 
 
 def train(job: Job) -> None:
-    """Train one seed and write down what its last policy reaches."""
+    """Train one seed and write down what its last policy reaches; a job that was stopped goes on from its last part."""
     d3rlpy, dataset = library(), job.dataset()
     d3rlpy.seed(job.seed)
     episodes = d3rlpy.dataset.MDPDataset(**rows_of(dataset, EPISODE_COLUMNS), action_space=d3rlpy.ActionSpace.CONTINUOUS)
-    episodes.sample_transition_batch = feed(d3rlpy, rows_of(dataset, BATCH_COLUMNS), job.seed)
-    begin = time.perf_counter()
+    rows = rows_of(dataset, BATCH_COLUMNS)
     learner = algorithm(d3rlpy, job.algo, job.steps, job.device)
     learner.build_with_dataset(episodes)
     if job.device != "cpu":
         record_updates(learner)
+    seconds, part = go_on(learner, job.kept), max(1, job.steps // PARTS)
     quiet = d3rlpy.logging.NoopAdapterFactory()
-    part = max(1, job.steps // 20)  # after each of which d3rlpy says how far it is
-    learner.fit(episodes, n_steps=job.steps, n_steps_per_epoch=part, logger_adapter=quiet, show_progress=False)
-    job.done(f"d3rlpy {d3rlpy.__version__}", dataset, evaluate(learner, job.env_id, job.seed), begin)
+    while (done := learner.grad_step) < job.steps:
+        begin = time.perf_counter()
+        d3rlpy.seed(job.steps * (job.seed + 1) + done)  # what is drawn depends on seed and part alone
+        episodes.sample_transition_batch = feed(d3rlpy, rows, np.random.default_rng((job.seed, done)))
+        count = min(part, job.steps - done)
+        learner.fit(episodes, n_steps=count, n_steps_per_epoch=count, logger_adapter=quiet, show_progress=False)
+        seconds += time.perf_counter() - begin
+        keep(learner, job.kept, seconds)
+        print(f"{job.kept.name}: {learner.grad_step:,} of {job.steps:,} steps, {seconds:.0f} s", flush=True)
+    job.done(f"d3rlpy {d3rlpy.__version__}", dataset, evaluate(learner, job.env_id, job.seed), seconds)
+
+
+def keep(learner: Any, place: Path, seconds: float) -> None:
+    """Keep the state of a job; whenever this is stopped, either the last state or this one is there whole."""
+    place.mkdir(parents=True, exist_ok=True)
+    state, pointer = place / f"{learner.grad_step}.pt", place / "latest.json"
+    learner.save_model(state)
+    pointer.with_suffix(".new").write_text(json.dumps({"steps": learner.grad_step, "seconds": seconds}))
+    pointer.with_suffix(".new").replace(pointer)
+    for old in set(place.glob("*.pt")) - {state}:
+        old.unlink()
+
+
+def go_on(learner: Any, place: Path) -> float:
+    """Put a learner where its job was stopped, if it was; return the seconds that it has taken."""
+    if not (place / "latest.json").exists():
+        return 0.0
+    found = json.loads((place / "latest.json").read_text())
+    learner.load_model(place / f"{found['steps']}.pt")
+    learner.set_grad_step(found["steps"])
+    return float(found["seconds"])
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 import argparse
 import json
 import multiprocessing
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +32,7 @@ class Job:
     data: Path
     target: Path
     source: Path | None
+    kept: Path  # where its state may be kept while it goes on
 
     @property
     def env_id(self) -> str:
@@ -44,11 +44,11 @@ class Job:
         torch.set_float32_matmul_precision(self.precision)
         return load_dataset(make(self.name, self.data))
 
-    def done(self, library: str, dataset: TransitionDataset, returns: list[float], begin: float) -> None:
+    def done(self, library: str, dataset: TransitionDataset, returns: list[float], seconds: float) -> None:
         """Write down what the last policy reached in its episodes."""
         found: dict[str, Any] = {"library": library, "algo": self.algo, "set": self.name, "fingerprint": dataset.fingerprint}
         found |= {"steps": self.steps, "seed": self.seed, "episode_returns": returns, "return": float(np.mean(returns))}
-        found |= {"seconds": round(time.perf_counter() - begin, 1), "device": self.device, "precision": self.precision}
+        found |= {"seconds": round(seconds, 1), "device": self.device, "precision": self.precision}
         found |= {"torch": torch.__version__}
         self.target.write_text(json.dumps(found, indent=1) + "\n")
 
@@ -89,8 +89,8 @@ def run_jobs(
     for algo, name, seed in [(a, s, n) for a in given.algos for s in given.sets for n in given.seeds]:
         target = given.results / f"{algo}-{name}-{seed}.json"
         if not target.exists():
-            source = given.source if needs_source else None
-            jobs.append(Job(algo, name, seed, given.steps, given.device, given.precision, given.data, target, source))
+            source, kept = given.source if needs_source else None, given.data / folder / target.stem
+            jobs.append(Job(algo, name, seed, given.steps, given.device, given.precision, given.data, target, source, kept))
     with multiprocessing.get_context("spawn").Pool(given.parallel, _one_thread, maxtasksperchild=1) as pool:
         pool.map(work, jobs, chunksize=1)
 

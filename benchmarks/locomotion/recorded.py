@@ -26,12 +26,14 @@ class Recorder:
         self._step, self._period, self._device, self._rate = step, period, device, rate
         self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._graphs: dict[int, tuple[torch.cuda.CUDAGraph, list[torch.Tensor]]] = {}
+        self._unrecorded = WARM_UP * period  # steps that are left before; also those of a job that goes on
 
     def train(self, batch: list[torch.Tensor], count: int) -> None:
         """Do one step: the first ones as they are, later ones from the record."""
         if self._rate is not None:
             self._rate.set(count)
-        if count < WARM_UP * self._period:
+        if self._unrecorded:
+            self._unrecorded -= 1
             self._stream.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(self._stream):
                 self._step(batch, count)
@@ -58,12 +60,13 @@ class Rate:
 
     def __init__(self, optimizer: Optimizer, schedule: CosineAnnealingLR, device: torch.device) -> None:
         self._highest, self._steps = schedule.base_lrs[0], schedule.T_max
-        self._value = torch.tensor(self._highest, device=device)
-        optimizer.param_groups[0]["lr"] = self._value
+        self._optimizer = optimizer
+        optimizer.param_groups[0]["lr"] = torch.tensor(self._highest, device=device)
 
     def set(self, step: int) -> None:
         """Set the learning rate of a step."""
-        self._value.fill_(self._highest * (1.0 + math.cos(math.pi * step / self._steps)) / 2.0)
+        value = self._highest * (1.0 + math.cos(math.pi * step / self._steps)) / 2.0
+        self._optimizer.param_groups[0]["lr"].fill_(value)  # another tensor once a state was loaded
 
 
 def count_on_device(optimizers: Iterable[Optimizer]) -> None:
