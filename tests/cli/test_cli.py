@@ -8,6 +8,7 @@ import fcntl
 import itertools
 import json
 import os
+import platform
 import re
 import shlex
 import shutil
@@ -18,6 +19,7 @@ import pytest
 import torch
 import yaml
 
+import rl_training
 from rl_training.cli import parse_seeds, run
 from rl_training.config.loading import packaged_configs
 from rl_training.errors import ConfigError
@@ -361,16 +363,30 @@ def test_a_closed_pipe_and_a_bare_terminal_are_no_fault():
     "words", [[], ["train"], ["list"], ["data"], ["data", "convert"]], ids=lambda words: "-".join(words) or "top"
 )
 def test_help_loads_no_schema_and_nothing_heavy(words):
-    code = f"import sys; from rl_training.cli import run; run({[*words, '--help']!r}); print(*sys.modules, file=sys.stderr)"
-    done = subprocess.run([*command()[:1], "-c", code], env=environment(), capture_output=True, text=True, check=True)
-    loaded = done.stderr.split()
-    assert not {"torch", "numpy", "gymnasium", "yaml", "rl_training.config.shared_knobs"} & set(loaded)
+    printed, loaded = loading([*words, "--help"])
+    assert not {"torch", "numpy", "gymnasium", "yaml", "rl_training.config.shared_knobs"} & loaded
     assert not [
         name for name in loaded if name.startswith(("rl_training.experiment", "rl_training.data", "rl_training.runtime"))
     ]
     known = {"": "train resume finetune evaluate predict list data", "data": "inspect doctor convert mix split filter"}
     for name in known.get(" ".join(words), "--json --debug").split():
-        assert name in done.stdout
+        assert name in printed
+
+
+def loading(words):
+    """What a command prints, and the modules that it loads."""
+    code = f"import sys; from rl_training.cli import run; run({words!r}); print(*sys.modules, file=sys.stderr)"
+    done = subprocess.run([*command()[:1], "-c", code], env=environment(), capture_output=True, text=True, check=True)
+    return done.stdout, set(done.stderr.split())
+
+
+def test_version_tells_what_a_bug_report_needs_and_loads_no_torch():
+    done, loaded = loading(["--version"])
+    assert (
+        done
+        == f"rl-training {rl_training.__version__} (Python {platform.python_version()}, torch {torch.__version__}, {platform.platform()})\n"
+    )
+    assert not {"torch", "numpy", "yaml"} & loaded
 
 
 def test_debug_shows_the_traceback(tmp_path, capsys):

@@ -4,13 +4,16 @@ Commands import their dependencies in the function body, since every module-leve
 """
 
 import errno
+import importlib.metadata
+import platform
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
+from rl_training import __version__
 from rl_training.cli import policies, training
 from rl_training.cli.bench import bench
 from rl_training.cli.choosing import ope, select
@@ -36,6 +39,24 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
+
+
+def _tell_version(asked: bool) -> None:
+    if asked:
+        torch = importlib.metadata.version("torch")  # importing it would take seconds
+        typer.echo(f"rl-training {__version__} (Python {platform.python_version()}, torch {torch}, {platform.platform()})")
+        raise typer.Exit
+
+
+@app.callback(help=app.info.help)
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_tell_version, is_eager=True, help="Show the versions of what is installed.")
+    ] = False,
+) -> None:
+    del version
+
+
 READING = (
     training.train,
     evaluate,
