@@ -111,10 +111,13 @@ def _table(text: str, path: Path) -> tuple[dict[str, dict[str, list[str]]], list
         )
     found: dict[str, dict[str, list[str]]] = {}
     seeds: Counter[tuple[str, str, str]] = Counter()
-    for number, row in enumerate(rows, start=2):
+    for row in rows:
+        number = rows.line_num  # blank lines are no rows
         group, task, score, seed = (
             (row.get(columns[what] or "") or "").strip() for what in ("group", "task", "score", "seed")
         )
+        if any(map(str.strip, row.get(None) or ())):  # more fields than the header has: a decimal comma would be cut off
+            raise ConfigError(f"{path}: line {number} has more fields than the header; write decimals with a point")
         if not (group and score) or (columns["task"] and not task):
             raise ConfigError(f"{path}: line {number} has an empty field")
         if not _is_number(score):
