@@ -86,6 +86,11 @@ def test_what_is_not_known_is_left_empty():
     assert "0 is the lowest score, 1 the highest (all 2 tasks)" in relative.table("md")
 
 
+def test_the_note_says_which_scores_are_good():
+    text = compare(GROUPS, lower_is_better=True).table("md")
+    assert "Interquartile mean of the scores as given, lower is better; 95% interval" in text
+
+
 def test_another_kind_is_refused():
     with pytest.raises(ConfigError, match="--format html: must be one of md, latex, csv"):
         compare(GROUPS).table("html")

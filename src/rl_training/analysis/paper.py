@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 from rl_training.analysis.bootstrap import Interval
 from rl_training.analysis.logged_run import RETURN
 from rl_training.analysis.scales import SCALES
+from rl_training.analysis.scores.directions import measures_quality
 from rl_training.analysis.verdict import Wording, digits, shown
 from rl_training.errors import ConfigError
 
@@ -88,11 +89,20 @@ def wording_of(found: "Comparison") -> Wording:
 
 
 def compared_text(found: "Comparison") -> str:
-    """Return which scores are compared: one of each run, or those that were given, or some of either."""
+    """Return which scores are compared: one of each run, or those that were given, or some of either; and which are good."""
     if found.metric is None:
-        return "scores as given"
+        return f"scores as given{_direction(found)}"
     given = f", scores as given of {', '.join(found.from_files)}" if found.from_files else ""
-    return f"{found.by} {found.metric} of each run{given}"
+    return f"{found.by} {found.metric} of each run{given}{_direction(found)}"
+
+
+def _direction(found: "Comparison") -> str:
+    """Which values are good; nothing of returns, and of scores as given whose order nobody turned."""
+    if found.metric is not None and found.direction == "lower" and not measures_quality(found.metric):
+        return ", which does not tell how good a policy is"
+    if found.direction == "higher" and found.metric in (None, RETURN):
+        return ""
+    return ", which is no score" if found.direction == "none" else f", {found.direction} is better"
 
 
 def _notes(found: "Comparison") -> list[str]:

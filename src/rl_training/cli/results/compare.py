@@ -119,24 +119,12 @@ def _write(path: Path, kind: str, text: str) -> None:
 def _print(found: "Comparison", *, verbose: bool) -> None:
     from rl_training.analysis.paper import compared_text
 
-    print(f"{compared_text(found)}{_direction(found)}; {100 * found.confidence:g}% intervals")
+    print(f"{compared_text(found)}; {100 * found.confidence:g}% intervals")
     _print_table(found)
     _print_profiles(found)
     print(f"\n{found.conclusion}")  # apart from the tables: it is what people look for
     if any(cell.iqm.known for cell in found.overall.values()):
         _print_coverage(found.coverage, verbose=verbose)
-
-
-def _direction(found: "Comparison") -> str:
-    """Which values are good; nothing of returns, and of scores as given whose order nobody turned."""
-    from rl_training.analysis.logged_run import RETURN
-    from rl_training.analysis.scores.directions import measures_quality
-
-    if found.metric is not None and found.direction == "lower" and not measures_quality(found.metric):
-        return ", which does not tell how good a policy is"
-    if found.direction == "higher" and found.metric in (None, RETURN):
-        return ""
-    return ", which is no score" if found.direction == "none" else f", {found.direction} is better"
 
 
 def _print_table(found: "Comparison") -> None:
