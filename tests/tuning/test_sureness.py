@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from rl_training.analysis.aggregates import aggregate
+from rl_training.output import prose
 from rl_training.report.facts import NOTHING, number
-from rl_training.report.page.html import prose
 from rl_training.tuning.folder import StudyFolder
 from rl_training.tuning.page import section
 from rl_training.tuning.scores import Result
