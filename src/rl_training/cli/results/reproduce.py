@@ -97,7 +97,12 @@ class _Command:
 
     def text(self, *, bare: bool = False) -> str:
         """The command that goes on with what was interrupted; a bare one, which is kept, has names of files for paths."""
-        words = ["rl-training", "reproduce", Path(self.config).name if bare else self.config, *(["--record"] if self.record else [])]
+        words = [
+            "rl-training",
+            "reproduce",
+            Path(self.config).name if bare else self.config,
+            *(["--record"] if self.record else []),
+        ]
         for name, given in self.options.items():
             for value in [given] if isinstance(given, str) else given or ():
                 words += [f"--{name}", Path(value).name if bare and name in ("dataset", "import") else value]
