@@ -111,6 +111,7 @@ def test_combinations_that_differ_beyond_six_digits_are_two_groups(tmp_path):
     [
         ("a.json", "{", "is not valid JSON"),
         ("a.json", "[1, 2]", "is not a JSON object"),
+        ("a.json", '{"data": "log.npz", "algo": "iql", "members": [{"member": 0}]}', "has no returns of an evaluation"),
         ("a.json", '{"a": {"x": [1, "two"]}}', "a, x: scores must be numbers"),
         ("a.json", '{"a": [1, NaN]}', "is not valid JSON"),
         ("a.json", '{"a": [1], "a": [2]}', "is not valid JSON"),

@@ -67,9 +67,11 @@ def _given(scores: Scored, warnings: list[str]) -> Groups:
 
 def _evaluation(found: Any, path: Path) -> Groups | None:
     """The scores of the members in what `evaluate --json` prints; None for any other content."""
-    rows = found.get("members") if isinstance(found, Mapping) and "env_id" in found else None
-    if not isinstance(rows, list) or not all(isinstance(row, Mapping) and "return_mean" in row for row in rows):
+    rows = found.get("members") if isinstance(found, Mapping) else None
+    if not isinstance(rows, list) or not rows or not all(isinstance(row, Mapping) for row in rows):
         return None
+    if "env_id" not in found or not all("return_mean" in row for row in rows):  # of `train`, or of `evaluate --data`
+        raise ConfigError(f"{path}: has no returns of an evaluation; name the runs, or what `evaluate --json` prints of them")
     by_group: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
         by_group.setdefault(combination_name(path.stem, row.get("knobs")), []).append(row)
