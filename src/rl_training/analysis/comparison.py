@@ -55,7 +55,7 @@ class Pair:
     difference: Interval | None  # of the interquartile means; None where the scale of the tasks depends on what is compared
     improvement: Interval
     verdict: str  # better, worse, unclear; of a metric that does not tell how good a policy is larger, smaller, unclear
-    seeds_needed: int | None  # per task and group to show a difference as large as the measured one; None if it is shown
+    seeds_needed: int | None  # per task and group to show a difference as measured; None if it is shown or cannot be told
     least_seeds: int | None  # without which no difference can be shown, however large; None if there are enough
 
 
