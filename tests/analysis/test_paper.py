@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 import re
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from rl_training.analysis.comparison import compare
 from rl_training.errors import ConfigError
 from tests.analysis.known_scores import BAD, GOOD
+from tests.analysis.runs import write_run
 
 GROUPS = {"iql": {"x": GOOD, "y": GOOD[:4]}, "bc": {"x": BAD, "y": BAD}}
 
@@ -23,7 +25,7 @@ def test_markdown_has_every_task_and_group_with_interval_and_seeds():
     assert (rows[1][1][-4:], rows[2][1][-3:], rows[3][1][-9:]) == ("(10)", "(4)", "(4 to 10)")
     assert rows[4][-3:] == ["probability of improvement", "difference of IQM", "verdict"]
     assert (rows[5][0], rows[5][-1]) == ("iql against bc", "better")
-    assert "Interquartile mean of the scores as given, 95% interval (number of seeds)" in text
+    assert "Interquartile mean of the scores as given; 95% interval (number of seeds)" in text
 
 
 def test_latex_is_two_tables_with_equal_numbers_of_cells():
@@ -37,6 +39,30 @@ def test_latex_is_two_tables_with_equal_numbers_of_cells():
         assert text.count(rule) == 2
     assert text.count("\\begin{tabular}{lrr}") == text.count("\\begin{tabular}{lrrr}") == 1
     assert compare(GROUPS).table("latex").count("\\midrule") == 3  # one before what is of all tasks
+
+
+def test_a_quote_needs_no_package():
+    text = compare({'"a"': GOOD, "b": BAD}).table("latex")
+    assert " & \\char34{}a\\char34{} & b" in text
+
+
+def test_figures_on_another_scale_than_the_task_have_a_row_of_their_own():
+    """A difference of normalised scores beside scores in their units would be read as one of those."""
+    found = compare({"iql": GOOD, "bc": BAD}, normalize="min-max")
+    rows = [line.strip("| ").split(" | ") for line in found.table("md").splitlines() if line.startswith("| ")]
+    assert [row[0] for row in rows] == ["iql", "scores", "normalised", "probability of improvement", "iql against bc"]
+    assert [float(row[1].split()[0]) for row in rows[1:3]] == pytest.approx([61.2, 0.894])
+    assert found.table("latex").count("\\midrule") == 3
+    csv_rows = list(csv.DictReader(io.StringIO(found.table("csv"))))
+    differences = {row["task"]: float(row["estimate"]) for row in csv_rows if row["measure"] == "difference of IQM"}
+    assert differences == pytest.approx({"scores": 20.0, "normalised": 20.0 / 26.0})
+
+
+def test_scores_of_files_beside_runs_are_told(tmp_path):
+    write_run(tmp_path / "iql", [GOOD])
+    (tmp_path / "bc.json").write_text(json.dumps({"bc": {"Pendulum-v1": BAD}}))
+    text = compare([tmp_path / "iql", tmp_path / "bc.json"]).table("latex")
+    assert "last eval/return_mean of each run, scores as given of bc; 95% interval" in text
 
 
 def test_csv_has_a_row_for_each_number():
@@ -57,7 +83,12 @@ def test_what_is_not_known_is_left_empty():
     assert "nan" not in "".join(found.table(kind) for kind in ("md", "latex", "csv"))
     relative = compare({name: {"x": GOOD, "y": [9e3, 8e3]} for name in "ab"}, normalize="min-max")
     assert "difference of IQM |" not in relative.table("md")  # it would mean nothing elsewhere
-    assert "over all tasks 0 is the lowest score, 1 the highest" in relative.table("md")
+    assert "0 is the lowest score, 1 the highest (all 2 tasks)" in relative.table("md")
+
+
+def test_the_note_says_which_scores_are_good():
+    text = compare(GROUPS, lower_is_better=True).table("md")
+    assert "Interquartile mean of the scores as given, lower is better; 95% interval" in text
 
 
 def test_another_kind_is_refused():

@@ -251,13 +251,14 @@ def test_a_config_of_ones_own_is_recorded(own, capsys, monkeypatch):
     assert there == f"error: {beside.name}: has a result for Pendulum-v1; pass --overwrite to measure it anew\n"
     beside.unlink()
     own.write_text(f"log: [wandb]\n{CLONING}")
-    recording = ("reproduce", "own.yaml", "--record", "--seeds", "0..2", "--episodes", 2)
+    recording = ("reproduce", own, "--record", "--seeds", "0..2", "--episodes", 1)
     done = call_cli(capsys, *recording)
     found = read_expectations(str(own)).results["Pendulum-v1"]
-    assert found.command == "rl-training reproduce own.yaml --record --seeds 0..2 --episodes 2"
-    assert (len(found.scores), found.episodes) == (3, 2)
+    assert found.command == "rl-training reproduce own.yaml --record --seeds 0..2 --episodes 1"  # nobody's folders
+    assert (len(found.scores), found.episodes) == (3, 1)
+    assert " of seeds 0..2, 1 episode each: -" in done.stdout
     assert found.iqm == aggregate(found.scores)  # every digit: rewards may be tiny
-    assert done.stdout.splitlines()[-1] == "check it with other seeds: rl-training reproduce own.yaml"
+    assert done.stdout.splitlines()[-1] == f"check it with other seeds: rl-training reproduce {own}"
     assert json.loads((own.parent / "runs/recorded/own/run.json").read_text())["status"] == "finished"
     again = json.loads(call_cli(capsys, *recording, "--overwrite", "--json").stdout)
     assert again["scores"] == list(found.scores)

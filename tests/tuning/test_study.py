@@ -1,6 +1,7 @@
 """A study from its first trial to its last: what is asked, that any death is survived exactly, what is refused."""
 
 import os
+import re
 import sys
 
 import pytest
@@ -94,6 +95,24 @@ def test_a_study_is_only_read_by_those_who_look(tmp_path):
     renamed = path.rename(tmp_path / "other")
     with pytest.raises(CheckpointError, match="the trials of study 'other' are not in its storage"):
         summary(StudyFolder(renamed), task())
+
+
+@pytest.mark.parametrize(
+    ("name", "damaged", "told"),
+    [
+        (JOURNAL, lambda lines: [*lines[:4], b"garbage", *lines[5:]], "journal.log: is damaged (JSONDecodeError("),
+        (JOURNAL, lambda lines: [*lines[:4], b'{"op_code":5}', *lines[5:]], "journal.log: is damaged (KeyError("),
+        (JOURNAL, lambda lines: lines[:1], "was confirmed and is not among the 0 trials, some of which are lost"),
+        ("confirm.json", lambda lines: [b"{}"], "confirm.json: is damaged (KeyError('trials')); use another copy"),
+        ("confirm.json", lambda lines: [b'{"trials": {"x": {}}}'], "confirm.json: is damaged (ValueError("),
+    ],
+)
+def test_a_damaged_study_is_told_in_one_line(tmp_path, name, damaged, told):
+    run_study(tmp_path / "study", trials=4, confirm=1)
+    file = tmp_path / "study" / name
+    file.write_bytes(b"\n".join(damaged(file.read_bytes().splitlines())) + b"\n")
+    with pytest.raises(CheckpointError, match=re.escape(told)):
+        summary(StudyFolder(tmp_path / "study"), task())
 
 
 def test_a_database_instead_of_a_journal(whole, tmp_path):

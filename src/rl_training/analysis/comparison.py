@@ -25,6 +25,7 @@ from rl_training.analysis.scales import Normalization, Unit, failures_filled, no
 from rl_training.analysis.scores.arguments import read_groups
 from rl_training.analysis.scores.directions import Direction, direction_of, refuse_turned
 from rl_training.analysis.scores.groups import Choice, Groups, Scored
+from rl_training.analysis.scores.paired import MeanGain, mean_gain
 from rl_training.analysis.scores.tasks import other_names
 from rl_training.analysis.verdict import Wording, conclusion, verdict
 from rl_training.errors import ConfigError, did_you_mean
@@ -54,7 +55,7 @@ class Pair:
     difference: Interval | None  # of the interquartile means; None where the scale of the tasks depends on what is compared
     improvement: Interval
     verdict: str  # better, worse, unclear; of a metric that does not tell how good a policy is larger, smaller, unclear
-    seeds_needed: int | None  # per task and group to show a difference as large as the measured one; None if it is shown
+    seeds_needed: int | None  # per task and group to show a difference as measured; None if it is shown or cannot be told
     least_seeds: int | None  # without which no difference can be shown, however large; None if there are enough
 
 
@@ -79,6 +80,7 @@ class Comparison:
     pairs_by_task: dict[str, list[Pair]]  # task -> the same pairs on it alone
     pair_confidence: float  # of the intervals of `pairs`, corrected for their number
     pair_confidence_by_task: float  # of those of `pairs_by_task`, corrected for the number of tasks too
+    seed_by_seed: list[MeanGain]  # of groups that went on from others; at `confidence`
     thresholds: list[float]  # of the profiles
     profiles: dict[str, list[float]]  # group -> fraction of runs that are better than each threshold
     warnings: list[str]
@@ -154,7 +156,9 @@ def compare(
         task: [strictest.pair(names, {name: [scale.by_task[name][task]] for name in names}) for names in pairs]
         for task in tasks
     }
-    reservations = [*found.reservations, *unlike_scales(values, units, found.origins)]
+    gains = [one for own in found.gains if own.task in tasks and (one := mean_gain(own, confidence)) is not None]
+    told = [one.sentence(confidence) for one in gains]
+    reservations = [*found.reservations, *told, *unlike_scales(values, units, found.origins)]
     return Comparison(
         metric=metric if found.any_runs else None,
         by=by if found.any_runs else None,
@@ -173,6 +177,7 @@ def compare(
         pairs_by_task=by_task,
         pair_confidence=strict.confidence,
         pair_confidence_by_task=strictest.confidence,
+        seed_by_seed=gains,
         thresholds=thresholds.tolist(),
         profiles={name: judge.profile(group, thresholds) for name, group in joint.items()},
         warnings=[*found.warnings, *scale.warnings],

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 from rl_training.analysis.bootstrap import Interval
 from rl_training.analysis.logged_run import RETURN
 from rl_training.analysis.scales import SCALES
+from rl_training.analysis.scores.directions import measures_quality
 from rl_training.analysis.verdict import Wording, digits, shown
 from rl_training.errors import ConfigError
 
@@ -27,7 +28,8 @@ _TEX: Final = str.maketrans(
     {
         **{sign: f"\\{sign}" for sign in "&%$#_{}"},
         **{"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"},
-        **{"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", '"': r"\textquotedbl{}"},
+        **{"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}"},
+        '"': r"\char34{}",  # \textquotedbl does not exist in the encoding that LaTeX begins with
     }
 )
 _MARKDOWN: Final = str.maketrans({sign: f"\\{sign}" for sign in "\\`*_[]<>|#$~"})
@@ -44,10 +46,18 @@ def table(found: "Comparison", kind: Kind) -> str:
     return _markdown(found, tables) if kind == "md" else _latex(found, tables)
 
 
+def overall_title(found: "Comparison") -> str | None:
+    """Return what the values over all tasks are called; None where they are those of the only task."""
+    if len(found.tasks) > 1:
+        return f"all {len(found.tasks)} tasks"
+    return "normalised" if found.normalization and not found.normalization_by_task else None
+
+
 def _sections(found: "Comparison") -> dict[str, dict[str, "Cell"]]:
-    """The cells of each group by task, and over all of them where there are several."""
+    """The cells of each group by task, and over all of them where that differs."""
     sections = {task: {name: cells[task] for name, cells in found.cells.items()} for task in found.tasks}
-    return sections if len(found.tasks) == 1 else {**sections, f"all {len(found.tasks)} tasks": found.overall}
+    title = overall_title(found)
+    return {**sections, title: found.overall} if title else sections
 
 
 def _cells(found: "Comparison") -> list[list[str]]:
@@ -78,14 +88,30 @@ def wording_of(found: "Comparison") -> Wording:
     return Wording(found.metric or RETURN, found.direction)
 
 
+def compared_text(found: "Comparison") -> str:
+    """Return which scores are compared: one of each run, or those that were given, or some of either; and which are good."""
+    if found.metric is None:
+        return f"scores as given{_direction(found)}"
+    given = f", scores as given of {', '.join(found.from_files)}" if found.from_files else ""
+    return f"{found.by} {found.metric} of each run{given}{_direction(found)}"
+
+
+def _direction(found: "Comparison") -> str:
+    """Which values are good; nothing of returns, and of scores as given whose order nobody turned."""
+    if found.metric is not None and found.direction == "lower" and not measures_quality(found.metric):
+        return ", which does not tell how good a policy is"
+    if found.direction == "higher" and found.metric in (None, RETURN):
+        return ""
+    return ", which is no score" if found.direction == "none" else f", {found.direction} is better"
+
+
 def _notes(found: "Comparison") -> list[str]:
-    what = "scores as given" if found.metric is None else f"{found.by} {found.metric} of each run"
-    scale = (
-        ""
-        if found.normalization is None
-        else f"; {'' if found.normalization_by_task else 'over all tasks '}" + (SCALES[found.normalization])
+    scale = "" if found.normalization is None else f"; {SCALES[found.normalization]}"
+    if scale and not found.normalization_by_task:
+        scale += f" ({overall_title(found)})"
+    first = (
+        f"Interquartile mean of the {compared_text(found)}; {100 * found.confidence:g}% interval (number of seeds){scale}."
     )
-    first = f"Interquartile mean of the {what}, {100 * found.confidence:g}% interval (number of seeds){scale}."
     pairs = f"Intervals of pairs are at {100 * found.pair_confidence:.4g}%, corrected for {len(found.pairs)} comparisons."
     return [first, *([pairs] if len(found.pairs) > 1 else []), *found.conclusion.splitlines()]
 
@@ -103,7 +129,7 @@ def _latex(found: "Comparison", tables: Sequence[Sequence[Sequence[str]]]) -> st
     lines = [MARKS["latex"], "% needs \\usepackage{booktabs}", *(f"% {note}" for note in _notes(found))]
     for rows in tables:
         body = [_tex_row(row) for row in rows[1:]]
-        if rows is tables[0] and len(found.tasks) > 1:
+        if rows is tables[0] and overall_title(found):
             body.insert(len(body) - 1, "\\midrule")  # before what is of all tasks
         lines += ["", f"\\begin{{tabular}}{{l{'r' * (len(rows[0]) - 1)}}}", "\\toprule", _tex_row(rows[0], head=True)]
         lines += ["\\midrule", *body, "\\bottomrule", "\\end{tabular}"]
@@ -129,15 +155,17 @@ def _csv(found: "Comparison") -> str:
 
 
 def _csv_rows(found: "Comparison") -> Iterator[list[str | float | int]]:
-    """A row for each IQM, and for each probability and difference of a pair: by task, then overall."""
+    """A row for each IQM, each probability and difference of a pair, by task and then overall, and each paired gain."""
     for title, cells in _sections(found).items():
         yield from (["iqm", title, name, "", seeds_text(cell), *_ends(cell.iqm), ""] for name, cell in cells.items())
     pairs = dict(found.pairs_by_task)
-    if len(found.tasks) > 1:
-        pairs[f"all {len(found.tasks)} tasks"] = found.pairs
+    if over := overall_title(found):
+        pairs[over] = found.pairs
     for title, own in pairs.items():
         for pair in own:
             yield from _pair_rows(title, pair, wording_of(found).chance)
+    for one in found.seed_by_seed:
+        yield ["gain seed by seed", one.task, one.first, one.second, one.seeds, *_ends(one.gain), ""]
 
 
 def _pair_rows(title: str, pair: "Pair", chance: str) -> Iterator[list[str | float | int]]:

@@ -4,7 +4,7 @@ import json
 import secrets
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -18,9 +18,6 @@ from rl_training.cli.options import (
     full_path,
 )
 from rl_training.errors import ConfigError, suggested
-
-if TYPE_CHECKING:
-    pass
 
 CheckpointOption = Annotated[
     str | None, typer.Option("--checkpoint", help="Of a run directory: latest (the default), best, or a step.")

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from rl_training.analysis.ranks import chance_of_ranking_lower
+from rl_training.errors import CheckpointError
 from rl_training.tuning.folder import StudyFolder, Task
 from rl_training.tuning.scores import Result
 from rl_training.tuning.space import path_of
@@ -72,7 +73,13 @@ def summary(folder: StudyFolder, task: Task) -> Summary:
     order = [trial.number for trial in ranked(trials)]
     front = [trial.number for trial in study.optuna_study.best_trials] if task.rule.also and order else []
     has_own = not task.space.own_values(task.config)[1]
-    return Summary(str(folder.path), task, rows, order, front, _importance(study), has_own, confirmed(folder, task.rule))
+    fresh = confirmed(folder, task.rule)
+    if lost := sorted(one.number for one in fresh if one.number >= len(rows)):
+        raise CheckpointError(
+            f"{folder.path}: trial {lost[0]} was confirmed and is not among the {len(rows)} trials, some of which are lost; "
+            "use another copy of the study"
+        )
+    return Summary(str(folder.path), task, rows, order, front, _importance(study), has_own, fresh)
 
 
 def _row(study: Study, trial: Any) -> Row:

@@ -49,14 +49,20 @@ class _KernelLock:
 
 
 def journal(path: Path, *, write: bool) -> Any:
-    """Return the storage in a file; what a killed writer left of its last line is removed before anything is added."""
+    """Return the storage in a file; a CheckpointError if it is damaged.
+
+    What a killed writer left of its last line is removed before anything is added.
+    """
     library = optuna()
     if write and path.exists():
         text = path.read_bytes()
         if not text.endswith(b"\n") and text:
             os.truncate(path, text.rfind(b"\n") + 1)
     lock = _KernelLock(path.with_suffix(".lock"))
-    return library.storages.JournalStorage(library.storages.journal.JournalFileBackend(str(path), lock_obj=lock))
+    try:
+        return library.storages.JournalStorage(library.storages.journal.JournalFileBackend(str(path), lock_obj=lock))
+    except (ValueError, LookupError, TypeError) as error:  # a line that is no JSON, or none of a journal
+        raise CheckpointError(f"{path}: is damaged ({error!r}); use another copy of the study") from None
 
 
 def database(url: str) -> Any:

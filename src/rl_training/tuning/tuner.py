@@ -8,7 +8,7 @@ from typing import Any
 
 from rl_training.analysis.logged_run import LoggedRun
 from rl_training.config.sweep import MAX_MEMBERS
-from rl_training.errors import ConfigError, DivergedError, RLTrainingError
+from rl_training.errors import CheckpointError, ConfigError, DivergedError, RLTrainingError
 from rl_training.faults import fault_point
 from rl_training.runtime.checkpoints.lock import RunLock
 from rl_training.runtime.signals import raise_if_interrupted
@@ -159,10 +159,11 @@ def confirmed(folder: StudyFolder, rule: Rule) -> list[Confirmed]:
     path: Path = folder.path / CONFIRM_FILE
     if not path.exists():
         return []
-    places = parse_json(path.read_bytes(), str(path))["trials"]
-    runs = {place["population"]: LoggedRun.load(folder.populations / place["population"]) for place in places.values()}
-    found = [
-        Confirmed(int(number), trial_result(runs[place["population"]], place["members"], rule))
-        for number, place in places.items()
-    ]
+    content = parse_json(path.read_bytes(), str(path))
+    try:
+        places = {int(number): (str(one["population"]), list(one["members"])) for number, one in content["trials"].items()}
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        raise CheckpointError(f"{path}: is damaged ({error!r}); use another copy of the study") from None
+    runs = {name: LoggedRun.load(folder.populations / name) for name, _ in places.values()}
+    found = [Confirmed(number, trial_result(runs[name], members, rule)) for number, (name, members) in places.items()]
     return sorted(found, key=lambda one: -(one.result.values or [float("-inf")])[0])

@@ -111,6 +111,7 @@ def test_combinations_that_differ_beyond_six_digits_are_two_groups(tmp_path):
     [
         ("a.json", "{", "is not valid JSON"),
         ("a.json", "[1, 2]", "is not a JSON object"),
+        ("a.json", '{"data": "log.npz", "algo": "iql", "members": [{"member": 0}]}', "has no returns of an evaluation"),
         ("a.json", '{"a": {"x": [1, "two"]}}', "a, x: scores must be numbers"),
         ("a.json", '{"a": [1, NaN]}', "is not valid JSON"),
         ("a.json", '{"a": [1], "a": [2]}', "is not valid JSON"),
@@ -118,6 +119,8 @@ def test_combinations_that_differ_beyond_six_digits_are_two_groups(tmp_path):
         ("a.csv", "name,return\na,1\n", "needs the columns group and score"),
         ("a.csv", "group,score\n", "has no rows"),
         ("a.csv", "group,score\na,1\na\n", "line 3 has an empty field"),
+        ("a.csv", "group,score\na,1,5\n", "line 2 has more fields than the header"),
+        ("a.csv", "group,score\na,1\n\na,high\n", "line 4: 'high' is no score"),
         ("a.csv", "group,score\na,1\na,high\n", "line 3: 'high' is no score"),
         ("a.csv", "group,score\na,nan\n", "line 2: 'nan' is no score"),
         ("a.csv", b"group,score\n\xff\xfe,1\n", "is not text"),

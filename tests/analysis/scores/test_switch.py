@@ -43,7 +43,30 @@ def test_what_each_seed_gained_is_told_with_a_paired_interval(finetuned):
     assert found.pairs[0].verdict == "unclear"
     low, high = stats.t.interval(0.95, 4, loc=np.mean(GAINS), scale=stats.sem(GAINS))
     told = f"Seed by seed on Pendulum-v1, iql finetuned less iql is {np.mean(GAINS):.2f} [{low:.2f}, {high:.2f}] on average"
-    assert f"{told} (paired, 5 seeds, 5 of them higher)." in found.conclusion
+    assert f"{told} (paired 95% interval, 5 seeds, 5 of them higher)." in found.conclusion
+    (plain,) = found.as_dict()["seed_by_seed"]
+    assert plain["gain"] == pytest.approx({"estimate": np.mean(GAINS), "low": low, "high": high}, abs=1e-4)
+    assert (plain["first"], plain["second"], plain["seeds"], plain["higher"]) == ("iql finetuned", "iql", 5, 5)
+    assert "gain seed by seed,Pendulum-v1,iql finetuned,iql,5,1.5" in found.table("csv")
+
+
+def test_the_paired_interval_has_the_confidence_that_is_asked_for(finetuned):
+    found = compare([f"{finetuned}@switch", finetuned], confidence=0.8)
+    low, high = stats.t.interval(0.8, 4, loc=np.mean(GAINS), scale=stats.sem(GAINS))
+    assert found.seed_by_seed[0].gain == pytest.approx((np.mean(GAINS), low, high), abs=1e-4)
+    assert f"[{low:.2f}, {high:.2f}] on average (paired 80% interval, " in found.conclusion
+
+
+def test_seeds_in_runs_of_their_own_are_told_together(tmp_path):
+    """Of one run for each seed, as without populations, no run alone says anything of the spread."""
+    for seed, (before, gain) in enumerate(zip(BEFORE, GAINS, strict=True)):
+        folder = write_run(tmp_path / f"s{seed}", [[before]], steps=4000, seeds=[seed])
+        row = {"step": 4200, "env_step": 500, "member": 0, "seed": seed, "eval/return_mean": before + gain}
+        with (folder / "metrics.jsonl").open("a") as stream:
+            stream.write(json.dumps(row) + "\n")
+    found = compare([f"{tmp_path}@switch", tmp_path])
+    assert "is 1.50 [0.99, 2.01] on average (paired 95% interval, 5 seeds, 5 of them higher)" in found.conclusion
+    assert len(found.seed_by_seed) == 1
     assert [warning for warning in found.warnings if warning.startswith("iql finetuned: goes on from iql; ")]
 
 

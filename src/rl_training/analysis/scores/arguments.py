@@ -10,6 +10,7 @@ from rl_training.analysis.aggregates import Values
 from rl_training.analysis.logged_run import RETURN, runs_in, why_no_run
 from rl_training.analysis.scores.groups import (
     Choice,
+    Gains,
     Groups,
     differently_made,
     is_score_file,
@@ -160,6 +161,7 @@ def _merged(parts: Sequence[Groups]) -> Groups:
         ],
         tasks=[printable(task) for part in parts for task in part.tasks],
         evaluated=[one._replace(group=printable(one.group)) for part in parts for one in part.evaluated],
+        gains=[_printable_gains(one) for part in parts for one in part.gains],
         lucky=any(part.lucky for part in parts),
         origins={printable(name): path for part in parts for name, path in part.origins.items()},
     )
@@ -170,6 +172,10 @@ def _printable_tasks(tasks: dict[str, Values]) -> dict[str, Values]:
     if len(found) < len(tasks):
         raise ConfigError(f"two tasks look the same once they are printed ({', '.join(found)}); give each its own name")
     return found
+
+
+def _printable_gains(found: Gains) -> Gains:
+    return Gains(printable(found.first), printable(found.second), printable(found.task), found.values)
 
 
 def _is_path(value: Any) -> bool:

@@ -107,7 +107,7 @@ def continued(runs: Sequence[ScoredRun]) -> Iterator[str]:
         why = "" if is_switch_of(part, other) else " (the same settings, data, seeds, steps)"
         yield (
             f"{part.group}: {sure} {other.group}{why}; verdicts take them for independent, so a gain that every seed has may "
-            "stay unseen there: what is said seed by seed shows it"
+            "stay unseen there: what is said seed by seed, of two seeds or more, shows it"
         )
 
 

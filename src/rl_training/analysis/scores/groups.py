@@ -42,6 +42,15 @@ class Evaluated(NamedTuple):
     environment: Any
 
 
+class Gains(NamedTuple):
+    """How much higher each seed of a group scored on a task than in another group, from whose policies it went on."""
+
+    first: str
+    second: str
+    task: str
+    values: Values
+
+
 @dataclass
 class Groups:
     """Scores by group and task, and what must be known of where they come from."""
@@ -56,6 +65,7 @@ class Groups:
     sources: list[Source] = field(default_factory=list)  # of runs and evaluations
     tasks: list[str] = field(default_factory=list)  # that of each source
     evaluated: list[Evaluated] = field(default_factory=list)  # of files of evaluations, and of runs beside files
+    gains: list[Gains] = field(default_factory=list)  # of groups of runs that went on from others
     lucky: bool = False  # whether the spread over seeds is mostly luck of episodes
     origins: dict[str, Path] = field(default_factory=dict)  # the file of each group, or its first run
 

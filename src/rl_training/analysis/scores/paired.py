@@ -1,14 +1,14 @@
 """Groups that went on from the policies of others: seed by seed, what was gained."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from rl_training.analysis.bootstrap import Interval, student_quantile
+from rl_training.analysis.scores.groups import Gains
 from rl_training.analysis.scores.scored_run import SWITCH, ScoredRun
 from rl_training.analysis.verdict import shown
-
-_CONFIDENCE = 0.95
 
 
 def is_switch_of(part: ScoredRun, other: ScoredRun) -> bool:
@@ -40,21 +40,43 @@ def _same_members(part: ScoredRun, other: ScoredRun) -> bool:
     return own == its and bool(seeds[0] & seeds[1])
 
 
-def seed_by_seed(runs: Sequence[ScoredRun], tasks: Sequence[str]) -> list[str]:
-    """Return a sentence for each group that went on from another: how much each seed gained, with a paired interval."""
+def gains_of(runs: Sequence[ScoredRun], tasks: Sequence[str]) -> list[Gains]:
+    """Return the gains of each group that went on from another, over all runs of the two on a task: each may be one seed."""
+    found: dict[tuple[str, str, str], list[float]] = {}
     places = {id(part): task for part, task in zip(runs, tasks, strict=True)}
-    return [told for part, other in in_sequence(runs) if (told := _gain(part, other, places[id(part)])) is not None]
+    for part, other in in_sequence(runs):
+        if (task := places[id(part)]) == places[id(other)]:
+            before, after = other.by_seed, part.by_seed
+            own = found.setdefault((part.group, other.group, task), [])
+            own += [after[seed] - before[seed] for seed in sorted(before.keys() & after.keys())]
+    return [Gains(*names, np.array(values)) for names, values in found.items()]
 
 
-def _gain(part: ScoredRun, other: ScoredRun, task: str) -> str | None:
-    before, after = other.by_seed, part.by_seed
-    gains = np.array([after[seed] - before[seed] for seed in sorted(before.keys() & after.keys())])
-    if len(gains) < 2:
+@dataclass(frozen=True)
+class MeanGain:
+    """How much the seeds of one group gained on average since the policies of another, with a paired interval."""
+
+    first: str
+    second: str  # from whose policies the first went on
+    task: str
+    seeds: int
+    higher: int  # of the seeds
+    gain: Interval  # Student's; not widened for the number of comparisons
+
+    def sentence(self, confidence: float) -> str:
+        """Return what is said of it; `confidence` is that of the interval."""
+        return (
+            f"Seed by seed on {self.task}, {self.first} less {self.second} is {shown(self.gain, null=0.0)} on average "
+            f"(paired {100 * confidence:g}% interval, {self.seeds} seeds, {self.higher} of them higher)."
+        )
+
+
+def mean_gain(found: Gains, confidence: float) -> MeanGain | None:
+    """Return the mean of some gains with its interval; None for a single seed, of which no spread is known."""
+    values, count = found.values, len(found.values)
+    if count < 2:
         return None
-    mean = float(gains.mean())
-    reach = student_quantile(_CONFIDENCE, len(gains) - 1) * float(gains.std(ddof=1)) / len(gains) ** 0.5
-    told = shown(Interval(mean, mean - reach, mean + reach), null=0.0)
-    return (
-        f"Seed by seed on {task}, {part.group} less {other.group} is {told} on average "
-        f"(paired, {len(gains)} seeds, {int((gains > 0).sum())} of them higher)."
-    )
+    mean = float(values.mean())
+    reach = student_quantile(confidence, count - 1) * float(values.std(ddof=1)) / count**0.5
+    higher = int((values > 0).sum())
+    return MeanGain(found.first, found.second, found.task, count, higher, Interval(mean, mean - reach, mean + reach))

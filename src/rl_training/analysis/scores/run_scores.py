@@ -18,7 +18,7 @@ from rl_training.analysis.scores.groups import (
     combination_name,
     differently_made,
 )
-from rl_training.analysis.scores.paired import seed_by_seed
+from rl_training.analysis.scores.paired import gains_of
 from rl_training.analysis.scores.scored_run import ScoredRun, different, is_gone, load_run, pooled
 from rl_training.analysis.scores.tasks import DATA
 from rl_training.config.shared_knobs import CriticKnobs
@@ -58,14 +58,11 @@ def groups_of_runs(runs: Sequence[ScoredRun], tasks: Sequence[str], choice: Choi
         any_runs=True,
         by_data=all(part.env == DATA for part in runs),
         left_out=left_out,
-        reservations=[
-            *differently_made(_unlike_environments(runs, tasks)),
-            *_all_diverged(runs),
-            *seed_by_seed(runs, tasks),
-        ],
+        reservations=[*differently_made(_unlike_environments(runs, tasks)), *_all_diverged(runs)],
         sources=[part.source for part in runs],
         tasks=list(tasks),
         evaluated=_evaluated(runs, tasks) if choice.metric == RETURN else [],
+        gains=gains_of(runs, tasks),
         lucky=bool(luck),
         origins={part.group: part.run.path.resolve() for part in reversed(runs)},
     )

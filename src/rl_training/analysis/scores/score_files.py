@@ -67,9 +67,11 @@ def _given(scores: Scored, warnings: list[str]) -> Groups:
 
 def _evaluation(found: Any, path: Path) -> Groups | None:
     """The scores of the members in what `evaluate --json` prints; None for any other content."""
-    rows = found.get("members") if isinstance(found, Mapping) and "env_id" in found else None
-    if not isinstance(rows, list) or not all(isinstance(row, Mapping) and "return_mean" in row for row in rows):
+    rows = found.get("members") if isinstance(found, Mapping) else None
+    if not isinstance(rows, list) or not rows or not all(isinstance(row, Mapping) for row in rows):
         return None
+    if "env_id" not in found or not all("return_mean" in row for row in rows):  # of `train`, or of `evaluate --data`
+        raise ConfigError(f"{path}: has no returns of an evaluation; name the runs, or what `evaluate --json` prints of them")
     by_group: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
         by_group.setdefault(combination_name(path.stem, row.get("knobs")), []).append(row)
@@ -111,10 +113,13 @@ def _table(text: str, path: Path) -> tuple[dict[str, dict[str, list[str]]], list
         )
     found: dict[str, dict[str, list[str]]] = {}
     seeds: Counter[tuple[str, str, str]] = Counter()
-    for number, row in enumerate(rows, start=2):
+    for row in rows:
+        number = rows.line_num  # blank lines are no rows
         group, task, score, seed = (
             (row.get(columns[what] or "") or "").strip() for what in ("group", "task", "score", "seed")
         )
+        if any(map(str.strip, row.get(None) or ())):  # more fields than the header has: a decimal comma would be cut off
+            raise ConfigError(f"{path}: line {number} has more fields than the header; write decimals with a point")
         if not (group and score) or (columns["task"] and not task):
             raise ConfigError(f"{path}: line {number} has an empty field")
         if not _is_number(score):

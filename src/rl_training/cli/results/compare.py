@@ -117,10 +117,9 @@ def _write(path: Path, kind: str, text: str) -> None:
 
 
 def _print(found: "Comparison", *, verbose: bool) -> None:
-    what = "scores as given" if found.metric is None else f"{found.by} {found.metric} of each run"
-    if found.metric is not None and found.from_files:
-        what += f", scores as given of {', '.join(found.from_files)}"
-    print(f"{what}{_direction(found)}; {100 * found.confidence:g}% intervals")
+    from rl_training.analysis.paper import compared_text
+
+    print(f"{compared_text(found)}; {100 * found.confidence:g}% intervals")
     _print_table(found)
     _print_profiles(found)
     print(f"\n{found.conclusion}")  # apart from the tables: it is what people look for
@@ -128,30 +127,18 @@ def _print(found: "Comparison", *, verbose: bool) -> None:
         _print_coverage(found.coverage, verbose=verbose)
 
 
-def _direction(found: "Comparison") -> str:
-    """Which values are good; nothing of returns, and of scores as given whose order nobody turned."""
-    from rl_training.analysis.logged_run import RETURN
-    from rl_training.analysis.scores.directions import measures_quality
-
-    if found.metric is not None and found.direction == "lower" and not measures_quality(found.metric):
-        return ", which does not tell how good a policy is"
-    if found.direction == "higher" and found.metric in (None, RETURN):
-        return ""
-    return ", which is no score" if found.direction == "none" else f", {found.direction} is better"
-
-
 def _print_table(found: "Comparison") -> None:
     """Rows of groups under each task, and under all tasks together."""
+    from rl_training.analysis.paper import overall_title
     from rl_training.analysis.scales import SCALES
 
     note = f" ({SCALES[found.normalization]})" if found.normalization else ""
-    alone = len(found.tasks) == 1 and found.normalization_by_task is not None  # then all tasks are the same as this one
-    title = f"{{}}{note if alone else ', normalised' if found.normalization_by_task else ''}"
-    sections = {title.format(task): {name: cells[task] for name, cells in found.cells.items()} for task in found.tasks}
-    if len(found.tasks) > 1 or (found.normalization and not alone):
-        over = f"all {len(found.tasks)} tasks" if len(found.tasks) > 1 else "normalised"
+    over = overall_title(found)
+    by_task = "" if found.normalization_by_task is None else ", normalised" if over else note
+    sections = {f"{task}{by_task}": {name: cells[task] for name, cells in found.cells.items()} for task in found.tasks}
+    if over:
         unequal = any(cell.runs < cell.most_runs for cell in found.overall.values())
-        alike = ", each with the same weight whatever its number of runs" if unequal else ""
+        alike = ", each with the same weight whatever its number of runs" if unequal and len(found.tasks) > 1 else ""
         sections[f"{over}{alike}{note}"] = found.overall
     rows: list[tuple[str, ...]] = [("", "runs", "IQM", "", "mean", "median")]
     for title, cells in sections.items():

@@ -97,10 +97,15 @@ class _Command:
 
     def text(self, *, bare: bool = False) -> str:
         """The command that goes on with what was interrupted; a bare one, which is kept, has names of files for paths."""
-        words = ["rl-training", "reproduce", self.config, *(["--record"] if self.record else [])]
+        words = [
+            "rl-training",
+            "reproduce",
+            Path(self.config).name if bare else self.config,
+            *(["--record"] if self.record else []),
+        ]
         for name, given in self.options.items():
             for value in [given] if isinstance(given, str) else given or ():
-                words += [f"--{name}", Path(value).name if bare and name == "dataset" else value]
+                words += [f"--{name}", Path(value).name if bare and name in ("dataset", "import") else value]
         if not bare:
             words += [*(["--run-dir", self.run_dir] if self.run_dir else []), *(["--json"] if self.as_json else [])]
         return shlex.join(words)
@@ -111,6 +116,7 @@ def _record(config: str, command: _Command, reporter: "Reporter", **given: Any) 
     from rl_training.api.reproducing import measure
     from rl_training.config.expectation import expectation_path
     from rl_training.config.loading import packaged_configs
+    from rl_training.data.reading.notes import Count
 
     if config in packaged_configs():
         own = f"`rl-training list {config} > own.yaml` makes it a file of yours"
@@ -122,8 +128,8 @@ def _record(config: str, command: _Command, reporter: "Reporter", **given: Any) 
         print(json.dumps({"name": config, "file": str(beside), **found.model_dump(mode="json")}))
         return
     bounds = f" [{return_text(found.interval[0])}, {return_text(found.interval[1])}]" if found.interval else ""
-    each = ", ".join(map(_shown, found.scores))
-    print(f"{beside}: IQM {_shown(found.iqm)}{bounds} of seeds {_span(found.seeds)}, {found.episodes} episodes each: {each}")
+    each, episodes = ", ".join(map(_shown, found.scores)), Count(found.episodes, "episode", "episodes")
+    print(f"{beside}: IQM {_shown(found.iqm)}{bounds} of seeds {_span(found.seeds)}, {episodes} each: {each}")
     check = _Command(config, False, {**command.options, "seeds": None, "episodes": None}, None, False)
     print(f"check it with other seeds: {check.text()}")
 
@@ -159,10 +165,12 @@ def _announce(replication: "Replication") -> None:
 
 def _print_verdict(replication: "Replication", verdict: "Verdict", remarks: "Sequence[str]") -> None:
     from rl_training.analysis.reproduction import LEVEL, TOLERANCE
+    from rl_training.data.reading.notes import Count
 
     known = verdict.expectation
     bounds = f" [{return_text(known.interval[0])}, {return_text(known.interval[1])}]" if known.interval else ""
-    print(f"{replication.name} on {replication.case}: return of the last checkpoint, {known.episodes} episodes per seed")
+    episodes = Count(known.episodes, "episode", "episodes")
+    print(f"{replication.name} on {replication.case}: return of the last checkpoint, {episodes} per seed")
     print(f"recorded: IQM {_shown(known.iqm)}{bounds} of {len(known.seeds)} seeds, {_span(known.seeds)}")
     each = ", ".join(_shown(score) for score in verdict.scores)
     print(f"found:    IQM {_shown(verdict.iqm)} of {len(verdict.seeds)} seeds, {_span(verdict.seeds)}: {each}")
