@@ -381,11 +381,9 @@ def loading(words):
 
 
 def test_version_tells_what_a_bug_report_needs_and_loads_no_torch():
-    done, loaded = loading(["--version"])
-    assert (
-        done
-        == f"rl-training {rl_training.__version__} (Python {platform.python_version()}, torch {torch.__version__}, {platform.platform()})\n"
-    )
+    printed, loaded = loading(["--version"])
+    versions = f"Python {platform.python_version()}, torch {torch.__version__}, {platform.platform()}"
+    assert printed == f"rl-training {rl_training.__version__} ({versions})\n"
     assert not {"torch", "numpy", "yaml"} & loaded
 
 
