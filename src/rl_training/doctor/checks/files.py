@@ -53,7 +53,7 @@ def _midway(inputs: CheckInput) -> Iterator[Finding]:
 
 
 def _is_amplitude(inputs: CheckInput, profiles: Profiles, unit: OtherUnit, first: int) -> bool:
-    """Whether a column that swings about 0 swings wider from there on (or until then), and so do readings or commands with it.
+    """Whether a column swings wider about 0 from there on (or until then), and readings or commands do so with it.
 
     Commands of ten times the amplitude move the plant more; commands in another unit do not.
     """
