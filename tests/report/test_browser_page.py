@@ -49,6 +49,20 @@ def test_on_paper_colours_have_a_legend_and_no_table_is_cut(browser, tmp_path):
     browser.evaluate("sessionStorage.clear()")
 
 
+def test_on_paper_no_word_of_a_heading_is_broken(browser, tmp_path):
+    makers = [population, finetune, without_environment]
+    runs = [LoggedRun.load(make(tmp_path / make.__name__)) for make in makers]
+    (tmp_path / "page.html").write_text(render_page(runs))
+    browser.open(tmp_path / "page.html", width=700, media="print")
+    broken = """[...document.querySelector("table").querySelectorAll("thead button")].flatMap(one => {
+        const text = one.firstChild, range = document.createRange();
+        return [...text.data.matchAll(/\\S+/g)].filter(({index, 0: word}) => {
+            range.setStart(text, index); range.setEnd(text, index + word.length);
+            return new Set([...range.getClientRects()].map(box => box.top)).size > 1; }).map(found => found[0]); })"""
+    assert browser.evaluate(broken) == []
+    assert browser.evaluate("document.querySelectorAll('table:first-of-type thead')[0].rows[0].cells.length") == 10
+
+
 def test_colours_follow_the_system_and_the_button(browser, pages):
     background = "getComputedStyle(document.body).backgroundColor"
     browser.open(pages["data"], scheme="light")
