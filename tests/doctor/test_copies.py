@@ -66,9 +66,7 @@ def last_row_pays(payouts, otherwise):
 def test_payouts_on_rows_that_are_left_out_are_named_instead_of_a_constant_reward():
     values = last_row_pays(7.0, 0.0)
     (finding,) = findings(values, "lost-payouts")
-    assert finding.evidence.startswith(
-        "30 non-zero rewards from 7 to 7 stand in last rows of cut episodes, which are left out"
-    )
+    assert finding.evidence.startswith("30 non-zero rewards of 7 stand in last rows of cut episodes, which are left out")
     assert "mark these rows in `terminals`" in finding.fix
     assert not findings(values, "constant-column")
     assert [f.code for f in quick_findings(load_dataset(values))] == ["lost-payouts"]
@@ -82,6 +80,21 @@ def test_payouts_among_other_rewards_are_named_and_usual_last_rewards_are_not():
     assert findings(last_row_pays(50.0, usual), "lost-payouts")
     assert not findings(last_row_pays(usual, usual), "lost-payouts")
     assert not findings(last_row_pays(-0.5, usual), "lost-payouts")
+
+
+def test_a_single_payout_is_told_as_one_and_a_few_rows_have_no_usual_reward():
+    values = log(rewards=np.where(np.arange(ROWS) == ROWS - 1, 5.0, 0.0))
+    (finding,) = findings(values, "lost-payouts")
+    assert finding.evidence.startswith("1 non-zero reward of 5 stands in the last row of a cut episode, which is left out")
+    assert finding.evidence.endswith("all that is left is 0")
+    few = {name: array[-15:] for name, array in values.items()}
+    assert not findings(few, "lost-payouts")
+
+
+def test_rewards_that_are_all_missing_are_not_called_constant():
+    values = log(rewards=np.full(ROWS, np.nan))
+    assert findings(values, "not-finite")
+    assert not findings(values, "constant-column")
 
 
 def test_rare_penalties_at_extremes_are_right_and_others_may_be():
@@ -116,3 +129,20 @@ def test_a_plant_that_changes_its_load_for_a_while_or_for_good_is_no_unit():
     loaded["observations"][1500:] *= (2.0, 7.0, 31.0)
     assert not findings(loaded, "unit-change")
     assert not findings(log(), "unit-change")
+
+
+@pytest.mark.parametrize("factor", [3.6, 10.0, 60.0])
+@pytest.mark.parametrize("wide_first", [False, True])
+def test_commands_of_another_amplitude_that_move_the_plant_more_are_in_no_other_unit(factor, wide_first):
+    values, draw = log(), generator(5)
+    wide = (np.arange(ROWS) < 1300) == wide_first
+    commands = draw.uniform(-0.1, 0.1, ROWS) * np.where(wide, factor, 1.0)
+    speed, place = np.zeros(ROWS), 0.0
+    for row in range(1, ROWS):
+        place = 0.9 * place + 0.4 * commands[row - 1] + 0.01 * draw.normal()
+        speed[row] = place
+    excited = with_sensor({**values, "actions": commands[:, None].astype(np.float32)}, speed)
+    assert not findings(excited, "unit-change")
+    alone = {**values, "actions": commands[:, None].astype(np.float32)}
+    (finding,) = findings(alone, "unit-change")
+    assert finding.evidence.startswith("action column 0 is ")

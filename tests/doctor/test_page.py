@@ -40,6 +40,14 @@ def test_the_episodes_that_are_shown():
     assert len(traces["best"].observations) == data.observation_dim
 
 
+def test_returns_of_shown_episodes_have_the_rewards_of_steps_that_are_left_out():
+    values = {**wide(2, 40), "rewards": np.zeros(40, dtype=np.float32), "timeouts": np.arange(40) % 10 == 9}
+    values["rewards"][9::10] = (3.0, 9.0, 1.0, 5.0)
+    page = page_of(load_dataset(values))
+    assert "best: episode 1, 9 steps, return 9 (0 a step)" in page
+    assert "worst: episode 2, 9 steps, return 1 (0 a step)" in page
+
+
 def test_a_long_episode_is_thinned_out_without_losing_a_peak():
     values = wide(3, 50_000)
     values["observations"][31_234, 1] = 99.0

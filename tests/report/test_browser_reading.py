@@ -88,6 +88,20 @@ def test_rows_beside_the_cursor_lie_as_the_curves_do(browser, tmp_path):
     assert browser.evaluate("document.querySelector('.tip .closest dt').textContent") == "low"
 
 
+@pytest.mark.parametrize("width", [390, 1200])
+def test_rows_with_long_names_beside_the_cursor_end_near_the_chart(browser, tmp_path, width):
+    folders = [population(tmp_path / f"{'a_long_name_' * 5}{number}") for number in range(12)]
+    browser.open(written(tmp_path, [LoggedRun.load(folder) for folder in folders]), width=width)
+    left, top, wide, high = plot_box(browser)
+    browser.mouse("mouseMoved", left + wide / 2, top + high / 2)
+    browser.settle()
+    lowest = "document.querySelector('.tip').getBoundingClientRect().bottom"
+    assert browser.evaluate(lowest) < top + high + 40
+    rows = count(browser, ".tip dl > div")
+    assert 1 < rows < 12
+    assert f"and {12 - rows} more" in tip(browser)
+
+
 def test_a_chart_of_short_curves_is_filled_by_them(browser, tmp_path):
     losses = rows_of("train/critic_loss", [[1.0], [2.0]], (0,))  # at steps 10 and 20
     run = LoggedRun.load(write_run(tmp_path / "run", rows_of(RETURN, [[1.0], [3.0]], (0,), every=500) + losses))

@@ -37,6 +37,16 @@ def test_returns_that_cannot_be_compared_with_the_data_are_not(tmp_path, dataset
     assert "<dt>final return</dt><dd>-9.000</dd>" in page
 
 
+@pytest.mark.parametrize(
+    ("reached", "told"), [(0.3, "best constant action 40.0%"), (0.5, "worse than the best constant action, 40.0%")]
+)
+def test_a_policy_farther_from_the_data_than_a_constant_is_marked(tmp_path, reached, told):
+    rows = rows_of("validation/action_distance", [[reached]], (0,), **{"validation/constant_distance": 0.4})
+    page = page_of(write_run(tmp_path / "run", rows, env_id=None, algo_kwargs={"dataset": "plant.csv"}))
+    value = f'<span class="warn">{reached:.1%}</span>' if reached > 0.4 else f"{reached:.1%}"
+    assert f"<dt>from the logged actions</dt><dd>{value}</dd><dd>of the range; {told}</dd>" in page
+
+
 def online(folder, *, last):
     """A run of SAC before which random episodes returned -6 on the mean."""
     play = {"return_mean": -6.0, "episodes": 5}
@@ -89,6 +99,13 @@ def test_combinations_come_after_the_curves_sortable_and_with_code_as_code(tmp_p
     assert "<code>rl-training compare RUN --against all</code>" in found
     assert '<button type="button">final return</button>' in found
     assert '<td class="number" data-value="10.0">10.00 <span class="whole">(9.000 to 11.00)</span></td>' in found
+
+
+def test_long_values_of_knobs_are_short_in_labels_unless_they_would_be_alike(tmp_path):
+    values = [0.7525982157497013, 0.75, 1.00000001, 1.0]
+    rows = [{"step": 10, "member": m, "seed": 0, "knob/beta": value, RETURN: 1.0} for m, value in enumerate(values)]
+    run = LoggedRun.load(write_run(tmp_path / "run", rows, sweep={"beta": values}))
+    assert [group.label for group in groups_of([run])] == ["beta=0.752598", "beta=0.75", "beta=1.00000001", "beta=1"]
 
 
 def test_many_runs_are_called_by_their_folder(tmp_path):

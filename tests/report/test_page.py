@@ -325,6 +325,13 @@ def test_small_differences_of_large_numbers_are_drawn(tmp_path):
     assert data_of(page)["charts"][0]["lines"][0]["mid"] == [round(row[0], 2) for row in returns]
 
 
+def test_what_never_changes_is_one_line_with_its_band_and_members(tmp_path):
+    rows = rows_of("train/learning_rate_factor/actor", [[1.5414823e-5] * 3] * 2, (0, 1, 2))
+    (line,) = data_of(page_of(write_run(tmp_path / "run", rows)))["charts"][0]["lines"]
+    drawn = [line["mid"], line["low"], line["high"], *line["each"]]
+    assert {value for values in drawn for value in values} == {line["mid"][0]}
+
+
 def large_run(folder, members, points, metrics, least=0.0, **config):
     """A run in memory: random numbers take more room than those of real runs, and `least` makes them large."""
     template = LoggedRun.load(write_run(folder, rows_of(RETURN, [[1.0] * members], tuple(range(members))), **config))

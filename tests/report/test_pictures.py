@@ -3,6 +3,7 @@
 import io
 import json
 import sys
+from itertools import pairwise
 
 import pytest
 
@@ -77,6 +78,19 @@ def test_each_environment_has_a_large_chart_with_its_runs_in_the_legend(tmp_path
     assert found == {f"Return in evaluations, {env}": [name] for name, env in places.items()}
     told = "different environments cannot be compared: Pendulum-v1 (a); MountainCarContinuous-v0 (b)."
     assert told in figure.get_supxlabel().replace("\n", " ")
+
+
+@pytest.mark.parametrize("last", [1, 1000, 20_000_000])
+def test_steps_below_a_chart_are_whole_numbers_that_do_not_meet(tmp_path, drawn, last):
+    rows = [{"step": last, "member": 0, "seed": 0, "train/critic_loss": 1.0, RETURN: 1.0}]
+    figure = drawn(write_run(tmp_path / "run", rows))
+    figure.draw_without_rendering()
+    for axes in figure.axes:
+        low, high = axes.get_xlim()
+        shown = [tick for tick in axes.xaxis.get_major_ticks() if low <= tick.get_loc() <= high]
+        assert all(float(tick.get_loc()).is_integer() for tick in shown)
+        boxes = [tick.label1.get_window_extent() for tick in shown]
+        assert all(left.x1 < right.x0 for left, right in pairwise(boxes))
 
 
 def test_a_curve_of_a_single_point_is_seen(tmp_path, drawn):

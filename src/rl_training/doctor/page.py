@@ -127,9 +127,9 @@ def _moments(column: Mapping[str, Any]) -> str:
 def _over_time(traces: Sequence[Trace], summary: Mapping[str, Any]) -> str:
     """A chart per column with a line per episode, and what the lines are."""
     legend = "".join(
-        f'<span><i class="line{number}"></i>{trace.role}: episode {trace.number}, {trace.length:,} steps, '
-        f"return {short(trace.total_reward)} ({short(trace.total_reward / trace.length)} a step), "
-        f"{'true end' if trace.ended else 'time limit'}</span>"
+        f'<span><i class="line{number}"></i>{trace.role}: episode {trace.number}, '
+        f"{trace.length:,} step{'s' * (trace.length != 1)}, return {short(trace.total_reward)} "
+        f"({short(trace.mean_reward)} a step), {'true end' if trace.ended else 'time limit'}</span>"
         for number, trace in enumerate(traces)
     )
     charts = [lines("Reward", [(f"line{n}", trace.reward) for n, trace in enumerate(traces)], " steps")]

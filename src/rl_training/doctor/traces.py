@@ -23,7 +23,8 @@ class Trace:
     role: str
     number: int
     length: int
-    total_reward: float
+    total_reward: float  # as it was logged, with the rewards of last steps that were left out
+    mean_reward: float  # of the steps that are drawn
     ended: bool
     reward: Points
     actions: dict[int, Points]  # by column
@@ -35,7 +36,7 @@ def episode_traces(dataset: TransitionDataset, findings: Sequence[Finding] = ())
 
     Of very many columns they have those that `findings` are about, and then the first.
     """
-    returns = dataset.episode_returns()
+    returns = dataset.logged_returns()
     order = np.argsort(returns, kind="stable")
     chosen = {"first": 0, "best": int(order[-1]), "median": int(order[len(order) // 2]), "worst": int(order[0])}
     roles: dict[int, list[str]] = {}
@@ -69,6 +70,7 @@ def _trace(
         number=number,
         length=length,
         total_reward=total,
+        mean_reward=float(np.mean(dataset.rewards[rows], dtype=np.float64)),
         ended=bool(dataset.terminals[rows.stop - 1]),
         reward=_points(dataset.rewards[rows]),
         actions={column: _points(actions[:, column]) for column in columns["action"]},

@@ -1,7 +1,8 @@
 """Curves of groups of members: a middle line with a band around it, thinned to what a page can hold."""
 
 import os
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -123,10 +124,17 @@ def groups_of(runs: Sequence[LoggedRun]) -> list[Group]:
         for column, member in enumerate(run.seeds):
             by_knobs.setdefault(tuple(member_knobs(run, member).items()), []).append(column)
         for knobs, members in by_knobs.items():
-            own = knob_text(dict(knobs))
+            own = knob_text(_in_short(knobs, by_knobs))
             label = own if own and len(runs) == 1 else f"{name}: {own}" if own else name
             found.append(Group(run, label, tuple(members), dict(knobs)))
     return found
+
+
+def _in_short(knobs: Iterable[tuple[str, float]], every: Iterable[Iterable[tuple[str, float]]]) -> dict[str, float]:
+    """Knobs in six digits, as many as a search does not need, but those that would then read like another's in all."""
+    known = {knob for own in every for knob in own}
+    alike = Counter((name, f"{value:g}") for name, value in known)
+    return {name: float(f"{value:g}") if alike[name, f"{value:g}"] == 1 else value for name, value in knobs}
 
 
 def few_names(names: Sequence[str]) -> str:

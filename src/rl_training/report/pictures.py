@@ -79,6 +79,7 @@ def _draw(axes: "Axes", chart: Chart, groups: Sequence[Group], *, members: bool,
     if chart.lines:
         (start, end), margin = chart.steps, 0.01
         axes.set_xlim(start - margin * (end - start), end + margin * (end - start))
+        axes.locator_params(axis="x", integer=True, nbins=8 if legend else 5)  # few enough for numbers in millions
     for i, (name, value) in enumerate(chart.references.items()):
         axes.axhline(value, color="#525d6e", linewidth=1.0, linestyle=_style(reference_dash(i)), label=name)
     _draw_switches(axes, groups, sorted({line.group for line in chart.lines}), named=legend)

@@ -1,5 +1,6 @@
 // The cursor: values of every visible curve at a step
 const MOST_ROWS = [8, 14]; // in the box beside the cursor, on a small and on a large chart
+const BELOW = 30; // pixels that the box may reach below its chart, unless a single row is longer
 let reading = null; // the chart that is read, and where
 
 const nearest = (xs, x) => {
@@ -49,12 +50,15 @@ const point = (plot, x, height) => {
   view.cursor.replaceChildren(make("line", { x1: view.px(at), x2: view.px(at), y1: view.box.top - 4, y2: view.box.bottom, class: "cross" }));
   const rows = view.lines.flatMap((line) => rowOf(line, view, at));
   for (const { line, x: cx, y: cy } of rows) view.cursor.append(make("circle", { cx, cy, r: 4, class: `mark ${line.colour}` }));
-  const most = MOST_ROWS[+(plot.clientHeight > 250)];
   const away = (row) => (height === undefined ? row.y : Math.abs(row.y - height));
-  const first = [...rows].sort((a, b) => away(a) - away(b)).slice(0, most);
-  const closest = height === undefined || rows.length < 3 ? null : first[0];
-  const listed = [...first.sort((a, b) => a.y - b.y), ...memberRows(view, at)]; // as the curves lie, from top to bottom
-  showTip(plot, view, at, listed.slice(0, most), rows.length + listed.length - first.length, closest);
+  const byDistance = [...rows].sort((a, b) => away(a) - away(b));
+  const closest = height === undefined || rows.length < 3 ? null : byDistance[0];
+  const members = memberRows(view, at);
+  for (let most = MOST_ROWS[+(plot.clientHeight > 250)]; most > 0; most--) {
+    const first = byDistance.slice(0, most).sort((a, b) => a.y - b.y); // as the curves lie, from top to bottom
+    showTip(plot, view, at, [...first, ...members].slice(0, most), rows.length + members.length, closest);
+    if (plot.querySelector(".tip").offsetHeight < plot.clientHeight + BELOW) break; // long names take several lines
+  }
 };
 
 const showTip = (plot, view, at, rows, count, closest) => {

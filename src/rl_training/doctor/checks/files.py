@@ -14,6 +14,7 @@ _ROWS = 5000  # of a file, which tell what it is like
 _MOST_COLUMNS = 256
 _SHOWN = 3
 _STRETCHES, _SHORTEST = 20, 100  # of a single file, and rows of each
+_GROWN = 1.5  # times, that a column swings wider than before
 
 
 def check_units(inputs: CheckInput) -> Iterator[Finding]:
@@ -40,6 +41,8 @@ def _midway(inputs: CheckInput) -> Iterator[Finding]:
     for unit in other_units(profiles):
         first = int(min(unit.files.max(), unit.others.max())) + 1
         if len(unit.files) + len(unit.others) == _STRETCHES and first == int(max(unit.files.min(), unit.others.min())):
+            if _is_amplitude(inputs, profiles, unit, first):
+                continue
             before, after = (_range(profiles, own, unit.column) for own in (np.arange(first), np.arange(first, _STRETCHES)))
             row = int(stretches[first][0])
             place = f"row {row}" if inputs.source_rows is None else inputs.source_rows.place(row)
@@ -47,6 +50,20 @@ def _midway(inputs: CheckInput) -> Iterator[Finding]:
             evidence = f"{seen}: in level, spread and steps the larger are {unit.conversion}"
             convert = f"convert one part (`{unit.conversion.undone(larger=unit.larger)}`), or leave it out of the data"
             yield Finding("unit-change", "warning", evidence, f"if the unit differs, {convert}")
+
+
+def _is_amplitude(inputs: CheckInput, profiles: Profiles, unit: OtherUnit, first: int) -> bool:
+    """Whether a column swings wider about 0 from there on (or until then), and readings or commands do so with it.
+
+    Commands of ten times the amplitude move the plant more; commands in another unit do not.
+    """
+    column, width = unit.column, min(inputs.data.observation_dim, _MOST_COLUMNS)
+    about_zero = profiles.low[:, column].max() < 0.0 < profiles.high[:, column].min()
+    sides = np.arange(max(1, first - 1)), np.arange(min(first + 1, _STRETCHES - 1), _STRETCHES)  # the change is between them
+    narrow, wide = sides if (unit.files[0] >= first) == unit.larger else sides[::-1]
+    grown = profiles.spread[wide].min(axis=0) > _GROWN * profiles.spread[narrow].max(axis=0)
+    others = grown[width:] if column < width else grown[:width]
+    return bool(unit.conversion.offset == 0.0 and about_zero and others.any())
 
 
 def _some(rows: Rows) -> Rows:

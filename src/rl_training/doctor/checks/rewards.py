@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rl_training.doctor.action_alignment import ActionShift, ActionTest
 from rl_training.doctor.alignment import Shift, find_shift
@@ -12,29 +13,42 @@ from rl_training.doctor.findings import Finding, option
 from rl_training.doctor.running_sum import find_running_sum
 
 _FEWEST_PAYOUTS = 3
+_FEWEST_LEFT = 20  # rewards, below which none of them is usual
 _MOST_COLUMNS = 256  # that are searched for what rare rewards go with
 
 
 def check_reward_values(inputs: CheckInput) -> Iterator[Finding]:
     """Rewards that never change, and payouts in last rows that were left out."""
     rewards, unseen = inputs.sample("rewards"), inputs.data.unseen_rewards
+    if len(inputs.bad.get("rewards", ())) == len(inputs.data):
+        return  # none is known
     low, high = float(rewards.min()), float(rewards.max())
-    lost = np.empty(0) if unseen is None else unseen[unseen != 0.0]
+    lost = np.empty(0) if unseen is None or len(rewards) < _FEWEST_LEFT else unseen[unseen != 0.0]
     slack = 0.1 * (high - low)
     beyond = (lost < low - slack) | (lost > high + slack)
     if beyond.any() if low == high else len(lost) >= _FEWEST_PAYOUTS and 2 * beyond.sum() > len(lost):
-        count = f"{len(lost)} reward{'s' * (len(lost) != 1)}" if low or high else f"{len(lost)} non-zero rewards"
-        usual = f"{low:.4g}" if low == high else f"{low:.4g} to {high:.4g}"
-        evidence = (
-            f"{count} from {lost.min():.4g} to {lost.max():.4g} {'stands' if len(lost) == 1 else 'stand'} in last rows of "
-            f"cut episodes, which are left out since nothing tells what followed them; all that is left is {usual}"
-        )
-        marked = "a column that is mapped as `terminal`" if inputs.mapped else "`terminals`"
-        fix = f"if the task ends there, mark these rows in {marked}; if not, give next observations: either keeps them"
-        yield Finding("lost-payouts", "warning", evidence, fix)
+        yield _lost_payouts(inputs, lost, low, high)
     elif low == high:
         evidence, fix = f"`rewards` is {low:.6g} in {inputs.every_row}", "nothing can be learned from it: check the reward"
         yield Finding("constant-column", "warning", evidence, fix)
+
+
+def _lost_payouts(inputs: CheckInput, lost: NDArray[np.float64], low: float, high: float) -> Finding:
+    """Say how many payouts are left out, how large they are beside what is left, and what keeps them."""
+    kind = "reward" if low or high else "non-zero reward"
+    few, none = len(lost) == 1, "left out since nothing tells what followed"
+    where = f"stands in the last row of a cut episode, which is {none} it"
+    where = where if few else f"stand in last rows of cut episodes, which are {none} them"
+    seen = f"{len(lost)} {kind}{'s' * (not few)} {_extent(lost.min(), lost.max(), 'of ', 'from ')} {where}"
+    checked = len(inputs.sample_rows) < len(inputs.data)
+    left = f"in {inputs.every_row} the reward is" if checked else "all that is left is"
+    marked = "a column that is mapped as `terminal`" if inputs.mapped else "`terminals`"
+    fix = f"if the task ends there, mark these rows in {marked}; if not, give next observations: either keeps them"
+    return Finding("lost-payouts", "warning", f"{seen}; {left} {_extent(low, high)}", fix)
+
+
+def _extent(low: float, high: float, one: str = "", several: str = "") -> str:
+    return f"{one}{low:.4g}" if low == high else f"{several}{low:.4g} to {high:.4g}"
 
 
 def check_reward_outliers(inputs: CheckInput) -> Iterator[Finding]:

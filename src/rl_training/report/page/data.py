@@ -110,6 +110,7 @@ def _column(values: NDArray[np.float64], digits: int) -> list[float | int | None
     known = values[np.isfinite(values)]
     span = float(known.max() / _LEVELS - known.min() / _LEVELS) if len(known) else 0.0
     places = -math.floor(math.log10(span)) if span > 0.0 else 0
+    digits = digits if span > 0.0 else _DIGITS  # what never changes lies on the line that is drawn through it
     return [_rounded(value, max(digits, min(_MOST_DIGITS, _digits(value, places)))) for value in values.tolist()]
 
 

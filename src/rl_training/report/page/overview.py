@@ -115,7 +115,9 @@ def _held_out_card(run: LoggedRun) -> list[str]:
     if distances is None:
         return []
     own, best = distances
-    return [card("from the logged actions", f"{own:.1%}", f"of the range; best constant action {best:.1%}")]
+    shown = Markup(f'<span class="warn">{own:.1%}</span>') if best < own else f"{own:.1%}"
+    beside = "worse than the best constant action," if best < own else "best constant action"
+    return [card("from the logged actions", shown, f"of the range; {beside} {best:.1%}")]
 
 
 def _two_lines(text: str) -> tuple[str, str]:
