@@ -199,6 +199,31 @@ def test_a_cut_where_the_set_point_steps_is_no_error(make):
     assert errors({**values, "timeouts": cuts, "terminals": np.zeros(ROWS, dtype=bool), "next_observations": following}) == []
 
 
+def heated_from_the_set_point(draw, length=120, episodes=40):
+    """Episodes that begin at their set point, which steps later on; the reward is the distance to it."""
+    rows = []
+    for _ in range(episodes):
+        state = wanted = draw.uniform(40, 70)
+        for step in range(length):
+            wanted = wanted if step % 40 < 39 else draw.uniform(40, 70)
+            heat = np.clip(0.5 + 0.03 * (wanted - state) + draw.normal(0, 0.05), 0, 1)
+            rows.append((state, wanted, heat))
+            state += 0.1 * (20 + 80 * heat - state) + draw.normal(0, 0.05)
+    states, set_points_, heats = np.array(rows).T
+    return np.column_stack((states, set_points_)), heats, -np.abs(states - set_points_)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 3])
+def test_a_first_reward_of_0_is_due_where_episodes_begin_at_a_set_point(seed):
+    values = arrays(heated_from_the_set_point, seed)
+    rows = np.arange(len(values["rewards"]))
+    values |= {"timeouts": rows % 120 == 119, "terminals": np.zeros(len(rows), dtype=bool)}
+    assert errors(values) == []
+    values["rewards"] = np.where(rows % 120 == 0, 0.0, np.roll(values["rewards"], 1))
+    (late,) = errors(values)
+    assert late.evidence.startswith("rewards are one row late")
+
+
 REALLY_JUMP = (heavy_tails, disturbances, a_flow_that_follows_at_once, a_yield_as_reward, a_machine_at_rest)
 QUIET = [make for make in LOGS if make not in REALLY_JUMP]
 

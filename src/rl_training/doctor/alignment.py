@@ -27,6 +27,7 @@ from rl_training.doctor.expectation import Numbers, Rows, explained_by
 _ROWS, _SEAMS = 4000, 2000
 _FEWEST_ROWS, _FEWEST_SEAMS, _FEWEST_PAYOUTS = 200, 8, 3
 _RARE = 0.05  # share of zeros among rewards below which a zero at every seam is no coincidence
+_FILLED = 0.5  # of the spread of rewards, by which a zero in every first row must be off
 _REACH = 3.0  # times the range of the middle 80 %, beyond which rewards are bounded
 _BETTER, _FAR_BETTER, _CERTAIN = (
     0.8,
@@ -168,7 +169,9 @@ class _ShiftTest:
             return None  # its own transition explains the reward
         if np.median(self._errors[lag]) > 2.0 * usual:
             return None  # inside episodes the neighbour explains less
-        if self._zero[rows].all() and self._zeros < _RARE:
+        # where episodes begin at a set point, whose distance is the reward, zeros are due, and models are off at that edge
+        filled = lag < 0 or error > _FILLED * self._spread
+        if filled and self._zero[rows].all() and self._zeros < _RARE:
             errors = _compared(error, usual, "inside episodes")
             return Shift(lag, f"at the seams ({len(rows)} rewards) they are always 0, and {errors}")
         # if rewards are shifted, the transition at the seam belongs to the reward beside it, and explains that
