@@ -75,6 +75,10 @@ def test_false_leaves_observations_and_a_given_reward_setting_applies_as_it_is()
         (np.where(np.arange(1000) == 3, 1.0, 0.0), 1.0),  # a goal that was reached once
         (np.where(np.arange(1000) == 3, 500.0, 0.0), 10 / 500),
         (np.where(np.arange(1000) < 20, -1000.0, -0.3), 1.0),  # rare falls
+        (np.where(np.arange(1000) == 3, 1.0, -0.001), 100.0),  # small costs until the goal, which stays ordinary
+        (np.where(np.arange(1000) == 3, 100.0, -0.01), 1.0),
+        (np.where(np.arange(1000) == 3, 99.0, -0.01), 1.0),
+        (np.where(np.arange(1000) == 3, 1e-3, -1e-5), 1e5),
     ],
 )
 def test_rewards_are_scaled_by_their_usual_size_where_that_is_far_from_one(rewards, scale):

@@ -19,6 +19,7 @@ _LARGE = 20.0  # size of an observation from which on it is scaled
 _TINY = 1e-3  # likewise: never more in any step, and the space does not say that it could be
 _ORDINARY_REWARDS = (0.05, 100.0)
 _REWARD = 10.0  # size that others are brought to: at 1 the entropy bonus weighs too much in a short run
+_LEAST_FACTOR = 2.0  # by which small rewards are made larger: less is not worth another number
 _LEAST_DIFFERENCE = 0.01  # of large rewards from one another, as a share of their size
 _MOST_NAMED = 6
 _FEWEST_EPISODES = 3  # from which on a mean return says something
@@ -72,11 +73,18 @@ def _far_from_ordinary(steps: RandomSteps) -> NDArray[np.bool_]:
 
 
 def _reward_scale(rewards: NDArray[np.float32]) -> float:
-    """The factor to ordinary size of rewards that are far from it; a rare reward counts only where there is no other."""
+    """The factor to ordinary size of rewards that are far from it; a rare reward counts only where there is no other.
+
+    But where small rewards are made larger, a rare one among them stays ordinary too: a goal of 100 beside the cost of fuel.
+    """
     sizes = np.abs(rewards.astype(np.float64))
-    size = float(np.quantile(sizes, 0.95)) or float(sizes.max())
+    largest = float(sizes.max())
+    size = float(np.quantile(sizes, 0.95)) or largest
     low, high = _ORDINARY_REWARDS
-    return 1.0 if size == 0.0 or low <= size <= high else _REWARD / size
+    if size > high:
+        return _REWARD / size
+    factor = min(_REWARD / size, high / largest) if 0.0 < size < low else 1.0
+    return factor if factor > _LEAST_FACTOR else 1.0
 
 
 def scale_note(transforms: Transforms, names: Sequence[str], steps: int) -> str | None:
