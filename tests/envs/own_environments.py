@@ -74,6 +74,10 @@ class Torch(Drift):
 class Units(Drift):
     """Pascals beside micrometres, rewards in cents."""
 
+    def __init__(self, **changes):
+        super().__init__(**changes)
+        self.observation_space = Box(np.float32([-np.inf, -5e-4]), np.float32([np.inf, 5e-4]))
+
     def reset(self, *, seed=None, options=None):
         return self.seen(super().reset(seed=seed)[0]), {}
 
@@ -83,6 +87,17 @@ class Units(Drift):
 
     def seen(self, place):
         return (place * [1e4, 1e-5] + [1e5, 0.0]).astype(np.float32)
+
+
+class Latch(Drift):
+    """A column of numerical noise, which is of ordinary size where a policy may go and random actions do not."""
+
+    def step(self, action):
+        place, *rest = super().step(action)
+        return np.float32([place[0], 0.1 if place[0] > 2.9 else 1e-17 * place[1]]), *rest
+
+    def reset(self, *, seed=None, options=None):
+        return super().reset(seed=seed)[0] * np.float32([0.1, 0.0]), {}
 
 
 class Offset(Drift):
@@ -135,6 +150,6 @@ class Pictures(Nested):
     observation_space = Dict({"camera": Box(0, 255, (8, 8, 3), dtype=np.uint8), "speed": Box(-1.0, 1.0, (1,))})
 
 
-for made in (Drift, Slow, Torch, Units, Offset, Goal, Calm, Nested, Pictures):
+for made in (Drift, Slow, Torch, Units, Latch, Offset, Goal, Calm, Nested, Pictures):
     if f"Tests/{made.__name__}-v0" not in gymnasium.registry:
         gymnasium.register(id=f"Tests/{made.__name__}-v0", entry_point=made, max_episode_steps=50)
