@@ -74,10 +74,6 @@ class Torch(Drift):
 class Units(Drift):
     """Pascals beside micrometres, rewards in cents."""
 
-    def __init__(self, **changes):
-        super().__init__(**changes)
-        self.observation_space = Box(np.float32([-np.inf, -5e-4]), np.float32([np.inf, 5e-4]))
-
     def reset(self, *, seed=None, options=None):
         return self.seen(super().reset(seed=seed)[0]), {}
 

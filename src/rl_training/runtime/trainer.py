@@ -19,7 +19,7 @@ from rl_training.data.spaces import Spaces
 from rl_training.data.transforms import Transforms
 from rl_training.envs.environments import check_registered, infer_env_spaces, time_limit
 from rl_training.envs.evaluation import MOST_STEPS
-from rl_training.envs.scale.ordinary_scale import offset_warning, ordinary_scale, scale_note, small_note
+from rl_training.envs.scale.ordinary_scale import offset_warning, ordinary_scale, scale_note
 from rl_training.envs.scale.random_steps import random_steps
 from rl_training.errors import CheckpointError, ConfigError, StorageError, suggested
 from rl_training.registry import get_spec
@@ -221,9 +221,8 @@ def _scaled(
     steps = random_steps(source, config.workers, config.env_timeout, stop, reporter.note)
     transforms = ordinary_scale(steps, kwargs.normalize_observations, kwargs.reward)
     names = spaces.observation_names or [f"observation {column}" for column in range(spaces.observation_dim)]
-    for note in (scale_note(transforms, names, len(steps.rewards)), small_note(steps, transforms, names)):
-        if note:
-            reporter.note(note)
+    if note := scale_note(transforms, names, len(steps.rewards)):
+        reporter.note(note)
     if kwargs.reward.is_automatic and (warning := offset_warning(steps.rewards)):
         reporter.warn(warning)
     return transforms, steps.play

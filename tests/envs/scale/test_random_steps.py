@@ -28,7 +28,7 @@ def test_steps_repeat_whoever_takes_them():
     assert own.rewards.tobytes() == others.rewards.tobytes()
     assert len(own.rewards) == 1000
     assert len(np.unique(own.observations[:, 0])) > 900
-    assert own.high.tolist() == [np.inf, pytest.approx(5e-4)]
+    assert np.isinf(own.high).all()
 
 
 def test_a_failure_ends_them_early_and_the_run_meets_it_again(tmp_path):

@@ -17,8 +17,8 @@ from rl_training.data.transforms import Transforms, center_and_spread
 
 _LARGE = 20.0  # size of an observation from which on it is scaled
 _LARGE_BESIDE = 5.0  # likewise, beside one that is scaled: otherwise it would outweigh that one, as it did not before
-_TINY = 1e-3  # likewise: the space says that it is never more
-_NOISE = 1e-12  # numerical noise, which is no small observation
+_TINY = 1e-3  # likewise: never more in any step, and the space does not say that it could be
+_NOISE = 1e-10  # numerical noise, which may become anything: whitened by what it was, 0.1 would be 1e16
 _ORDINARY_REWARDS = (0.05, 100.0)
 _REWARD = 10.0  # size that others are brought to: at 1 the entropy bonus weighs too much in a short run
 _LEAST_FACTOR = 2.0  # by which small rewards are made larger: less is not worth another number
@@ -66,34 +66,13 @@ def ordinary_scale(steps: RandomSteps, normalize: bool | Literal["auto"], reward
 
 
 def _far_from_ordinary(steps: RandomSteps) -> NDArray[np.bool_]:
-    """Which columns are far larger than 1, or declared to be far smaller: what is small in random steps alone may grow."""
-    size = np.quantile(np.abs(steps.observations), 0.99, axis=0)
+    """Which columns are far larger than 1, or far smaller and neither declared to become larger nor numerical noise."""
+    sizes = np.abs(steps.observations)
+    size, largest = np.quantile(sizes, 0.99, axis=0), sizes.max(axis=0)
     large = size > (_LARGE_BESIDE if (size > _LARGE).any() else _LARGE)
-    return np.asarray(large | (_small(steps) & (np.maximum(np.abs(steps.low), np.abs(steps.high)) < _TINY)))
-
-
-def _small(steps: RandomSteps) -> NDArray[np.bool_]:
-    """Which columns were never of a size that a network sees, but changed by more than numerical noise."""
-    largest = np.abs(steps.observations).max(axis=0)
-    return np.asarray((largest < _TINY) & (largest > _NOISE))
-
-
-def small_note(steps: RandomSteps, transforms: Transforms, names: Sequence[str]) -> str | None:
-    """Return which columns were tiny in random steps and are left so, and what to do if they stay so; None without any."""
-    if not len(steps.rewards):
-        return None
-    left = np.flatnonzero(_small(steps) & (transforms.observation_std == 1.0)).tolist()
-    if not left:
-        return None
-    shown = ", ".join(f"`{names[column]}`" for column in left[:_MOST_NAMED]) + _more(len(left))
-    return (
-        f"never above {_TINY:g} in random steps: {shown}; what stays so small no network sees: multiply it in the environment, "
-        "declare its bounds, or set `normalize_observations: true`"
-    )
-
-
-def _more(count: int) -> str:
-    return f" and {count - _MOST_NAMED} more" if count > _MOST_NAMED else ""
+    declared = np.maximum(np.abs(steps.low), np.abs(steps.high))
+    may_grow = np.isfinite(declared) & (declared >= _TINY)
+    return np.asarray(large | ((largest > _NOISE) & (largest < _TINY) & ~may_grow))
 
 
 def _reward_scale(rewards: NDArray[np.float32]) -> float:
@@ -116,7 +95,8 @@ def scale_note(transforms: Transforms, names: Sequence[str], steps: int) -> str 
     mean, std, told = transforms.observation_mean, transforms.observation_std, []
     if columns := np.flatnonzero((mean != 0.0) | (std != 1.0)).tolist():
         shown = [f"`{names[column]}` {mean[column]:.3g} +- {std[column]:.2g}" for column in columns[:_MOST_NAMED]]
-        told.append(f"whitens {', '.join(shown)}{_more(len(columns))} (off: `normalize_observations: false`)")
+        more = f" and {len(columns) - _MOST_NAMED} more" if len(columns) > _MOST_NAMED else ""
+        told.append(f"whitens {', '.join(shown)}{more} (off: `normalize_observations: false`)")
     if transforms.reward_scale != 1.0:
         told.append(f"multiplies rewards by {transforms.reward_scale:.3g} (off: `reward: {{normalize: false}}`)")
     return f"scale, by {steps:,} random steps before the run: {' and '.join(told)}" if told else None
