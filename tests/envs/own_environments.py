@@ -85,6 +85,17 @@ class Units(Drift):
         return (place * [1e4, 1e-5] + [1e5, 0.0]).astype(np.float32)
 
 
+class Latch(Drift):
+    """A column of numerical noise, which is of ordinary size where a policy may go and random actions do not."""
+
+    def step(self, action):
+        place, *rest = super().step(action)
+        return np.float32([place[0], 0.1 if place[0] > 2.9 else 1e-17 * place[1]]), *rest
+
+    def reset(self, *, seed=None, options=None):
+        return super().reset(seed=seed)[0] * np.float32([0.1, 0.0]), {}
+
+
 class Offset(Drift):
     """Loses a great deal at every step, whatever is done."""
 
@@ -135,6 +146,6 @@ class Pictures(Nested):
     observation_space = Dict({"camera": Box(0, 255, (8, 8, 3), dtype=np.uint8), "speed": Box(-1.0, 1.0, (1,))})
 
 
-for made in (Drift, Slow, Torch, Units, Offset, Goal, Calm, Nested, Pictures):
+for made in (Drift, Slow, Torch, Units, Latch, Offset, Goal, Calm, Nested, Pictures):
     if f"Tests/{made.__name__}-v0" not in gymnasium.registry:
         gymnasium.register(id=f"Tests/{made.__name__}-v0", entry_point=made, max_episode_steps=50)

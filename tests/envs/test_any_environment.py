@@ -17,7 +17,15 @@ from rl_training.cli.options import named_env
 from rl_training.config.environment import EnvSource, WrapperConfig, WrapperName
 from rl_training.config.loading import make_config
 from rl_training.envs.description import Outside, describe_env
-from rl_training.envs.environments import check_fits, infer_env_spaces, make_env, reset_env, step_env, time_limit
+from rl_training.envs.environments import (
+    EnvBatch,
+    check_fits,
+    infer_env_spaces,
+    make_env,
+    reset_env,
+    step_env,
+    time_limit,
+)
 from rl_training.envs.given import env_settings, given_source, register_env
 from rl_training.errors import ConfigError
 from tests.helpers import ROOT, Notes, call_cli, run_cli, run_values, small_dataset, tiny_run
@@ -82,6 +90,27 @@ def test_a_function_is_known_by_the_limit_of_what_it_makes():
     assert time_limit(given_source(lambda: gymnasium.wrappers.TimeLimit(tests.envs.own_environments.Drift(), 7))) == 7
     assert time_limit(given_source(tests.envs.own_environments.Drift)) is None
     assert time_limit(given_source(lambda: 1 / 0)) is None
+
+
+def test_a_limit_that_is_an_argument_is_that_of_the_run():
+    """What a function makes by default is neither the limit of what it makes of other arguments nor cut by it."""
+
+    def made(limit=5):
+        return gymnasium.wrappers.TimeLimit(tests.envs.own_environments.Drift(), limit)
+
+    source = replace(given_source(made), kwargs={"limit": 9})
+    assert (time_limit(given_source(made)), time_limit(source)) == (5, 9)
+    with EnvBatch(source, 1) as envs:
+        envs.reset(0, 0)
+        cut = [bool(envs.step(np.zeros((1, 1), dtype=np.float32))[2][0]) for _ in range(9)]
+    assert cut == [False] * 8 + [True]
+
+
+def test_registering_a_function_makes_nothing():
+    """What it makes may cost much, be no environment at all, or fail when it is closed: who needs one says so."""
+    made = []
+    register_env(lambda: made.append(1))
+    assert made == []
 
 
 def test_the_id_of_a_run_means_its_environment():

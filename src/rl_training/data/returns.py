@@ -108,9 +108,10 @@ def _mark_failures(
 def rewards_of_steps_after(
     rewards: NDArray[np.generic], left_out: NDArray[np.bool_], ends: NDArray[np.bool_]
 ) -> NDArray[np.float64] | None:
-    """Return, for each row, the reward of the step after it if that is left out, else 0; None if all are 0."""
+    """Return, for each row, the reward of the step after it if that is left out and finite, else 0; None if all are 0."""
     if rewards.size != len(left_out) or rewards.dtype.kind not in "fiub":
         return None  # refused with the other arrays, by what is wrong with them
-    lost = np.where(left_out, np.nan_to_num(rewards.reshape(-1).astype(np.float64)), 0.0)
+    known = rewards.reshape(-1).astype(np.float64)
+    lost = np.where(left_out & np.isfinite(known), known, 0.0)
     after = np.where(ends, 0.0, np.append(lost[1:], 0.0))
     return after if after.any() else None

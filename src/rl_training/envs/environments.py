@@ -28,6 +28,7 @@ _RESET = "reset(seed=..., options=...) must return observation, info"
 _STEP = "step(action) must return observation, reward, terminated, truncated, info"
 _API_SIGNS = ("to unpack", "cannot unpack", "unexpected keyword argument", "positional argument")
 _LIBRARIES = (Path(rl_training.__file__).parent, Path(os.__file__).parent)
+_limits_inside: dict[str, int | None] = {}  # time limits inside functions of users, by what they are called with
 
 
 def make_env(env: EnvLike, render_mode: str | None = None) -> Any:
@@ -99,7 +100,26 @@ def time_limit(env: EnvLike) -> int | None:
 
     source = env_source(env)
     check_registered(source)  # of an unknown one nothing is known, its limit neither
-    return source.max_episode_steps or gymnasium.registry[source.env_id].max_episode_steps
+    known = source.max_episode_steps or gymnasium.registry[source.env_id].max_episode_steps
+    return known or (_limit_inside(source) if source.env_id.startswith(PREFIX) else None)
+
+
+def _limit_inside(source: EnvSource) -> int | None:
+    """The limit that a Python function puts around what it makes of these arguments, which is looked up once."""
+    import gymnasium
+
+    key = f"{source.env_id} {source.making}"
+    if key not in _limits_inside:
+        try:
+            made = make_env(source)
+        except ConfigError:  # who makes it next says so
+            return None
+        inner = made
+        while isinstance(inner, gymnasium.Wrapper) and not isinstance(inner, gymnasium.wrappers.TimeLimit):
+            inner = inner.env
+        _limits_inside[key] = int(inner._max_episode_steps) if isinstance(inner, gymnasium.wrappers.TimeLimit) else None
+        close_env(made, source)
+    return _limits_inside[key]
 
 
 def own_spaces(env: Any, where: EnvLike) -> Spaces:

@@ -1,6 +1,5 @@
 """Environments that users pass in Python: an id, a function that makes one, or an instance that can be made again."""
 
-import contextlib
 import re
 from collections.abc import Callable
 from typing import Any
@@ -26,27 +25,10 @@ def register_env(make: Callable[..., Any]) -> str:
         env_id = f"{PREFIX}{name}{f'.{number}' if number > 1 else ''}"
         spec = gymnasium.registry.get(env_id)
         if spec is None:
-            gymnasium.register(id=env_id, entry_point=make, max_episode_steps=_limit_of(make))
+            gymnasium.register(id=env_id, entry_point=make)
         if spec is None or spec.entry_point is make:
             return env_id
     raise ConfigError(f"{name}: a thousand functions of this name make environments; register them with gymnasium.register")
-
-
-def _limit_of(make: Callable[[], Any]) -> int | None:
-    """The time limit of the environment that a function makes; None where there is none, or it cannot be made."""
-    import gymnasium
-
-    try:
-        made = make()
-    except Exception:  # who makes it next says so
-        return None
-    with contextlib.closing(made):
-        inner = made
-        while isinstance(inner, gymnasium.Wrapper):
-            if isinstance(inner, gymnasium.wrappers.TimeLimit):
-                return int(inner._max_episode_steps)
-            inner = inner.env
-    return None
 
 
 def given_source(env: EnvGiven) -> EnvSource:

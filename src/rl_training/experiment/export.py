@@ -93,7 +93,9 @@ def _record(manager: ExperimentManager, whole: "Checkpoint", member: int, home: 
     record = {**manager.record(None), "dataset": None, "status": "exported", "message": None}
     if home is not None and run_status(home) is not None:
         known = run_record(home)
-        record |= {name: known[name] for name in ("dataset", "phases", "warnings") if name in known}
+        record |= {
+            name: known[name] for name in ("dataset", "phases", "warnings", "random_play", "time_limit") if name in known
+        }
         at_its_end = CheckpointStore(home / "checkpoints", 2).names()[-1] == whole.path.name
         record["status"] = "finished" if at_its_end and known["status"] == "finished" else "exported"
     source = {"checkpoint": str(whole.path.absolute()), "member": member, "seed": whole.state["seeds"][member]}

@@ -217,7 +217,8 @@ def _scaled(
     kwargs = config.algo_kwargs
     if kwargs.normalize_observations is False and not kwargs.reward.is_automatic:
         return Transforms.unfitted(spaces.observation_dim, kwargs.reward), None
-    steps = random_steps(config.environment or "", config.workers, config.env_timeout, signals.raise_if_stopped)
+    source, stop = config.environment or "", signals.raise_if_stopped
+    steps = random_steps(source, config.workers, config.env_timeout, stop, reporter.note)
     transforms = ordinary_scale(steps, kwargs.normalize_observations, kwargs.reward)
     names = spaces.observation_names or [f"observation {column}" for column in range(spaces.observation_dim)]
     if note := scale_note(transforms, names, len(steps.rewards)):

@@ -354,6 +354,13 @@ def test_rewards_of_rows_that_are_left_out_are_kept_beside_the_row_before():
     assert nothing.unseen_rewards is None
 
 
+@pytest.mark.parametrize("reward", [np.nan, np.inf, -np.inf])
+def test_a_reward_that_is_no_number_counts_in_no_return(reward):
+    rewards = np.arange(15.0)
+    rewards[4] = reward  # on a row that is left out, so nobody learns from it
+    assert load_dataset(sparse(rewards)).logged_returns().tolist() == [0, 9, 14]
+
+
 def test_a_notable_share_of_rows_that_are_left_out_is_told_at_every_start(tmp_path):
     told = "2 last rows of cut episodes are left out"
     assert load_dataset(rows_as_recorded()).origin_in_short.endswith(f"{told} (13% of all)")

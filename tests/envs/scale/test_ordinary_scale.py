@@ -26,7 +26,7 @@ def scaled(steps, normalize="auto", reward=PLAIN):
 
 
 def test_only_columns_far_from_ordinary_size_are_whitened():
-    columns = (WAVE, 8.0 * WAVE, 0.01 * WAVE, 101325.0 + 50.0 * WAVE, 293.0 + WAVE, 1e-6 * WAVE, 0.0 * WAVE, 3.0)
+    columns = (WAVE, 4.0 * WAVE, 0.01 * WAVE, 101325.0 + 50.0 * WAVE, 293.0 + WAVE, 1e-6 * WAVE, 0.0 * WAVE, 3.0)
     changed, found = scaled(steps_of(*columns))
     assert changed == [False, False, False, True, True, True, False, False]
     deviation = np.sqrt(0.5)
@@ -37,11 +37,21 @@ def test_only_columns_far_from_ordinary_size_are_whitened():
     assert np.isinf(found.observation_limit)  # random steps show little of what is to come
 
 
+def test_what_is_nearly_large_is_whitened_beside_what_is_large_and_otherwise_left():
+    """A position and its goal, both in degrees, of which only one was seen beyond 20: their difference is what matters."""
+    assert scaled(steps_of(19.0 * WAVE, 19.0 * WAVE, WAVE))[0] == [False, False, False]
+    assert scaled(steps_of(25.0 * WAVE, 19.0 * WAVE, WAVE))[0] == [True, True, False]
+
+
 def test_a_small_column_that_may_grow_is_left_alone():
     """A position may begin near 0 and go far; its space says how far."""
     assert scaled(steps_of(1e-6 * WAVE, high=5.0))[0] == [False]
     assert scaled(steps_of(1e-6 * WAVE, high=1e-5))[0] == [True]
     assert scaled(steps_of(1e5 * WAVE, high=5.0))[0] == [True]
+
+
+def test_numerical_noise_is_no_small_observation():
+    assert scaled(steps_of(1e-17 * WAVE, 1e-12 * WAVE, 1e-9 * WAVE))[0] == [False, False, True]
 
 
 def test_one_huge_reading_does_not_make_a_column_large():
@@ -75,6 +85,10 @@ def test_false_leaves_observations_and_a_given_reward_setting_applies_as_it_is()
         (np.where(np.arange(1000) == 3, 1.0, 0.0), 1.0),  # a goal that was reached once
         (np.where(np.arange(1000) == 3, 500.0, 0.0), 10 / 500),
         (np.where(np.arange(1000) < 20, -1000.0, -0.3), 1.0),  # rare falls
+        (np.where(np.arange(1000) == 3, 1.0, -0.001), 100.0),  # small costs until the goal, which stays ordinary
+        (np.where(np.arange(1000) == 3, 100.0, -0.01), 1.0),
+        (np.where(np.arange(1000) == 3, 99.0, -0.01), 1.0),
+        (np.where(np.arange(1000) == 3, 1e-3, -1e-5), 1e5),
     ],
 )
 def test_rewards_are_scaled_by_their_usual_size_where_that_is_far_from_one(rewards, scale):

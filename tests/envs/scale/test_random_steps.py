@@ -1,5 +1,7 @@
 """Random steps before a run: the same for every seed and number of workers, and no failure of theirs ends it."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -8,6 +10,7 @@ from rl_training import SAC
 from rl_training.config.environment import EnvSource
 from rl_training.envs.scale.random_steps import random_steps
 from rl_training.errors import ConfigError
+from rl_training.experiment import export_member
 from rl_training.runtime.checkpoints.checkpoint import load_checkpoint
 from tests.helpers import Cut, CutAt, Notes, assert_same_run, checkpoints, metric_rows, tiny_run
 
@@ -35,12 +38,37 @@ def test_a_failure_ends_them_early_and_the_run_meets_it_again(tmp_path):
         tiny_run(tmp_path, "sac", env_id="Tests/Drift-v0", env_kwargs={"failure": "raise", "at": 30})
 
 
-def test_a_stop_is_noticed():
+def test_a_stop_is_noticed_before_the_next_step():
+    """Where a step takes a second, a hundred of them are too long for whoever asked for the stop."""
+    calls = []
+    random_steps(UNITS, 0, 60.0, lambda: calls.append(1))
+    assert len(calls) == 1000
+
     def stop():
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         random_steps(UNITS, 0, 60.0, stop)
+
+
+def test_steps_that_take_long_are_told_once_with_a_way_out(monkeypatch):
+    told = []
+    random_steps(UNITS, 0, 60.0, tell=told.append)
+    assert not told
+    monkeypatch.setattr("rl_training.envs.scale.random_steps._LONG", -1.0)
+    random_steps(UNITS, 0, 60.0, tell=told.append)
+    (text,) = told
+    assert "1,000 random steps" in text
+    assert "`normalize_observations: false` and `reward: {normalize: false}`" in text
+
+
+def test_a_member_on_its_own_keeps_what_random_actions_earned(tmp_path):
+    tiny_run(tmp_path / "both", "sac", env_id=UNITS, seeds=[0, 7])
+    export_member(tmp_path / "both", tmp_path / "one", seed=7)
+    both, one = (json.loads((tmp_path / name / "run.json").read_text()) for name in ("both", "one"))
+    assert one["random_play"] == both["random_play"]
+    assert one["random_play"]["episodes"] == 20
+    assert one["time_limit"] == both["time_limit"] == 50
 
 
 @pytest.mark.parametrize("algo", ["sac", "td3", "redq"])
@@ -78,6 +106,15 @@ def test_ordinary_environments_and_those_that_ask_for_it_are_left_alone(tmp_path
         assert set(found["transforms/observation_mean"]) == {0.0}
         assert set(found["transforms/observation_std"]) == {1.0}
         assert found["transforms/reward"][0] == 1.0
+
+
+def test_numerical_noise_that_becomes_an_observation_breaks_nothing(tmp_path):
+    """What was 1e-17 in random steps may be 0.1 later: whitened by what it was, it would be 1e16."""
+    reporter = Notes()
+    tiny_run(tmp_path, "sac", env_id="Tests/Latch-v0", reporter=reporter)
+    found = scale_of(tmp_path)
+    assert set(found["transforms/observation_std"]) == {1.0}
+    assert not [text for text in reporter.notes if "random steps" in text]
 
 
 def test_rewards_of_which_an_action_changes_next_to_nothing_are_told(tmp_path):

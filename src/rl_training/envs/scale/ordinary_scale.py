@@ -16,9 +16,12 @@ from rl_training.config.blocks import RewardConfig
 from rl_training.data.transforms import Transforms, center_and_spread
 
 _LARGE = 20.0  # size of an observation from which on it is scaled
+_LARGE_BESIDE = 5.0  # likewise, beside one that is scaled: otherwise it would outweigh that one, as it did not before
 _TINY = 1e-3  # likewise: never more in any step, and the space does not say that it could be
+_NOISE = 1e-10  # numerical noise, which may become anything: whitened by what it was, 0.1 would be 1e16
 _ORDINARY_REWARDS = (0.05, 100.0)
 _REWARD = 10.0  # size that others are brought to: at 1 the entropy bonus weighs too much in a short run
+_LEAST_FACTOR = 2.0  # by which small rewards are made larger: less is not worth another number
 _LEAST_DIFFERENCE = 0.01  # of large rewards from one another, as a share of their size
 _MOST_NAMED = 6
 _FEWEST_EPISODES = 3  # from which on a mean return says something
@@ -63,20 +66,28 @@ def ordinary_scale(steps: RandomSteps, normalize: bool | Literal["auto"], reward
 
 
 def _far_from_ordinary(steps: RandomSteps) -> NDArray[np.bool_]:
-    """Which columns are far larger than 1, or far smaller and not declared to become larger."""
+    """Which columns are far larger than 1, or far smaller and neither declared to become larger nor numerical noise."""
     sizes = np.abs(steps.observations)
+    size, largest = np.quantile(sizes, 0.99, axis=0), sizes.max(axis=0)
+    large = size > (_LARGE_BESIDE if (size > _LARGE).any() else _LARGE)
     declared = np.maximum(np.abs(steps.low), np.abs(steps.high))
     may_grow = np.isfinite(declared) & (declared >= _TINY)
-    tiny = (sizes.max(axis=0) < _TINY) & (sizes.max(axis=0) > 0.0) & ~may_grow
-    return np.asarray((np.quantile(sizes, 0.99, axis=0) > _LARGE) | tiny)
+    return np.asarray(large | ((largest > _NOISE) & (largest < _TINY) & ~may_grow))
 
 
 def _reward_scale(rewards: NDArray[np.float32]) -> float:
-    """The factor to ordinary size of rewards that are far from it; a rare reward counts only where there is no other."""
+    """The factor to ordinary size of rewards that are far from it; a rare reward counts only where there is no other.
+
+    But where small rewards are made larger, a rare one among them stays ordinary too: a goal of 100 beside the cost of fuel.
+    """
     sizes = np.abs(rewards.astype(np.float64))
-    size = float(np.quantile(sizes, 0.95)) or float(sizes.max())
+    largest = float(sizes.max())
+    size = float(np.quantile(sizes, 0.95)) or largest
     low, high = _ORDINARY_REWARDS
-    return 1.0 if size == 0.0 or low <= size <= high else _REWARD / size
+    if size > high:
+        return _REWARD / size
+    factor = min(_REWARD / size, high / largest) if 0.0 < size < low else 1.0
+    return factor if factor > _LEAST_FACTOR else 1.0
 
 
 def scale_note(transforms: Transforms, names: Sequence[str], steps: int) -> str | None:
