@@ -78,6 +78,7 @@ def test_json(run, tmp_path, capsys):
         (["--max-change", "motor=5/s", "--dt", "1"], "there is no action `motor`"),
         (["--max-change", "5/s", "--dt", "nan"], "--dt nan"),
         (["--max-change", "1/h", "--dt", "0.01"], "float32 cannot keep"),
+        (["--max-change", "300/min", "--dt", "1"], "limits nothing"),
         (["--max-change", "1/step", "--max-change", "action 0=2/step"], "given twice"),
         (["--range", "0:1", "--range", "action 0 = 0:1"], "given twice"),
         (["--dt", "1"], "only --max-change needs"),

@@ -257,7 +257,10 @@ def _print_result(manager: "ExperimentManager", result: "TrainingResult", as_jso
             parts.append(f"held out: {figures_line([result.held_out[row['member']]])}")
         who = f"member {row['member']} seed" if len(members) > 1 else "seed"
         status = "" if row["status"] == "training" else f" ({row['status']})"
-        print(f"{who} {record.label}: {', '.join(parts) or 'not evaluated'}{status}")
+        known = (
+            "not evaluated" if manager.config.final_env_id else f"measured before: see {suggested('report', manager.place)}"
+        )
+        print(f"{who} {record.label}: {', '.join(parts) or known}{status}")
     _print_random_play(manager, result)
     _print_combinations(manager, result)
     taken = "" if result.env_step is None else f" and {result.env_step:,} environment steps"

@@ -96,6 +96,12 @@ class ExportOptions:
             if seconds is not None and self.dt is None:
                 raise ConfigError(f"--max-change {text!r}: is per time, so --dt SECONDS between two calls is needed too")
             amount_per_call = number if seconds is None else number * (self.dt or 0.0) / seconds
+            whole = spaces.action_high[list(columns)] - spaces.action_low[list(columns)]
+            if (amount_per_call >= whole).all():
+                raise ConfigError(
+                    f"--max-change {text!r}: allows {amount_per_call:g} in a call, and the whole range is {whole.max():g}, so it "
+                    "limits nothing; check the unit and --dt, or leave it out"
+                )
             for column in columns:
                 if amount_per_call < _RESOLUTION * largest[column]:
                     raise ConfigError(
