@@ -257,9 +257,7 @@ def _print_result(manager: "ExperimentManager", result: "TrainingResult", as_jso
             parts.append(f"held out: {figures_line([result.held_out[row['member']]])}")
         who = f"member {row['member']} seed" if len(members) > 1 else "seed"
         status = "" if row["status"] == "training" else f" ({row['status']})"
-        known = (
-            "not evaluated" if manager.config.final_env_id else f"measured before: see {suggested('report', manager.place)}"
-        )
+        known = "not evaluated" if manager.config.final_env_id else f"as before, see {suggested('report', manager.place)}"
         print(f"{who} {record.label}: {', '.join(parts) or known}{status}")
     _print_random_play(manager, result)
     _print_combinations(manager, result)
