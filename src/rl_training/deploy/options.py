@@ -99,8 +99,8 @@ class ExportOptions:
             whole = spaces.action_high[list(columns)] - spaces.action_low[list(columns)]
             if (amount_per_call >= whole).all():
                 raise ConfigError(
-                    f"--max-change {text!r}: allows {amount_per_call:g} in a call, but the whole range is {whole.max():g}: it "
-                    "limits nothing; check the unit and --dt, or leave it out"
+                    f"--max-change {text!r}: allows {amount_per_call:g} in a call, but the whole range is {whole.max():g}: it"
+                    " limits nothing; check the unit and --dt, or leave it out"
                 )
             for column in columns:
                 if amount_per_call < _RESOLUTION * largest[column]:
