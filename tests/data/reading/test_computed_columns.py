@@ -230,6 +230,23 @@ def test_the_time_may_be_computed_with(tmp_path):
     assert data.observations[:, 1].tolist() == [1, 1, 2, 1]
 
 
+def test_a_date_counts_seconds_in_expressions_and_is_no_observation_itself(tmp_path):
+    stamps = [f"{day}.11.2026 {clock}" for day in (20, 21) for clock in ("06:00", "12:30")]  # a Friday and a Saturday
+    path = write_csv(
+        tmp_path / "a.csv", {"stamp": [*stamps, "22.11.2026 06:00"], "x": np.arange(5.0), "u": np.linspace(0, 1, 5)}
+    )
+    roles = {
+        "observations": ["(stamp % 86400) / 3600", "(stamp / 86400 + 3) % 7 >= 5"],
+        "actions": "u",
+        "reward": "x",
+        "time": "stamp",
+    }
+    data = load_dataset(path, columns=roles)
+    assert data.observations.tolist() == [[6.0, 0.0], [12.5, 0.0], [6.0, 1.0], [12.5, 1.0]]
+    with pytest.raises(DatasetError, match=r"`stamp` holds text .*the hour: `\(stamp % 86400\) / 3600`"):
+        load_dataset(path, columns={**roles, "observations": ["x", "stamp"]})
+
+
 def test_missing_values_of_a_frame_are_nan():
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame({"x": pandas.array([1, None, 3, 4, 5], dtype="Int64"), "u": np.linspace(0, 1, 5)})

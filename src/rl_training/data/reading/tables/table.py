@@ -13,7 +13,7 @@ from rl_training.data.reading.notes import Count, Note, Usual
 from rl_training.data.reading.reading import NO_LIMITS, Arrays, Reading, reading_of
 from rl_training.data.reading.source_rows import SourceRows
 from rl_training.data.reading.tables.columns import FLAGS, Selected, Selection, guess_columns, select
-from rl_training.data.reading.tables.dates import is_empty
+from rl_training.data.reading.tables.dates import date_seconds, is_empty
 from rl_training.data.reading.tables.row_order import row_order
 from rl_training.data.reading.unsupported import refuse_labels
 from rl_training.data.spaces import Names
@@ -139,6 +139,11 @@ class _Table:
         values = self._loaded.numbers[name]
         if values.dtype.kind in "fiub":
             return values.astype(kind)
+        is_time = name == self._selection.as_written.get("time")
+        if is_time and kind is np.float64:  # in an expression
+            return date_seconds(self._loaded.as_written[name], f"{self._source}: column `{name}`", self._as_found).astype(
+                kind
+            )
         try:
             return np.array([np.nan if is_empty(value) else value for value in values.tolist()], dtype=kind)
         except (TypeError, ValueError):
@@ -146,6 +151,7 @@ class _Table:
             where = self._as_found.place(row)
             raise DatasetError(
                 f"{self._source}: column `{name}` holds text ({str(cell)[:30]!r} in {where}); numbers are needed"
+                f"{f', such as the hour: `({name} % 86400) / 3600`' * is_time}"
             ) from None
 
 
