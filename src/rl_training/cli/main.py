@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from rl_training import __version__
+import rl_training
 from rl_training.cli import policies, training
 from rl_training.cli.bench import bench
 from rl_training.cli.choosing import ope, select
@@ -44,7 +44,9 @@ app = typer.Typer(
 def _tell_version(asked: bool) -> None:
     if asked:
         torch = importlib.metadata.version("torch")  # importing it would take seconds
-        typer.echo(f"rl-training {__version__} (Python {platform.python_version()}, torch {torch}, {platform.platform()})")
+        typer.echo(
+            f"rl-training {rl_training.__version__} (Python {platform.python_version()}, torch {torch}, {platform.platform()})"
+        )
         raise typer.Exit
 
 
