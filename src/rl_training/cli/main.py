@@ -44,9 +44,8 @@ app = typer.Typer(
 def _tell_version(asked: bool) -> None:
     if asked:
         torch = importlib.metadata.version("torch")  # importing it would take seconds
-        typer.echo(
-            f"rl-training {rl_training.__version__} (Python {platform.python_version()}, torch {torch}, {platform.platform()})"
-        )
+        others = f"Python {platform.python_version()}, torch {torch}, {platform.platform()}"
+        typer.echo(f"rl-training {rl_training.__version__} ({others})")
         raise typer.Exit
 
 
