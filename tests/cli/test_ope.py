@@ -120,6 +120,26 @@ def test_the_first_reason_decides_and_the_others_add_to_it(report, capsys):
     assert f"{one['name']}: cannot tell: it decides\n{one['name']}: also: it adds\n" in shown
 
 
+def test_policies_are_listed_by_verdict_then_by_value(report, capsys):
+    """A value that cannot be told is no reason to come first, however high it is."""
+    verdicts = {"wild": ("cannot tell", 900.0), "low": ("trust", -5.0), "none": ("cannot tell", None)}
+    verdicts |= {"high": ("trust", 4.0), "maybe": ("doubt", 800.0)}
+    policies = [
+        {**report["policies"][0], "name": name, "verdict": verdict, "value": value, "reasons": ["it lies"]}
+        for name, (verdict, value) in verdicts.items()
+    ]
+    _print_estimates({**report, "policies": policies})
+    lines = capsys.readouterr().out.splitlines()
+    start = next(number for number, line in enumerate(lines) if line.startswith("(the log)"))
+    order = ["high", "low", "maybe", "wild", "none"]
+    assert [line.split()[0] for line in lines[start + 1 : start + 6]] == order
+    assert [line for line in lines if line.endswith(": it lies")] == [
+        "high, low: trust: it lies",
+        "maybe: doubt: it lies",
+        "wild, none: cannot tell: it lies",
+    ]
+
+
 def test_json_is_all_that_is_printed(trained, capsys):
     done = call_cli(capsys, "ope", trained / "two", "--checkpoints", "all", "--json", *QUICK)
     found = json.loads(done.stdout)
