@@ -234,7 +234,7 @@ def test_very_many_policies_with_long_texts_stay_small(tmp_path):
     many = [{**copy.deepcopy(one), "member": i} for i in range(80)]
     page = render_page([run_with(tmp_path / str(i), report(*many)) for i in range(2)])
     assert len(section_of(page).encode()) < 1_200_000
-    assert "The best 100 of 160" in page
+    assert "The first 100 of 160" in page
     assert "The worst 12 of 160." in page
 
 

@@ -1,6 +1,7 @@
 """`rl-training ope | select`: what policies would earn by the log, and which of them to take or to try."""
 
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,10 +15,21 @@ from rl_training.errors import ConfigError
 if TYPE_CHECKING:
     from rl_training.api.selecting import Candidate, Selection
 
+_OF_A_RUN = re.compile(r"((?:@\d+)?(?::\d+)?)$")  # what a name of a policy has after its run
+
+
+def _local_policies(names: list[str]) -> list[str]:
+    """Names of policies, those of runs in a store with the local copies of these."""
+    parted = [_OF_A_RUN.split(name, maxsplit=1)[:2] for name in names]
+    return [run + suffix for run, (_, suffix) in zip(local_runs([run for run, _ in parted]), parted, strict=True)]
+
+
 RunsArgument = Annotated[
     list[str],
     typer.Argument(
-        help="Run directories or checkpoints; every member of a population counts.", metavar="RUN...", callback=local_runs
+        help="Run directories or checkpoints; every member of a population counts, or those named: RUN:MEMBER, RUN@STEP.",
+        metavar="RUN...",
+        callback=_local_policies,
     ),
 ]
 AgainOption = Annotated[bool, typer.Option("--again", help="Evaluate anew, even if the same was evaluated before.")]
