@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from rl_training import IQL, evaluate_off_policy
-from rl_training.api.off_policy import ask
+from rl_training.api.off_policy import ask, named_policies
 from rl_training.cli.choosing import _print_estimates, _value_cells
 from rl_training.errors import ConfigError, DatasetError
 from rl_training.ope.fqe import FQEOptions
@@ -120,6 +120,26 @@ def test_the_first_reason_decides_and_the_others_add_to_it(report, capsys):
     assert f"{one['name']}: cannot tell: it decides\n{one['name']}: also: it adds\n" in shown
 
 
+def test_policies_are_listed_by_verdict_then_by_value(report, capsys):
+    """A value that cannot be told is no reason to come first, however high it is."""
+    verdicts = {"wild": ("cannot tell", 900.0), "low": ("trust", -5.0), "none": ("cannot tell", None)}
+    verdicts |= {"high": ("trust", 4.0), "maybe": ("doubt", 800.0)}
+    policies = [
+        {**report["policies"][0], "name": name, "verdict": verdict, "value": value, "reasons": ["it lies"]}
+        for name, (verdict, value) in verdicts.items()
+    ]
+    _print_estimates({**report, "policies": policies})
+    lines = capsys.readouterr().out.splitlines()
+    start = next(number for number, line in enumerate(lines) if line.startswith("(the log)"))
+    order = ["high", "low", "maybe", "wild", "none"]
+    assert [line.split()[0] for line in lines[start + 1 : start + 6]] == order
+    assert [line for line in lines if line.endswith(": it lies")] == [
+        "high, low: trust: it lies",
+        "maybe: doubt: it lies",
+        "wild, none: cannot tell: it lies",
+    ]
+
+
 def test_json_is_all_that_is_printed(trained, capsys):
     done = call_cli(capsys, "ope", trained / "two", "--checkpoints", "all", "--json", *QUICK)
     found = json.loads(done.stdout)
@@ -196,9 +216,54 @@ def test_data_with_other_columns_is_refused(trained, tmp_path):
         evaluate_off_policy([trained / "bc"], str(tmp_path / "other.npz"), **BUDGET)
 
 
-def test_a_run_named_twice_is_refused(trained):
+@pytest.mark.parametrize("again", [["bc", "bc"], ["two", "two:1"], ["two:1", "two:1"]])
+def test_a_run_named_twice_is_refused(trained, again):
     with pytest.raises(ConfigError, match="named twice"):
-        evaluate_off_policy([trained / "bc", trained / "bc"], **BUDGET)
+        evaluate_off_policy([trained / name for name in again], **BUDGET)
+
+
+def names_of(trained, *given, checkpoints="latest"):
+    found = named_policies([f"{trained}/{one}" for one in given], checkpoints)
+    return [one.name.removeprefix(f"{trained}/") for one in found]
+
+
+def test_the_names_that_are_printed_are_taken(trained):
+    assert names_of(trained, "two:1", "bc") == ["two:1", "bc"]
+    assert names_of(trained, "two:1", "two:0", "bc:0") == ["two:1", "two:0", "bc"]
+    every = names_of(trained, "two", checkpoints="all")
+    assert names_of(trained, *every) == every
+    steps = {name.partition(":")[0] for name in every}
+    assert len(steps) > 1
+    assert names_of(trained, max(steps)) == [f"{max(steps)}:0", f"{max(steps)}:1"]
+
+
+def test_a_path_that_is_there_is_no_member(trained, tmp_path):
+    (tmp_path / "bc:0").symlink_to(trained / "bc")
+    assert names_of(tmp_path, "bc:0") == ["bc:0"]
+
+
+def test_one_member_is_a_question_of_its_own(trained, capsys):
+    done = call_cli(capsys, "ope", f"{trained / 'two'}:1", "--json", *QUICK)
+    (found,) = json.loads(done.stdout)["policies"]
+    assert (found["name"], found["run"], found["member"]) == (f"{trained / 'two'}:1", str(trained / "two"), 1)
+    kept = json.loads((trained / "two" / FILE).read_text())
+    assert [one["member"] for one in kept["policies"]] == [1]
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "message"),
+    [
+        ("two:2", 2, "two: member 2 not found: the checkpoint has members 0 to 1"),
+        ("bc:1", 2, "bc: member 1 not found: the checkpoint has members 0 to 0"),
+        ("none:1", 4, "none: there is no run or checkpoint here"),
+        ("two@7:1", 2, "there is no checkpoint '7'"),
+    ],
+)
+@pytest.mark.parametrize("command", ["ope", "select"])
+def test_a_member_that_is_not_there_is_one_clear_error(trained, capsys, command, name, code, message):
+    done = call_cli(capsys, command, trained / name, code=code)
+    assert message in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
 
 
 def test_data_that_is_gone_is_asked_for(trained, tmp_path):

@@ -16,11 +16,12 @@ def none(count):
     return [[] for _ in range(count)]
 
 
-def one_point(monkeypatch, spread=1.0, error=1.0, noise=1.0, level=2.0, slope=0.0):
+def one_point(monkeypatch, spread=1.0, error=1.0, noise=1.0, level=2.0, slope=0.0, unseen=0.0):
     """A grid of a single point, so that the posterior is one Gaussian."""
     monkeypatch.setattr(choosing, "_SPREADS", (spread,))
     monkeypatch.setattr(choosing, "_ERRORS", (error,))
     monkeypatch.setattr(choosing, "_NOISES", (noise,))
+    monkeypatch.setattr(choosing, "_up_to", lambda limit, grid: (unseen,) if grid is choosing._UNSEEN else grid)
     monkeypatch.setattr(choosing, "_LEVEL", level)
     monkeypatch.setattr(choosing, "_SLOPE", slope)
 
@@ -35,6 +36,79 @@ def test_the_posterior_of_two_policies_by_hand(monkeypatch):
     np.testing.assert_allclose(found.mean, before_mean + gain * (5.0 - 2.5))
     np.testing.assert_allclose(found.covariance, before - np.outer(gain, before[1]), atol=1e-7)
     assert found.noise == pytest.approx(1.0)
+
+
+def test_what_no_estimate_sees_by_hand(monkeypatch):
+    """As above with a part of standard deviation 3 that estimates do not see: 9 more of variance for each, none in common."""
+    one_point(monkeypatch, unseen=3.0)
+    found = believe(evidence([1.0, 3.0], error=1.0, spread=1.0), [[], [4.0, 6.0]])
+    before_mean, before = np.array([1.5, 2.5]), np.array([[25.5, 16.0], [16.0, 25.5]])
+    gain = before[:, 1] / (before[1, 1] + 0.5)
+    np.testing.assert_allclose(found.mean, before_mean + gain * (5.0 - 2.5))
+    np.testing.assert_allclose(found.covariance, before - np.outer(gain, before[1]), atol=1e-7)
+
+
+def chance_of_first(belief):
+    """The chance that the first policy returns more than the second, without any draws."""
+    gap, width = belief.means[:, 0] - belief.means[:, 1], np.array([1.0, -1.0])
+    apart = np.sqrt(np.einsum("i,hij,j->h", width, belief.covariances[:, :2, :2], width))
+    return float(belief.weights @ choosing._above(-gap / apart))
+
+
+GAPS = [0.0, 0.1, 0.2, 0.5, *(2.0**power for power in range(18))]
+
+
+@pytest.mark.parametrize("repeats", [(0.0, 0.5, 0.2, 0.3), (0.0, 0.5)])
+@pytest.mark.parametrize("policies", [2, 6])
+def test_policies_that_are_farther_apart_are_never_less_sure(policies, repeats):
+    """Estimates that hardly differ, of two policies or of these and others; results of the two that repeat themselves."""
+    before, repeats = Evidence(np.linspace(1.0, 0.0, policies), np.full(policies, 12.0), 9.0), np.array(repeats)
+    chances = []
+    for gap in GAPS:
+        found = believe(before, [list(repeats), list(repeats - gap), *none(policies - 2)])
+        chances.append(chance_of_first(found))
+    assert (np.diff(chances) > -1e-9).all()
+    assert chances[-1] > 0.97
+
+
+@pytest.mark.parametrize("gap", [5.0, 20.0, 80.0, 4000.0, 1e6])
+def test_four_results_of_a_policy_speak_for_it_however_far_it_is_from_the_others(gap):
+    """The case of a crane: estimates within 2 of each other, results 20 apart and more, each repeating itself to 0.2."""
+    before = Evidence(np.array([-14.3, -15.0, -14.2, -14.8, -15.9]), np.full(5, 13.0), 8.8, -23.5)
+    good, bad = np.array([-20.0, -20.5, -20.2, -20.3]), np.array([-0.1, -0.3, 0.2, 0.0]) - 20.0 - gap
+    found = believe(before, [list(good), list(bad), *none(3)])
+    assert found.mean[:2] == pytest.approx([good.mean(), bad.mean()], abs=0.1 + 1e-4 * gap)
+    assert np.sqrt(np.diag(found.covariance))[:2] == pytest.approx(0.15, abs=0.1 + 1e-4 * gap)
+
+
+def test_many_results_of_all_policies_rank_them():
+    """Twelve policies with returns from -69 to -19, twenty results each; estimates within 0.1 of each other."""
+    random = np.random.default_rng(0)
+    truth = random.permutation(np.linspace(-68.9, -19.1, 12))
+    before = Evidence(np.linspace(-15.0, -14.9, 12), np.full(12, 0.1), 1.0)
+    found = decide(before, (truth[:, None] + random.normal(size=(12, 20))).tolist(), 5)
+    np.testing.assert_allclose(found.belief.mean, truth, atol=1.0)
+    assert found.sure
+    assert found.chosen == truth.argmax()
+
+
+def test_results_that_are_all_far_from_the_estimates_are_no_noise():
+    """Another plant: all policies return 1000 less than was estimated, and repeat themselves."""
+    found = believe(evidence([0.0, 0.1, 0.2]), [[-1000.0, -1000.1], [-1000.2, -1000.1], [-1000.9, -1000.8]])
+    np.testing.assert_allclose(found.mean, [-1000.05, -1000.15, -1000.85], atol=0.1)
+    assert found.noise**0.5 < 0.2
+
+
+def test_an_untried_policy_may_be_as_far_away_as_the_tried_ones_are_apart():
+    near, far = (believe(evidence([0.5, 0.5, 0.5]), [[0.0, 0.01], [gap, gap + 0.01], []]) for gap in (0.1, 100.0))
+    width = [np.sqrt(one.covariance[2, 2]) for one in (near, far)]
+    assert width[0] < 1.0
+    assert width[1] > 20.0
+
+
+def test_noise_is_as_large_as_repeats_say_however_little_the_log_differs():
+    found = believe(evidence([0.0, 0.5], spread=0.01), [[-6.0, 6.0, 5.0], [-5.0, 6.0, -6.0]])
+    assert 3.0 < found.noise**0.5 < 15.0
 
 
 def test_a_policy_of_which_the_log_cannot_tell_is_one_of_the_others(monkeypatch):

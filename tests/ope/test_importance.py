@@ -54,6 +54,17 @@ def test_two_episodes_by_hand():
     assert plain.effective == pytest.approx((16 / 10 + 0.5 * 25 / 13) / 1.5)
 
 
+@pytest.mark.filterwarnings("error")
+def test_an_episode_that_was_cut_with_a_huge_weight_counts_for_nothing_later():
+    """The first is cut after its one step, with a weight of e^900 beside those that go on, which no float holds."""
+    episodes = episodes_of([[1.0, 2.0], [1.0, 3.0], [3.0, 0.0]], ends=[False] * 3)
+    object.__setattr__(episodes, "lengths", np.array([1, 2, 2]))  # rewards 1; 2 and 1; 3 and 3
+    object.__setattr__(episodes, "terminals", np.array([False, False, True, False, True, False]))
+    nothing, even = RowValues(*(np.zeros(6),) * 3), np.ones((1, 3))
+    found, _ = weighted_estimates(episodes, np.array([900.0, 0.0, 0.0, 0.0, 0.0, 0.0]), 0.5, even, nothing)
+    assert found.value == pytest.approx(1.0 + 0.5 * 2.0 + 0.25 / 0.5 * 2.0)  # the first step of one, then the mean of two
+
+
 def test_actions_that_the_policy_would_never_take_are_counted_by_weight():
     """One of them, in the second step of the first episode: weights 1 and 3, then e^-20 and 3.
 

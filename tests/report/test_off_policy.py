@@ -125,6 +125,13 @@ def test_members_are_ranked_and_those_without_a_value_are_last(tmp_path):
     assert left == ["a, member 0", "a, member 2"]
 
 
+def test_members_whose_value_cannot_be_told_come_after_all_others(tmp_path):
+    wild, doubted, trusted = policy(0, 900.0, 0.7, "cannot tell"), policy(1, -100.0), policy(2, -500.0, 0.0, "trust")
+    run = run_with(tmp_path / "a", report(wild, doubted, trusted))
+    assert re.findall(r"<td>(\d) \(seed 10\d\)</td>", render_page([run])) == ["2", "1", "0"]
+    assert re.findall(r"\| (\d) \(seed 10\d\) \|", markdown([run], MARK)) == ["2", "1", "0"]
+
+
 def test_runs_judged_by_one_log_share_a_table_and_others_do_not(tmp_path):
     runs = [run_with(tmp_path / "a", report()), run_with(tmp_path / "b", report(policy(value=-90.0)))]
     both = section_of(render_page(runs))
@@ -227,7 +234,7 @@ def test_very_many_policies_with_long_texts_stay_small(tmp_path):
     many = [{**copy.deepcopy(one), "member": i} for i in range(80)]
     page = render_page([run_with(tmp_path / str(i), report(*many)) for i in range(2)])
     assert len(section_of(page).encode()) < 1_200_000
-    assert "The best 100 of 160" in page
+    assert "The first 100 of 160" in page
     assert "The worst 12 of 160." in page
 
 

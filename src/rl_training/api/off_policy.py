@@ -1,7 +1,9 @@
 """What trained policies would earn, from logged data alone: the report of `rl-training ope`."""
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ from rl_training.runtime.checkpoints.checkpoint import Checkpoint, CheckpointSto
 from rl_training.runtime.checkpoints.member import member_of
 from rl_training.runtime.execution.mode import resolve_device
 
+_NAME = re.compile(r"(.+?)(?:@(\d+))?(?::(\d+))?", re.DOTALL)  # of a policy: a run, and its step and its member where named
 DEFAULT_ROWS = 100_000  # of the data, in whole episodes
 _SCORED_ROWS = 5_000
 
@@ -222,21 +225,57 @@ def _cut(dataset: TransitionDataset, rows: int) -> list[str]:
 
 
 def named_policies(runs: Sequence[str | Path | Checkpoint], checkpoints: str) -> Iterator[Named]:
-    """Yield every member of the wanted checkpoints of some runs, named as briefly as they differ."""
+    """Yield every member of the wanted checkpoints of some runs, or those that are named, named as briefly as they differ."""
     if not runs:
         raise ConfigError("name at least one run or checkpoint")
-    labels = [str(run.path) if isinstance(run, Checkpoint) else str(run) for run in runs]
-    if len(set(labels)) < len(runs):
+    wanted = [_Wanted(str(run.path), run) if isinstance(run, Checkpoint) else _Wanted.of(run) for run in runs]
+    if any(one.overlaps(other) for one, other in combinations(wanted, 2)):
         raise ConfigError("a run is named twice; name each once")
-    for label, run in zip(labels, runs, strict=True):
-        found = [run] if isinstance(run, Checkpoint) else _checkpoints(run, checkpoints)
+    for one in wanted:
+        found = one.found(checkpoints)
         for checkpoint in found:
-            seeds = checkpoint.state["seeds"]
-            for member in range(len(seeds)):
-                at = f"@{checkpoint.step}" if len(found) > 1 else ""
-                name = f"{label}{at}" + (f":{member}" if len(seeds) > 1 else "")
-                policy = Policy.from_checkpoint(member_of(checkpoint, member), device="cpu")
-                yield Named(name, label, checkpoint.step, member, policy)
+            seeds, at = checkpoint.state["seeds"], f"@{checkpoint.step}" if len(found) > 1 or one.step else ""
+            for member in range(len(seeds)) if one.member is None else [one.member]:
+                name = f"{one.label}{at}" + (f":{member}" if len(seeds) > 1 else "")
+                policy = Policy.from_checkpoint(_member(checkpoint, member, one.label), device="cpu")
+                yield Named(name, one.label, checkpoint.step, member, policy)
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """A run or checkpoint that is asked for, or of it one step or one member."""
+
+    label: str
+    run: str | Path | Checkpoint
+    step: str | None = None
+    member: int | None = None
+
+    @classmethod
+    def of(cls, given: str | Path) -> "_Wanted":
+        """Return what a path means, or a name as these are printed: RUN:MEMBER, RUN@STEP or RUN@STEP:MEMBER."""
+        parts = _NAME.fullmatch(str(given))
+        if parts is None or Path(given).exists():
+            return cls(str(given), given)
+        run, step, member = parts.groups()
+        return cls(run, run, step, None if member is None else int(member))
+
+    def found(self, checkpoints: str) -> list[Checkpoint]:
+        """Return the checkpoint that is named, or those of the run that are asked for."""
+        if isinstance(self.run, Checkpoint):
+            return [self.run]
+        return [find_checkpoint(self.run, self.step)] if self.step else _checkpoints(self.run, checkpoints)
+
+    def overlaps(self, other: "_Wanted") -> bool:
+        """Whether some policy may be meant by both."""
+        pairs = ((self.step, other.step), (self.member, other.member))
+        return self.label == other.label and all(one is None or two is None or one == two for one, two in pairs)
+
+
+def _member(checkpoint: Checkpoint, member: int, label: str) -> Checkpoint:
+    try:
+        return member_of(checkpoint, member)
+    except ConfigError as error:
+        raise ConfigError(f"{label}: {error}") from None
 
 
 def _checkpoints(run: str | Path, which: str) -> list[Checkpoint]:

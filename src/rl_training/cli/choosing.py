@@ -1,22 +1,35 @@
 """`rl-training ope | select`: what policies would earn by the log, and which of them to take or to try."""
 
 import json
+import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rl_training.cli.grouping import Remark, grouped
 from rl_training.cli.options import DebugOption, DeviceOption, JsonOption, ReadChoice, local_runs, numbers
 from rl_training.errors import ConfigError
 
 if TYPE_CHECKING:
     from rl_training.api.selecting import Candidate, Selection
 
+_OF_A_RUN = re.compile(r"((?:@\d+)?(?::\d+)?)$")  # what a name of a policy has after its run
+
+
+def _local_policies(names: list[str]) -> list[str]:
+    """Names of policies, those of runs in a store with the local copies of these."""
+    parted = [_OF_A_RUN.split(name, maxsplit=1)[:2] for name in names]
+    return [run + suffix for run, (_, suffix) in zip(local_runs([run for run, _ in parted]), parted, strict=True)]
+
+
 RunsArgument = Annotated[
     list[str],
     typer.Argument(
-        help="Run directories or checkpoints; every member of a population counts.", metavar="RUN...", callback=local_runs
+        help="Run directories or checkpoints; every member of a population counts, or those named: RUN:MEMBER, RUN@STEP.",
+        metavar="RUN...",
+        callback=_local_policies,
     ),
 ]
 AgainOption = Annotated[bool, typer.Option("--again", help="Evaluate anew, even if the same was evaluated before.")]
@@ -68,6 +81,7 @@ def _warn(text: str) -> None:
 
 def _print_estimates(report: Mapping[str, Any]) -> None:
     from rl_training.report.off_policy.facts import episodes_text
+    from rl_training.report.off_policy.kept import rank
 
     episodes = episodes_text(report["episodes"], report.get("whole_episodes", report["episodes"]))
     print(f"{report['data']}: {report['rows']:,} rows, {episodes}")
@@ -75,24 +89,28 @@ def _print_estimates(report: Mapping[str, Any]) -> None:
     rows: list[Sequence[str]] = [("policy", "value", "", *_ESTIMATORS, "beyond the data", "verdict")]
     logged = report["logged"]
     rows.append(("(the log)", *_value_cells(logged), *("" for _ in _ESTIMATORS), "", ""))
-    for one in sorted(
-        report["policies"], key=lambda one: float("-inf") if one["value"] is None else one["value"], reverse=True
-    ):
+    policies = sorted(report["policies"], key=lambda one: rank(one["verdict"], one["value"]))
+    for one in policies:
         each = [_estimate_cell(one["estimates"][name]) for name in _ESTIMATORS]
         rows.append((one["name"], *_value_cells(one), *each, f"{one['support']['beyond']:.0%}", one["verdict"]))
     _print_table(rows)
     print("~ doubtful, ? cannot be told from this data")
-    if len(report["policies"]) > 1:
+    if len(policies) > 1:
         print(
             "these policies share learned features: with others beside them, their values and that of the log differ somewhat"
         )
-    for one in report["policies"]:
-        for number, reason in enumerate(one["reasons"]):  # the first is what decides
-            print(f"{one['name']}: {'also' if number else one['verdict']}: {reason}")
-        if one["verdict"] != "trust" and (where := _where(one["support"])):
-            print(f"{one['name']}: {where}")
-        if one.get("advice"):
-            print(f"{one['name']}: to know more: {one['advice']}")
+    for line in grouped([pair for one in policies for pair in _remarks(one)], [one["name"] for one in policies]):
+        print(line)
+
+
+def _remarks(one: Mapping[str, Any]) -> Iterator[Remark]:
+    """Why a verdict is not better, where the policy leaves the data, and what to do."""
+    for number, reason in enumerate(one["reasons"]):  # the first is what decides
+        yield Remark(one["name"], f"{'also' if number else one['verdict']}: {reason}")
+    if one["verdict"] != "trust" and (where := _where(one["support"])):
+        yield Remark(one["name"], *where)
+    if one.get("advice"):
+        yield Remark(one["name"], f"to know more: {one['advice']}")
 
 
 def _value_cells(one: Mapping[str, Any]) -> tuple[str, str]:
@@ -108,17 +126,17 @@ def _estimate_cell(one: Mapping[str, Any]) -> str:
     return "?" if one["value"] is None else f"{one['value']:z.4g}{mark}"
 
 
-def _where(support: Mapping[str, Any]) -> str:
-    """Where a policy leaves the data most, in a sentence."""
+def _where(support: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Where a policy leaves the data most, in a sentence, and in which episodes."""
     actions = sorted(support["actions"].items(), key=lambda pair: -pair[1])[:_MOST_NAMED]
     seen = sorted(support["observations"].items(), key=lambda pair: -abs(pair[1]))[:_MOST_NAMED]
     if not actions or actions[0][1] == 0.0:
-        return ""
+        return None
     moved = ", ".join(f"{name} ({value:.2g} deviations)" for name, value in actions)
-    there = ", ".join(f"{name} is {'high' if value > 0.0 else 'low'}" for name, value in seen if abs(value) > 0.2)
+    there = ", ".join(sorted(f"{name} is {'high' if value > 0.0 else 'low'}" for name, value in seen if abs(value) > 0.2))
     episodes = sorted(support["episodes"].items(), key=lambda pair: (-pair[1], int(pair[0])))[:_MOST_NAMED]
     listed = ", ".join(f"{number} ({share:.0%})" for number, share in episodes)
-    return f"it leaves the data most in {moved}" + (f", where {there}" if there else "") + f"; episodes {listed}"
+    return f"it leaves the data most in {moved}" + (f", where {there}" if there else ""), f"; episodes {listed}"
 
 
 def select(

@@ -1,16 +1,19 @@
 """Which of several policies is the best, by estimates from logged data and by a few real episodes of them.
 
 The model is Gaussian, in the unit of an episode's return. The policies' true returns are spread around a common mean, an
-estimate is the true return with an error, and a result is the true return with the noise of an episode:
+estimate is the true return with an error, less a part that no estimate sees, and a result is the true return with the noise
+of an episode:
 
-    m_i ~ N(c, T^2),    v_i ~ N(m_i, (k s_i)^2),    y ~ N(m_i, N^2)
+    m_i = u_i + w_i,    u_i ~ N(c, T^2),    w_i ~ N(0, W^2),    v_i ~ N(u_i, (k s_i)^2),    y ~ N(m_i, N^2)
 
 `v_i` and `s_i` are the estimate of policy i and its standard deviation, mapped to returns by the line of `ope.returns`, by
 which the log's own value is the mean logged return; the line itself may be wrong, so its level `c` is vague and its slope
 known to about a quarter. A policy of which the log cannot tell has no `v_i`: it is merely one of the others. Nobody knows how
 far to trust the `s_i` (they leave out what all estimates get wrong), how much policies differ, or how noisy an episode is. So
-T, k and N are on a grid, each point weighted by how well it explains estimates and results; within a point all is in closed
-form. Results that contradict the estimates thereby widen all of them, and repeated results tell the noise. Logged returns
+T, W, k and N are on a grid, each point weighted by how well it explains estimates and results; in a point all is in closed
+form. Results that contradict the estimates thereby widen all of them, and repeated results tell the noise. The grids of W and
+N and the level `c` reach as far as results do: however far policies turn out to be apart, that is no noise where each repeats
+itself. Without W it would be: estimates that are close together say that so are the policies. Logged returns
 differ by the noise and by what the controllers of the log differed by, which may be far more: up to their spread every noise
 is as likely, and beyond it the less likely the larger its variance.
 
@@ -41,6 +44,8 @@ WIDER: Final = {"trust": 1.0, "doubt": 2.0}  # factors of a standard deviation, 
 _SPREADS = (0.25, 0.5, 1.0, 2.0)  # T, in units of the spread of the estimates
 _ERRORS = (0.5, 1.0, 2.0, 4.0)  # k
 _NOISES = (0.03125, 0.0625, 0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)  # N, in units of the spread of the logged returns
+_UNSEEN = (0.0, 1.0, 2.0)  # W, in units of the spread of the estimates
+_SELDOM = 0.05  # the weight of any other W beside that of none
 _LEAST_ERROR = 0.1  # of an estimate, in units of the spread of the estimates
 _LEVEL, _SLOPE = 2.0, 0.25  # how vague the line is: its level in units of the spread, its slope as a share
 _DRAWS = 8192
@@ -118,38 +123,81 @@ class Belief:
         return found
 
 
+@dataclass(frozen=True, eq=False)
+class _Told:
+    """What results tell: the mean of each policy that has any, and how far those of one policy are apart."""
+
+    counts: NDArray[np.int64]  # (policies,)
+    tried: NDArray[np.int64]  # the policies with results
+    averages: Numbers  # (tried,)
+    inner: float  # sum of squares of results about the mean of their policy
+
+    @classmethod
+    def of(cls, results: Sequence[Sequence[float]]) -> "_Told":
+        """Return what the results of each policy (none, one or several) tell."""
+        counts, each = np.array([len(found) for found in results]), [np.asarray(found) for found in results if found]
+        averages = np.array([found.mean() for found in each])
+        return cls(counts, np.flatnonzero(counts), averages, sum(float(found.var()) * len(found) for found in each))
+
+    @property
+    def repeats(self) -> int:
+        """How many results there are beyond the first of each policy."""
+        return int(self.counts.sum()) - len(self.tried)
+
+    def grid(self, evidence: Evidence) -> Numbers:
+        """Return the points (T, k, N, W), the last two as far as results reach."""
+        noise = math.sqrt(self.inner / max(1, self.repeats)) / evidence.unit
+        noises, unseen = _up_to(noise, _NOISES), _up_to(self.reach(evidence) / evidence.scale, _UNSEEN)
+        return np.array(list(product(_SPREADS, _ERRORS, noises, unseen)))
+
+    def reach(self, evidence: Evidence) -> float:
+        """How far the mean of any policy is from its estimate, or without one from what the others' are on average."""
+        estimated = np.where(evidence.known, evidence.values, evidence.centre)[self.tried]
+        return float(np.abs(self.averages - estimated).max(initial=0.0))
+
+
+def _up_to(limit: float, grid: tuple[float, ...]) -> tuple[float, ...]:
+    """A grid that goes on, each point twice the one before, until it is not below a limit."""
+    while grid[-1] < limit:
+        grid = (*grid, 2.0 * grid[-1])
+    return grid
+
+
 def believe(evidence: Evidence, results: Sequence[Sequence[float]]) -> Belief:
     """Return what estimates and the results of each policy (none, one or several) tell together."""
-    grid = np.array(list(product(_SPREADS, _ERRORS, _NOISES)))
-    spreads, factors, noises = grid[:, 0] * evidence.scale, grid[:, 1], (grid[:, 2] * evidence.unit) ** 2
-    means, covariances, explained = _before(evidence, spreads, factors)
+    told = _Told.of(results)
+    tried, grid = told.tried, told.grid(evidence)
+    noises = (grid[:, 2] * evidence.unit) ** 2
+    means, covariances, explained = _before(evidence, grid, told.reach(evidence))
     explained = explained - 2.0 * np.log(np.maximum(grid[:, 2], 1.0))
-    counts = np.array([len(found) for found in results])
-    tried = np.flatnonzero(counts)
+    explained += np.where(grid[:, 3] > 0.0, math.log(_SELDOM), 0.0)
     if len(tried):
-        averages = np.array([np.mean(found) for found in results if found])
-        inner = sum(float(np.var(found)) * len(found) for found in results if found)
-        surprise = averages - means[:, tried]
-        joint = covariances[:, tried][:, :, tried] + np.eye(len(tried)) * (noises[:, None] / counts[tried])[:, None, :]
+        surprise = told.averages - means[:, tried]
+        each = (noises[:, None] / told.counts[tried])[:, None, :]
+        joint = covariances[:, tried][:, :, tried] + np.eye(len(tried)) * each
         gain = np.linalg.solve(joint, covariances[:, tried]).transpose(0, 2, 1)
         explained = explained + _log_density(surprise, joint)
-        explained -= 0.5 * ((counts.sum() - len(tried)) * np.log(noises) + inner / noises)
+        explained -= 0.5 * (told.repeats * np.log(noises) + told.inner / noises)
         means = means + np.einsum("hij,hj->hi", gain, surprise)
         covariances = covariances - gain @ covariances[:, tried]
     weights = np.exp(explained - explained.max())
     return Belief(weights / weights.sum(), means, _symmetric(covariances), noises)
 
 
-def _before(evidence: Evidence, spreads: Numbers, factors: Numbers) -> tuple[Numbers, Numbers, Numbers]:
-    """Means and covariances of the returns before any result, and how well each point explains the estimates."""
+def _before(evidence: Evidence, grid: Numbers, reach: float) -> tuple[Numbers, Numbers, Numbers]:
+    """Means and covariances of the returns before any result, and how well each point explains the estimates.
+
+    The level is at least as vague as results are far away, so that it costs nothing to move all policies there.
+    """
+    spreads, factors, unseen = grid[:, 0] * evidence.scale, grid[:, 1], grid[:, 3] * evidence.scale
     known, count = evidence.known, len(evidence.values)
     apart = np.where(known, evidence.values - evidence.centre, 0.0)
     errors = np.maximum(np.where(known, evidence.errors, 0.0), _LEAST_ERROR * evidence.scale)
     own, wrong = (spreads**2)[:, None], (factors[:, None] * errors) ** 2
     trust = np.where(known, own / (own + wrong), 0.0)
     pulled = trust * apart
-    covariances = np.eye(count) * ((1.0 - trust) * own)[:, None, :]
-    covariances = covariances + (_LEVEL * (evidence.unit + evidence.scale)) ** 2
+    covariances = np.eye(count) * ((1.0 - trust) * own + unseen[:, None] ** 2)[:, None, :]
+    covariances = covariances + max(_LEVEL * (evidence.unit + evidence.scale), reach) ** 2
     covariances = covariances + _SLOPE**2 * pulled[:, :, None] * pulled[:, None, :]
     total = (own + wrong)[:, known]
     explained = -0.5 * (np.log(total) + apart[known] ** 2 / total).sum(axis=1)

@@ -95,5 +95,6 @@ def weighted_estimates(
 
 def _shares(logs: Numbers, known: NDArray[np.bool_], counts: Numbers) -> Numbers:
     """The weight of each episode in the data and in each resample, adding up to 1; 0 for those of which nothing is known."""
-    own = np.where(known, np.exp(logs - logs[known].max()), 0.0) * counts
+    below = np.where(known, logs - logs[known].max(), -np.inf)  # one that was cut may have been above all known
+    own = np.exp(below) * counts
     return np.asarray(own / np.maximum(own.sum(axis=1, keepdims=True), 1e-300))

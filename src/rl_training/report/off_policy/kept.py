@@ -14,7 +14,7 @@ from rl_training.output import printable
 from rl_training.storage import OPE_FILE, parse_json, read_regular_file
 
 ESTIMATORS = ("fqe", "model", "dr", "wpdis")
-VERDICTS = ("trust", "doubt", "cannot tell")
+VERDICTS = ("trust", "doubt", "cannot tell")  # the surest first
 _KINDS: dict[type, str] = {list: "a list", dict: "an object", str: "a text"}
 _LIMIT = 4 << 20  # bytes of a file
 _LONGEST = 200  # characters of a text
@@ -56,7 +56,7 @@ class Judged:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Policies that were judged by one log, those of the highest value first."""
+    """Policies that were judged by one log, the surest verdicts first, and of these the highest values."""
 
     source: tuple[str, str, int, int, int]  # data, fingerprint, rows, episodes (or parts of them), whole episodes
     gamma: float
@@ -94,7 +94,12 @@ def _joined(one: Evaluation, other: Evaluation) -> Evaluation:
 
 
 def _ranked(policies: Sequence[Judged]) -> tuple[Judged, ...]:
-    return tuple(sorted(policies, key=lambda one: math.inf if one.joint.value is None else -one.joint.value))
+    return tuple(sorted(policies, key=lambda one: rank(one.joint.verdict, one.joint.value)))
+
+
+def rank(verdict: str, value: float | None) -> tuple[int, float]:
+    """Return what sorts policies by verdict, the surest first, then by value: one that cannot be told leads nobody."""
+    return VERDICTS.index(verdict), math.inf if value is None else -value
 
 
 def _read(run: LoggedRun, name: str) -> Evaluation | None:

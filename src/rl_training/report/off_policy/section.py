@@ -38,7 +38,7 @@ def _picture(one: Evaluation) -> str:
     for policy in drawn:
         name = facts.label(policy, one.policies)
         rows.append([_named(name, policy.joint.verdict, scale.beyond(policy.joint)), scale.drawn(policy.joint, name)])
-    most = f" The best {len(drawn)} of {len(one.policies)}." if len(drawn) < len(one.policies) else ""
+    most = f" The first {len(drawn)} of {len(one.policies)}." if len(drawn) < len(one.policies) else ""
     cut = "What does not fit is cut off at the edge; an arrow there is a value that lies beyond."
     note = f"Dashed line and shade: the value of the log and its interval. {cut}{most}"
     return (
@@ -56,7 +56,7 @@ def _named(name: str, verdict: str, beyond: str = "") -> Cell:
 def _values(one: Evaluation) -> str:
     rows: list[Row] = [_row(facts.logged_cells(one), Markup(NOTHING))]
     rows += [_row(facts.cells(policy), _verdict(policy)) for policy in one.policies[:_MOST_ROWS]]
-    left_out = f"The best {_MOST_ROWS} of {len(one.policies):,}; `--format md` has all."
+    left_out = f"The first {_MOST_ROWS} of {len(one.policies):,}; `--format md` has all."
     note = f'<p class="note">{left_out}</p>' if len(one.policies) > _MOST_ROWS else ""
     listed = table(facts.HEADINGS, rows, "Off-policy evaluation", tall=len(rows) > 14)
     return f'{note}<div class="judged">{listed}</div>'
