@@ -20,8 +20,9 @@ is as likely, and beyond it the less likely the larger its variance.
 Which policy to try next is a top-two rule: the one with the highest expected return and the one that is expected to exceed it
 by most are compared, by an episode of whichever tells more about their difference. `python -m benchmarks.choosing` measures
 all of it beside other rules, and how often a sure choice is right. One looks after every episode, and where several policies
-are nearly as good as the best, chance soon favours one of them: there 51 of 72 choices with a chance of 95 % were right
-(`--cases 120 --first-seed 1000 --shapes cluster,groups --sure 0.95`). So a choice is sure from 99.8 % on.
+are nearly as good as the best, chance soon favours one of them: there, before W was part of it, 51 of 72 choices with a
+chance of 95 % were right (`--cases 120 --first-seed 1000 --shapes cluster,groups --sure 0.95`). So a choice is sure from
+99.8 % on.
 """
 
 import math
