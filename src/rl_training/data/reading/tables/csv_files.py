@@ -54,6 +54,10 @@ class CSVReader(Reader):
         first = _decoded(lines[0]) if lines else ""
         return any(mark in first for mark in _SEPARATORS) and all(letter.isprintable() or letter == "\t" for letter in first)
 
+    def column_names(self, path: Path) -> Sequence[str]:
+        """Return the names in the header."""
+        return _CSVFile(path, _encoding(path), Allowance(str(path), None)).header
+
     def read(self, path: Path, options: ReadOptions) -> Reading:
         """Return the mapped columns."""
         allowance = Allowance(str(path), options.max_bytes)
