@@ -28,7 +28,7 @@ _ROWS, _SEAMS = 4000, 2000
 _FEWEST_ROWS, _FEWEST_SEAMS, _FEWEST_PAYOUTS = 200, 8, 3
 _RARE = 0.05  # share of zeros among rewards below which a zero at every seam is no coincidence
 _FILLED = 0.5  # of the spread of rewards, by which a zero in every first row must be off
-_USUAL_STEPS, _STEEPER = 0.95, 2.0  # share of the steps of rewards from row to row, and times the step beside it
+_STEEPER = 2.0  # times the step beside it, that leads away from a zero that was filled in
 _REACH = 3.0  # times the range of the middle 80 %, beyond which rewards are bounded
 _BETTER, _FAR_BETTER, _CERTAIN = (
     0.8,
@@ -147,7 +147,6 @@ class _ShiftTest:
         }
         self._spread = float(np.abs(reward[rows] - np.median(reward[rows])).mean())
         self._zeros = float(self._zero[rows].mean())
-        self._step = float(np.quantile(np.abs(reward[rows] - reward[rows - 1]), _USUAL_STEPS))
 
     def inside(self) -> Shift | None:
         """Test rows inside episodes: a paired comparison of errors."""
@@ -192,7 +191,7 @@ class _ShiftTest:
         step, after = (
             float(np.median(np.abs(self._reward[b] - self._reward[a]))) for a, b in ((rows, beside), (beside, further))
         )
-        return step > max(self._step, _STEEPER * after)
+        return step > _STEEPER * after
 
     def _error(self, lag: int, rows: Rows, explained_by: Rows) -> Numbers:
         return np.abs(self._models[lag](explained_by) - self._reward[rows])
