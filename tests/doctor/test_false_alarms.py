@@ -224,6 +224,50 @@ def test_a_first_reward_of_0_is_due_where_episodes_begin_at_a_set_point(seed):
     assert late.evidence.startswith("rewards are one row late")
 
 
+def steered_from_rest(draw, length=120, episodes=40):
+    """Episodes that begin at rest: a rudder follows its command by at most 3 degrees a row, and turns a ship."""
+    rows = []
+    for _ in range(episodes):
+        off, rate, rudder, wind = draw.normal(0, 20), 0.0, 0.0, 0.0
+        for step in range(length):
+            off += draw.normal(0, 40) * (step % 40 == 39)
+            wind += -0.02 * wind + draw.normal(0, 0.5)
+            command = np.clip(0.8 * off + 20 * rate + draw.normal(0, 2), -30, 30)
+            rows.append((off, rate, rudder, command))
+            moved = rudder + np.clip(command - rudder, -3, 3)
+            off, rate, rudder = off - rate, rate + 0.04 * (0.04 * (rudder + wind) - rate), moved
+    return np.array(rows).T
+
+
+REWARDS_AT_REST = {
+    "rudder": lambda rate, rudder: -np.abs(rudder),
+    "rate": lambda rate, rudder: -np.abs(rate),
+    "both": lambda rate, rudder: -np.abs(rudder) - np.abs(rate),
+}
+
+
+@pytest.mark.parametrize("observed", [[0, 1, 2], [0], [1]], ids=["all", "heading", "rate"])
+@pytest.mark.parametrize("name", REWARDS_AT_REST)
+def test_a_first_reward_of_0_is_due_where_episodes_begin_at_rest(name, observed):
+    *states, command = steered_from_rest(np.random.Generator(np.random.Philox(0)))
+    rewards, rows = REWARDS_AT_REST[name](*states[1:]), np.arange(len(command))
+    values = {"observations": np.column_stack(states)[:, observed], "actions": command[:, None], "rewards": rewards}
+    values |= {"timeouts": rows % 120 == 119, "terminals": np.zeros(len(rows), dtype=bool)}
+    assert errors(values) == []
+    values["rewards"] = np.where(rows % 120 == 0, 0.0, np.roll(rewards, 1))
+    if len(observed) == 3:
+        (late,) = errors(values)
+        assert late.evidence.startswith("rewards are one row late")
+
+
+def test_a_reward_of_an_actuator_that_is_not_observed_is_no_error():
+    *states, command = steered_from_rest(np.random.Generator(np.random.Philox(0)))
+    found = examine(read_dataset({"observations": states[1][:, None], "actions": command[:, None], "rewards": -states[2]}))
+    (shift,) = [finding for finding in found if finding.code == "shifted-rewards"]
+    assert shift.severity == "warning"
+    assert "answers late and is not observed" in shift.fix
+
+
 REALLY_JUMP = (heavy_tails, disturbances, a_flow_that_follows_at_once, a_yield_as_reward, a_machine_at_rest)
 QUIET = [make for make in LOGS if make not in REALLY_JUMP]
 

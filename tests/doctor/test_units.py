@@ -42,8 +42,8 @@ def weeks(count=5, seed=0):
         (
             "flow",
             lambda x: x / 60,
-            "60 times the smaller, as of an hour and a minute; or 57.3 times, as of degrees and radians",
-            "`NAME * 60`",
+            "60 times the smaller, as of an hour and a minute; or 57.296 times, as of degrees and radians",
+            "`NAME * 60` for an hour and a minute, `NAME * 57.29578` for degrees and radians",
         ),
         ("flow", lambda x: x * 3600, "3600 times the smaller", "`NAME / 3600`"),
         ("valve", lambda x: x * 100, "100 times the smaller, as of percent and a fraction", "`NAME / 100`"),
@@ -77,6 +77,29 @@ def test_several_columns_of_a_run_of_files(tmp_path):
     findings = found(tmp_path, logs)
     assert [finding.evidence.split("`")[1] for finding in findings] == ["flow", "valve"]
     assert all("in week4.csv, week5.csv, and " in finding.evidence for finding in findings)
+
+
+def test_rewards_in_another_unit(tmp_path):
+    logs = weeks(6)
+    for log in logs[4:]:
+        log["cost"] = log["cost"] / 100
+    (finding,) = found(tmp_path, logs)
+    assert finding.evidence.startswith("`rewards` is ")
+    assert " in week4.csv, week5.csv, and " in finding.evidence
+    assert "100 times the smaller, as of percent and a fraction, or ct and EUR" in finding.evidence
+
+
+def test_an_angle_in_radians_is_named_first_and_in_every_file_that_it_explains(tmp_path):
+    logs = weeks(6)
+    for number, log in enumerate(logs):
+        log["level"] = 8.0 * np.sin(np.arange(300) / (5 if number % 2 else 6)) + log["level"]
+    for log in logs[4:]:
+        log["level"] = np.deg2rad(log["level"])
+    logs[5]["level"] *= 2.5
+    (finding,) = found(tmp_path, logs)
+    assert " in week4.csv, week5.csv, and " in finding.evidence
+    assert "57.296 times the smaller, as of degrees and radians; or 60 times, as of an hour and a minute" in finding.evidence
+    assert "`NAME * 57.29578` for degrees and radians, `NAME * 60` for an hour" in finding.fix
 
 
 def test_on_off_commands_in_percent(tmp_path):

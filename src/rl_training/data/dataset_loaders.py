@@ -16,6 +16,7 @@ from rl_training.data.reading.guards import bounded_memory
 from rl_training.data.reading.hdf5.minari import minari_path
 from rl_training.data.reading.reading import Reading, reading_of, settle
 from rl_training.data.reading.refused_files import file_fault
+from rl_training.data.reading.tables.columns import MissingColumnError
 from rl_training.data.reading.tables.table import frame_reading, mapping_reading
 from rl_training.errors import ConfigError, DatasetError, RLTrainingError, did_you_mean
 from rl_training.remote.runs import local_data
@@ -73,9 +74,19 @@ def _read_files(sources: Sequence[str | os.PathLike[str]], format: str, options:
             reading = _read_path(paths[0], format, options)
         else:
             title = shortened(texts)
-            reading = joined(paths, lambda path: _read_path(path, format, options), title, options.max_bytes)
+            try:
+                reading = joined(paths, lambda path: _read_path(path, format, options), title, options.max_bytes)
+            except MissingColumnError as error:
+                raise _beside_others(error, paths, format) from None
         reading.notes += [note for one in found for note in one.notes]
         return reading
+
+
+def _beside_others(error: MissingColumnError, paths: Sequence[Path], format: str) -> DatasetError:
+    """The error of a file that lacks a column, with how many of the other files have it."""
+    others = [path for path in paths if str(path) != error.source]
+    headers = [READERS[_recognised(path) if format == "auto" else format].column_names(path) for path in others]
+    return error.beside({name: sum(name in header for header in headers) for name in error.names}, len(others))
 
 
 def _files(text: str, format: str) -> Found:

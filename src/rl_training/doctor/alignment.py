@@ -6,9 +6,9 @@ Four tests, two of which regress rewards on transitions (observation, action, ne
 * Rewards that go on smoothly across a seam, but step next to it inside an episode: the row at the seam holds another's.
 * At the seams between episodes. If neighbouring rewards are similar, a shift hardly shows inside, but it does at a seam: with
   rewards one row late, the first reward of an episode is explained by the last transition of the episode before, and not by
-  its own; or it is a zero that belongs to no transition. A plant that runs on has transitions at a seam that look like no
-  other, which no model explains, and similar rewards on both sides of it. So the transition at the seam has to explain the
-  reward of the next row as well.
+  its own; or it is a zero that belongs to no transition, from which rewards step away. A plant that runs on has transitions
+  at a seam that look like no other, which no model explains, and similar rewards on both sides of it. So the transition at
+  the seam has to explain the reward of the next row as well.
 * Inside episodes: the reward of a row is clearly better explained by the transition before, or after, than by its own.
 
 Models are fitted to rewards within bounds, and what decides holds for most seams: no penalty, however large, decides alone.
@@ -28,6 +28,7 @@ _ROWS, _SEAMS = 4000, 2000
 _FEWEST_ROWS, _FEWEST_SEAMS, _FEWEST_PAYOUTS = 200, 8, 3
 _RARE = 0.05  # share of zeros among rewards below which a zero at every seam is no coincidence
 _FILLED = 0.5  # of the spread of rewards, by which a zero in every first row must be off
+_STEEPER = 2.0  # times the step beside it, that leads away from a zero that was filled in
 _REACH = 3.0  # times the range of the middle 80 %, beyond which rewards are bounded
 _BETTER, _FAR_BETTER, _CERTAIN = (
     0.8,
@@ -71,7 +72,8 @@ def find_shift(
         return plain
     draw = np.random.Generator(np.random.Philox(0))
     chosen = np.sort(draw.permutation(pool)[:_ROWS])
-    test = _ShiftTest(reward, (observations, actions, next_observations), chosen)
+    parts = (observations, actions, next_observations)
+    test = _ShiftTest(reward, (*parts, *(np.abs(part) for part in parts)), chosen)  # many rewards are distances
     long = (last > first)[:-1] & (last > first)[1:]  # so that there is a row beside the seam
     cut = long & ~terminals[last[:-1]]
     joins = cut if cut.sum() >= _FEWEST_SEAMS else long
@@ -171,7 +173,7 @@ class _ShiftTest:
             return None  # inside episodes the neighbour explains less
         # where episodes begin at a set point, whose distance is the reward, zeros are due, and models are off at that edge
         filled = lag < 0 or error > _FILLED * self._spread
-        if filled and self._zero[rows].all() and self._zeros < _RARE:
+        if filled and self._zero[rows].all() and self._zeros < _RARE and self._step_from(rows, lag):
             errors = _compared(error, usual, "inside episodes")
             return Shift(lag, f"at the seams ({len(rows)} rewards) they are always 0, and {errors}")
         # if rewards are shifted, the transition at the seam belongs to the reward beside it, and explains that
@@ -182,6 +184,14 @@ class _ShiftTest:
             errors = _compared(error, float(np.median(other)), _by_the_one(lag))
             return Shift(lag, f"at the seams between episodes ({len(rows)} rewards) {errors}", across=True)
         return None
+
+    def _step_from(self, rows: Rows, lag: int) -> bool:
+        """Whether rewards step away from these rows; from those of a plant at rest, observed or not, they only move away."""
+        beside, further = (np.clip(rows + k * lag, 0, len(self._reward) - 1) for k in (1, 2))
+        step, after = (
+            float(np.median(np.abs(self._reward[b] - self._reward[a]))) for a, b in ((rows, beside), (beside, further))
+        )
+        return step > _STEEPER * after
 
     def _error(self, lag: int, rows: Rows, explained_by: Rows) -> Numbers:
         return np.abs(self._models[lag](explained_by) - self._reward[rows])

@@ -7,8 +7,8 @@ of the same files are as far apart, and no conversion explains them, nothing is 
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from math import log
+from dataclasses import dataclass, replace
+from math import log, pi
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,7 @@ _GAP = 0.5  # of a factor, in logarithms, that lies between groups; and of that 
 _ALIKE, _PART = log(1.5), 0.15  # ratio of sizes, spreads or steps in one unit; and this part of a factor, in logarithms
 _OFFSET = 0.15  # of the larger numbers, below which an offset tells little
 _ALIKE_MOVED = 0.3  # the same where numbers are also moved
+_ROUGHLY = 1 / 3  # of a factor, in logarithms, by which the size of a file may differ that is unlike the others otherwise
 _EXACT = 0.01  # the same for a column that is held for so long that its steps say nothing
 
 
@@ -32,6 +33,7 @@ class Conversion:
     factor: float
     units: str
     offset: float = 0.0
+    rival: "Conversion | None" = None  # so near to it that a log cannot tell them apart
 
     def back(self, values: Numbers) -> Numbers:
         """Return larger numbers as the smaller ones that they stand for."""
@@ -39,15 +41,19 @@ class Conversion:
 
     def __str__(self) -> str:
         times = f"{self.factor:.5g} times " if self.factor != 1.0 else ""
-        return f"{times}the smaller{f' plus {self.offset:g}' if self.offset else ''}, as of {self.units}"
+        rival = f"; or {self.rival.factor:.5g} times, as of {self.rival.units}" if self.rival else ""
+        return f"{times}the smaller{f' plus {self.offset:g}' if self.offset else ''}, as of {self.units}{rival}"
 
     def undone(self, *, larger: bool) -> str:
         """Return how the larger, or the smaller, numbers of a column become like the others."""
+        if self.rival:
+            both = (replace(self, rival=None), self.rival)
+            return ", ".join(f"{one.undone(larger=larger)} for {one.units}" for one in both)
         if self.factor == 1.0:
-            return f"NAME {'-' if larger else '+'} {self.offset:g}"
+            return f"`NAME {'-' if larger else '+'} {self.offset:g}`"
         if larger:
-            return f"{f'(NAME - {self.offset:g})' if self.offset else 'NAME'} / {self.factor:.8g}"
-        return f"NAME * {self.factor:.8g}{f' + {self.offset:g}' if self.offset else ''}"
+            return f"`{f'(NAME - {self.offset:g})' if self.offset else 'NAME'} / {self.factor:.8g}`"
+        return f"`NAME * {self.factor:.8g}{f' + {self.offset:g}' if self.offset else ''}`"
 
 
 CONVERSIONS = (
@@ -58,13 +64,15 @@ CONVERSIONS = (
     Conversion(14.503774, "psi and bar"),
     Conversion(1000.0 / 60.0, "l/min and m3/h"),
     Conversion(24.0, "a day and an hour"),
-    Conversion(60.0, "an hour and a minute; or 57.3 times, as of degrees and radians"),
-    Conversion(100.0, "percent and a fraction"),
+    Conversion(60.0, "an hour and a minute", rival=Conversion(180.0 / pi, "degrees and radians")),
+    Conversion(100.0, "percent and a fraction, or ct and EUR"),
     Conversion(1000.0, "mbar and bar, or W and kW"),
     Conversion(3600.0, "an hour and a second"),
     Conversion(1e5, "Pa and bar"),
     Conversion(1e6, "Pa and MPa"),
 )
+_ANGLE = Conversion(180.0 / pi, "degrees and radians", rival=Conversion(60.0, "an hour and a minute"))
+_TURN = 360.0  # degrees
 _SMALLEST = min(conversion.factor for conversion in CONVERSIONS if not conversion.offset)
 
 
@@ -137,14 +145,30 @@ def _of_column(profiles: Profiles, column: int) -> Iterator[OtherUnit]:
         most = max(groups, key=lambda group: (len(group), profiles.rows[group].sum()), default=telling)
         if 2 * len(most) < len(telling) or profiles.rows[most].sum() < _FEWEST_OF_ALL:
             continue
+        named = telling[:0]
         for group in groups:
             if group is most or profiles.rows[group].sum() < _FEWEST_OF_ALL:
                 continue
             larger = bool(level[group, column].min() > level[most, column].min())
             pair = _Pair(profiles, column, *((most, group) if larger else (group, most)))
             fits = [c for c in CONVERSIONS if (c.offset == 0.0) == scaled and pair.differ_by(c)]
-            if fits:
-                yield OtherUnit(column, group, most, min(fits, key=pair.off), larger)
+            if fits and not np.isin(group, named).any():
+                conversion = min(fits, key=pair.off)
+                named = np.union1d(
+                    group, _nearer_to(conversion, profiles, column, np.setdiff1d(telling, most), most, larger=larger)
+                )
+                if conversion.rival and level[named if larger else most, column].max() <= _TURN:
+                    conversion = _ANGLE
+                yield OtherUnit(column, named, most, conversion, larger)
+
+
+def _nearer_to(conversion: Conversion, profiles: Profiles, column: int, files: Rows, most: Rows, *, larger: bool) -> Rows:
+    """The files whose sizes a factor explains roughly, though their spread or their steps are unlike those of most."""
+    if conversion.offset:
+        return files[:0]
+    factor = log(conversion.factor)
+    apart = np.log(profiles.size[files, column] / np.median(profiles.size[most, column])) * (1.0 if larger else -1.0)
+    return np.asarray(files[np.abs(apart - factor) < _ROUGHLY * factor], dtype=np.intp)
 
 
 def _by_size(profiles: Profiles, files: Rows, column: int) -> list[Rows]:

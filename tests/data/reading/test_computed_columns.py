@@ -254,3 +254,18 @@ def test_missing_values_of_a_frame_are_nan():
     with pytest.raises(DatasetError, match=r"`observations` is NaN or inf in 1 rows .first: 1."):
         load_dataset(frame, columns=roles)
     assert load_dataset(frame, columns=roles, on_bad_rows="drop").rewards.tolist() == [6.0, 8.0]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("PV-Leistung", r": there is no column `PV-Leistung`\. Did you mean `PV Leistung`\?"),
+        ("Zone-Tmp", r": there is no column `Zone-Tmp`\. Did you mean `Zone_Temp`\?"),
+        ("-Kostn", r": there is no column `Kostn` \(position 2 of `-Kostn`\)\. Did you mean `Kosten`\?"),
+        ("Kosten - Erlos", r": there is no column `Erlos` \(position 10 of"),
+    ],
+)
+def test_a_misspelt_name_with_signs_is_no_expression(text, message):
+    columns = {"PV Leistung": [1.0, 2.0], "Zone_Temp": [1.0, 2.0], "Kosten": [1.0, 2.0], "u": [0.5, 1.5]}
+    with pytest.raises(DatasetError, match=message):
+        load_dataset(columns, columns={"observations": "Zone_Temp", "actions": "u", "reward": text})

@@ -214,3 +214,23 @@ def test_a_damaged_file_of_a_folder_is_named(tmp_path):
 def test_the_home_folder_may_be_written_short(folder, monkeypatch):
     monkeypatch.setenv("HOME", str(folder.parent))
     assert load_dataset("~/logs").fingerprint == load_dataset(folder).fingerprint
+
+
+@pytest.mark.parametrize(
+    ("reward", "own", "message"),
+    [
+        (
+            "net-cost",
+            "net cost",
+            r"b\.csv: there is no column `net-cost`, which the other 2 files have\. Did you mean `net cost`\?",
+        ),
+        ("-cost", "price", r"b\.csv: there is no column `cost`, which the other 2 files have\.$"),
+        ("gain", "cost", r"a\.csv: there is no column `gain`\.$"),
+    ],
+)
+def test_a_file_that_lacks_a_column_is_named_with_how_many_have_it(tmp_path, reward, own, message):
+    for name in "abc":
+        header = f"T,u,{own if name == 'b' else reward.strip('-') if 'cost' in reward else 'cost'}"
+        (tmp_path / f"{name}.csv").write_text(f"{header}\n" + "".join(f"{i}.5,{i % 3}.5,{i}\n" for i in range(8)))
+    with pytest.raises(DatasetError, match=message):
+        load_dataset(tmp_path, columns={"observations": "T", "actions": "u", "reward": reward})

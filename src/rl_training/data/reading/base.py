@@ -1,6 +1,7 @@
 """The interface of a reader."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -47,6 +48,11 @@ class Reader(ABC):
     @abstractmethod
     def recognises(self, candidate: Candidate) -> bool:
         """Return whether a path looks like this format."""
+
+    def column_names(self, path: Path) -> Sequence[str]:
+        """Return the names of the columns of a table; none for other formats."""
+        del path
+        return ()
 
     @abstractmethod
     def read(self, path: Path, options: ReadOptions) -> Reading:

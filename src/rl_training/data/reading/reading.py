@@ -181,7 +181,8 @@ def _name_ends(reading: Reading) -> None:
         notes.append(Usual("ends: no true ends are marked, so none are assumed"))
         named["terminals"] = np.zeros(len(named["rewards"]), dtype=bool)
     else:
-        notes.append(Usual("ends: `terminals` are true ends"))
+        marked = bool(np.any(named["terminals"]))
+        notes.append(Usual(f"ends: `terminals` are {'true ends' if marked else 'never true, so there are no true ends'}"))
     notes.append(Usual("`timeouts` are time limits") if marked_cuts else NO_LIMITS)
 
 

@@ -11,6 +11,7 @@ from rl_training.doctor.findings import Finding, Severity, option
 
 _CHANCE = 0.01  # of so many true ends at one length, below which it is no coincidence
 _FEWEST_LEAKS = 3  # that make an error
+_FEWEST_ALONE, _MOST_ALONE, _LONGER = 5, 0.8, 5  # true ends in single rows, their share of all, and rows of other episodes
 
 
 def check_successors(inputs: CheckInput) -> Iterator[Finding]:
@@ -125,6 +126,21 @@ def check_ends(inputs: CheckInput) -> Iterator[Finding]:
         )
         return
     yield from _ends_at_one_length(inputs)
+    yield from _ends_in_first_rows(inputs)
+
+
+def _ends_in_first_rows(inputs: CheckInput) -> Iterator[Finding]:
+    """True ends that nearly all stand in an episode of a single row, while other episodes are longer."""
+    last = np.flatnonzero(inputs.data.episode_ends)
+    lengths, ended = np.diff(last, prepend=-1), inputs.data.terminals[last]
+    alone = ended & (lengths == 1)
+    most = not alone.all() and alone.sum() >= max(_FEWEST_ALONE, _MOST_ALONE * ended.sum())
+    if not most or np.median(lengths[~alone]) < _LONGER:
+        return
+    usual = f"the other {(~alone).sum()} episodes have {np.median(lengths[~alone]):.0f} rows in the median"
+    seen = f"of {ended.sum()} true ends these are the only row of their episode: {inputs.some(last[alone])}; {usual}"
+    fix = "if they are marked one row late, mark the last row of the episode that ended, not the first row after it"
+    yield Finding("ends-in-first-rows", "warning", seen, fix)
 
 
 def _ends_at_one_length(inputs: CheckInput) -> Iterator[Finding]:

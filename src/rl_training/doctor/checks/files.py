@@ -48,7 +48,7 @@ def _midway(inputs: CheckInput) -> Iterator[Finding]:
             place = f"row {row}" if inputs.source_rows is None else inputs.source_rows.place(row)
             seen = f"{_named(inputs, unit.column)} is {before} up to about {place}, and {after} from there on"
             evidence = f"{seen}: in level, spread and steps the larger are {unit.conversion}"
-            convert = f"convert one part (`{unit.conversion.undone(larger=unit.larger)}`), or leave it out of the data"
+            convert = f"convert one part ({unit.conversion.undone(larger=unit.larger)}), or leave it out of the data"
             yield Finding("unit-change", "warning", evidence, f"if the unit differs, {convert}")
 
 
@@ -71,19 +71,21 @@ def _some(rows: Rows) -> Rows:
 
 
 def _rows_and_moves(inputs: CheckInput, rows: Rows) -> tuple[Numbers, Numbers]:
-    """Rows of observations and actions side by side, and how far they move from each to the next of its episode."""
+    """Rows of observations, actions and rewards side by side, and how far they move from each to the next of its episode."""
     inside = rows[~inputs.data.episode_ends[rows]]
     return _values(inputs, rows), np.abs(_values(inputs, inside + 1) - _values(inputs, inside))
 
 
 def _values(inputs: CheckInput, rows: Rows) -> Numbers:
-    roles = (inputs.data.observations, inputs.data.actions)
+    roles = (inputs.data.observations, inputs.data.actions, inputs.data.rewards[:, None])
     return np.concatenate([values[rows, :_MOST_COLUMNS].astype(np.float64) for values in roles], axis=1)
 
 
 def _named(inputs: CheckInput, column: int) -> str:
-    width = min(inputs.data.observation_dim, _MOST_COLUMNS)
-    return inputs.named("observations", [column]) if column < width else inputs.named("actions", [column - width])
+    observed, commanded = (min(width, _MOST_COLUMNS) for width in (inputs.data.observation_dim, inputs.data.action_dim))
+    if column == observed + commanded:
+        return "`rewards`"
+    return inputs.named("observations", [column]) if column < observed else inputs.named("actions", [column - observed])
 
 
 def _finding(inputs: CheckInput, unit: OtherUnit, profiles: Profiles, names: Sequence[str]) -> Finding:
@@ -95,7 +97,7 @@ def _finding(inputs: CheckInput, unit: OtherUnit, profiles: Profiles, names: Seq
     rest = names[unit.others[0]] if len(unit.others) == 1 else f"{len(unit.others)} others"
     seen = f"{_named(inputs, unit.column)} is {here} in {few}, and {there} in {rest}"
     evidence = f"{seen}: in level, spread and steps the larger are {unit.conversion}"
-    convert = f"convert it in {which} (`{unit.conversion.undone(larger=unit.larger)}`), or leave {them} out of the data"
+    convert = f"convert it in {which} ({unit.conversion.undone(larger=unit.larger)}), or leave {them} out of the data"
     return Finding("unit-change", "warning", evidence, f"if the unit differs, {convert}")
 
 

@@ -107,16 +107,22 @@ def _shifted_rewards(shift: Shift) -> Finding:
 
 
 def _unclear_shift(shift: Shift) -> Finding:
-    """Rewards and actions that disagree by a row, where next observations do not tell which of them is wrong."""
+    """Rewards and actions that disagree by a row, where next observations do not tell which of them is wrong, if any is.
+
+    A reward of what answers a command late and is not observed, such as the position of an actuator, looks late.
+    """
+    sure = shift.sure and shift.lag < 0
     seen = (
-        f"rewards are one row {_side(shift.lag)}, or actions one row {_side(-shift.lag)}: {shift.reason}, and what is "
-        "observed next does not tell which"
+        f"rewards {'are' if sure else 'seem to be'} one row {_side(shift.lag)}, or actions one row {_side(-shift.lag)}: "
+        f"{shift.reason}, and what is observed next does not tell which"
     )
     fix = (
         "find out in the logger which column is late: moving the wrong one makes this go away, and ruins the policy "
         f"(`reward_lag: {shift.lag}` moves rewards, `action_lag: {-shift.lag}` actions)"
     )
-    return Finding("shifted-rewards", "error" if shift.sure else "warning", seen, fix)
+    if shift.lag > 0:
+        fix = f"if the reward is not one of something that answers late and is not observed, {fix}"
+    return Finding("shifted-rewards", "error" if sure else "warning", seen, fix)
 
 
 def _shifted_actions(inputs: CheckInput, shift: ActionShift) -> Finding:

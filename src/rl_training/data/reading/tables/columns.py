@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any
 
 from rl_training.config.columns import ColumnMap
@@ -145,11 +146,29 @@ def _named(entries: Iterable[str | Mapping[str, str]], found: Sequence[str], *, 
     return names
 
 
+class MissingColumnError(DatasetError):
+    """A column that a file does not have: its names, the likelier one first, and the columns that are there."""
+
+    def __init__(self, source: str, names: Sequence[str], found: Sequence[str], where: str = "") -> None:
+        super().__init__(f"{source}: there is no column `{names[0]}`{where}.{did_you_mean(names[0], found)}")
+        self.source, self.names, self.found = source, tuple(names), tuple(found)
+
+    def beside(self, having: Mapping[str, int], others: int) -> "DatasetError":
+        """Return the error as one of a file among others, given how many of them have a column of each name."""
+        name = next((name for name in self.names if having.get(name)), None)
+        if name is None:
+            return self
+        have = f"the other {'file has' if others == 1 else f'{others} files have'}"
+        if having[name] < others:
+            have = f"{having[name]} of the other {others} files {'has' if having[name] == 1 else 'have'}"
+        return DatasetError(f"{self.source}: there is no column `{name}`, which {have}.{did_you_mean(name, self.found)}")
+
+
 def _existing(text: str, found: Sequence[str], source: str) -> str:
     """The column of a name, or of a pattern that matches one column alone."""
     names = [text] if text in found else _matching(text, found, ())
     if len(names) != 1:
-        raise DatasetError(f"{source}: there is no column `{text}`.{did_you_mean(text, found)}")
+        raise MissingColumnError(source, [text], found)
     return names[0]
 
 
@@ -161,14 +180,25 @@ def _computed(text: str, found: Sequence[str], source: str) -> Expression:
         expression = parse(text)
     except ExpressionError as error:
         if re.fullmatch(r"[\w\s.*?\[\]%°]*", text):  # a misspelt name or a pattern without a match, rather than a formula
-            raise DatasetError(f"{source}: there is no column `{text}`.{did_you_mean(text, found)}") from None
+            raise MissingColumnError(source, [text], found) from None
         near = did_you_mean(text, found)
         raise DatasetError(f"{source}: `{_short(text)}` is neither a column nor an expression: {error}.{near}") from None
     for name, position in expression.columns.items():
         if name not in found:
+            if _is_misspelt(text, expression, found):
+                raise MissingColumnError(source, [text, name], found)
             where = "" if expression.is_column else f" (position {position} of `{_short(text)}`)"
-            raise DatasetError(f"{source}: there is no column `{name}`{where}.{did_you_mean(name, found)}")
+            raise MissingColumnError(source, [name, text], found, where)
     return column(*expression.columns) if expression.is_column else expression
+
+
+def _is_misspelt(text: str, expression: Expression, found: Sequence[str]) -> bool:
+    """Whether a text is a column but for its signs (`PV-Leistung`, `PV Leistung`), or nearly, and computes from none."""
+    plain = [re.sub(r"[\W_]", "", name).casefold() for name in (text, *found)]
+    if plain[0] in plain[1:] and text[:1].isalnum():
+        return True
+    computes = len(expression.columns) == 1 or any(name in found for name in expression.columns)
+    return not computes and bool(get_close_matches(text, found, n=1, cutoff=0.8))
 
 
 def _short(text: str) -> str:

@@ -17,14 +17,22 @@ from numpy.typing import NDArray
 from rl_training.config.blocks import ReadOptions
 from rl_training.data.reading.base import Candidate, Reader
 from rl_training.data.reading.guards import Allowance
+from rl_training.data.reading.notes import Note
 from rl_training.data.reading.reading import Reading
+from rl_training.data.reading.tables.numbers import (
+    NumberColumn,
+    UnclearNumberError,
+    may_hold_unclear,
+    parse_number,
+    settle_unclear,
+    shown_signs,
+    thousands_notes,
+)
 from rl_training.data.reading.tables.table import Loaded, table_reading
 from rl_training.errors import DatasetError
 
 _SEPARATORS = ",;\t|"
 _MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16", b"\xef\xbb\xbf": "utf-8-sig"}
-_EMPTY = ("", "na", "n/a", "#n/a", "nan", "null", "none", "-")
-_WORDS = {**dict.fromkeys(_EMPTY, np.nan), "true": 1.0, "false": 0.0, "yes": 1.0, "no": 0.0}
 _MOST_COLUMNS = 2**16
 _ROW_BYTES, _CELL_BYTES = 128, 24  # that a row and each of its numbers take until they are arrays of fields
 _OBJECT_BYTES = 160  # of a text or a number as an object of its own, and the places that refer to it
@@ -45,6 +53,10 @@ class CSVReader(Reader):
         lines = [line for line in candidate.head.splitlines() if line.strip() and not line.startswith(b"#")]
         first = _decoded(lines[0]) if lines else ""
         return any(mark in first for mark in _SEPARATORS) and all(letter.isprintable() or letter == "\t" for letter in first)
+
+    def column_names(self, path: Path) -> Sequence[str]:
+        """Return the names in the header."""
+        return _CSVFile(path, _encoding(path), Allowance(str(path), None)).header
 
     def read(self, path: Path, options: ReadOptions) -> Reading:
         """Return the mapped columns."""
@@ -123,10 +135,15 @@ class _CSVFile:
         return names
 
     @cached_property
+    def quoted(self) -> bool:
+        """Whether any cell may be in quotes."""
+        return any('"' in line for line in self._lines())
+
+    @cached_property
     def row_lines(self) -> NDArray[np.int64]:
         """The line that each row begins in; a row with more or fewer cells than the header is refused."""
         rows: Iterable[tuple[int, int]]
-        if any('"' in line for line in self._lines()):  # a separator or a line break may be inside quotes
+        if self.quoted:  # a separator or a line break may be inside quotes
             rows = ((number, len(row)) for number, row in islice(self._records(), 1, None))
         else:
             below = enumerate(islice(self._lines(), 1, None), start=self.preamble + 2)
@@ -144,7 +161,8 @@ class _CSVFile:
 
     def load(self, numbers: Sequence[str], as_written: Sequence[str]) -> Loaded:
         """Return the columns `numbers` as numbers and the columns `as_written` as text."""
-        lines, notes = self.row_lines, []
+        lines = self.row_lines
+        notes: list[Note] = []
         self.allowance.check(len(lines) * (_ROW_BYTES + _CELL_BYTES * len(numbers)))
         units = self._unit_rows(numbers)
         for number, row in units:
@@ -153,7 +171,11 @@ class _CSVFile:
         if self.encoding == "latin-1":
             notes.append("it is not UTF-8, so it is read as Latin-1")
         skipped = len(units)
-        return Loaded(self._numbers(numbers, skipped), self._text(as_written, skipped), lines[skipped:], notes)
+        columns = self._plain_numbers(numbers, skipped)
+        if columns is None:
+            columns, more = self._parsed_columns(numbers, as_written, skipped)
+            notes += more
+        return Loaded(columns, self._text(as_written, skipped), lines[skipped:], notes)
 
     def _unit_rows(self, names: Sequence[str]) -> list[tuple[int, list[str]]]:
         """The rows below the header that hold text in every column of numbers, where the row after them holds numbers."""
@@ -164,11 +186,11 @@ class _CSVFile:
 
     def _is_text(self, cells: Sequence[str]) -> bool:
         """Whether some cells are text and the others empty."""
-        values = [self._number(cell.strip()) for cell in cells]
+        values = [parse_number(cell.strip(), commas=self._commas)[0] for cell in cells]
         return any(isinstance(value, str) for value in values) and all(isinstance(v, str) or np.isnan(v) for v in values)
 
-    def _numbers(self, names: Sequence[str], skipped: int) -> dict[str, NDArray[Any]]:
-        """Parse fast if every cell is a number; otherwise cell by cell, with NaN for empty cells."""
+    def _plain_numbers(self, names: Sequence[str], skipped: int) -> dict[str, NDArray[Any]] | None:
+        """Parse fast if every cell is a number and no point may separate thousands; None if cells have to be looked at."""
         lines = self.row_lines[skipped:]
         if not len(lines):
             return {name: np.empty(0) for name in names}
@@ -176,11 +198,25 @@ class _CSVFile:
         try:
             positions = [self.header.index(name) for name in names]
             table = np.loadtxt(self.path, usecols=positions, ndmin=2, skiprows=int(lines[0]) - 1, **options)
-            if len(table) == len(lines):
-                return {name: table[:, i] for i, name in enumerate(names)}
         except (ValueError, IndexError):
-            pass
-        return self._parsed_columns(names, skipped)
+            return None
+        if len(table) != len(lines) or self._has_unclear_points(names, skipped):
+            return None
+        return {name: table[:, i] for i, name in enumerate(names)}
+
+    def _has_unclear_points(self, names: Sequence[str], skipped: int) -> bool:
+        """Whether points may separate thousands: some could, and none shows that it is the decimal sign."""
+        if not (self._commas or self.quoted) or not may_hold_unclear(self._lines()):
+            return False
+        shown = shown_signs(
+            (cell for cells in self._cells(names, skipped) for cell in cells if "." in cell), commas=self._commas
+        )
+        return next(shown, "") == "?." and "." not in shown
+
+    @property
+    def _commas(self) -> bool:
+        """Whether a comma may be the decimal sign."""
+        return self.separator != ","
 
     def _cells(self, names: Sequence[str], skipped: int) -> Iterator[Sequence[str]]:
         """The cells of some columns, row by row."""
@@ -188,24 +224,32 @@ class _CSVFile:
         for _, row in islice(self._records(), 1 + skipped, None):
             yield [row[place].strip() for place in places]
 
-    def _parsed_columns(self, names: Sequence[str], skipped: int) -> dict[str, NDArray[Any]]:
-        """Columns as numbers, NaN where a cell is empty; one that holds any text as objects."""
-        numbers = [array("d") for _ in names]
+    def _parsed_columns(
+        self, names: Sequence[str], as_written: Sequence[str], skipped: int
+    ) -> tuple[dict[str, NDArray[Any]], list[Note]]:
+        """Columns as numbers, NaN where a cell is empty, one that holds any text as objects; and how numbers were read."""
+        parsed = {name: NumberColumn(commas=self._commas) for name in names}
         texts: list[dict[int, str]] = [{} for _ in names]
         for number, cells in enumerate(self._cells(names, skipped)):
-            for values, text, cell in zip(numbers, texts, cells, strict=True):
-                value = self._number(cell)
-                values.append(np.nan if isinstance(value, str) else value)
-                if isinstance(value, str):
-                    self.allowance.take(_OBJECT_BYTES + len(value))
-                    text[number] = value
-        columns = {name: np.array(values) for name, values in zip(names, numbers, strict=True)}
+            for column, text, cell in zip(parsed.values(), texts, cells, strict=True):
+                if column.add(cell) is not None:
+                    self.allowance.take(_OBJECT_BYTES + len(cell))
+                    text[number] = cell
+        others = [name for name in self.header if name and name not in names and name not in as_written]
+        try:
+            settle_unclear(parsed, lambda: self._signs(others, skipped))
+        except UnclearNumberError as error:
+            raise DatasetError(f"{self.path}: line {self.row_lines[skipped + error.row]}, {error}") from None
+        columns: dict[str, NDArray[Any]] = {name: column.numbers() for name, column in parsed.items()}
         for name, text in zip(names, texts, strict=True):
             if text:
                 self.allowance.take(_OBJECT_BYTES * len(columns[name]))
                 columns[name] = columns[name].astype(object)
                 columns[name][list(text)] = list(text.values())
-        return columns
+        return columns, thousands_notes(parsed.values())
+
+    def _signs(self, names: Sequence[str], skipped: int) -> Iterator[str]:
+        return shown_signs((cell for cells in self._cells(names, skipped) for cell in cells), commas=self._commas)
 
     def _text(self, names: Sequence[str], skipped: int) -> dict[str, NDArray[Any]]:
         """Columns as written; equal cells are one object."""
@@ -219,14 +263,3 @@ class _CSVFile:
                     self.allowance.take(_OBJECT_BYTES + 4 * len(cell))
                 column.append(known.setdefault(cell, cell))
         return {name: np.array(cells, dtype=object) for name, cells in zip(names, columns, strict=True)}
-
-    def _number(self, cell: str) -> float | str:
-        """The number that a cell holds, NaN for an empty one; any other text as it is."""
-        word = cell.lower()
-        if word in _WORDS:
-            return _WORDS[word]
-        decimal_comma = self.separator != "," and cell.count(",") == 1 and "." not in cell
-        try:
-            return float(cell.replace(",", ".") if decimal_comma else cell)
-        except ValueError:
-            return cell

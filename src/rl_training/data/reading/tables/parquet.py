@@ -28,6 +28,13 @@ class ParquetReader(Reader):
         """Return whether the file begins as Parquet does."""
         return candidate.head.startswith(b"PAR1")
 
+    def column_names(self, path: Path) -> Sequence[str]:
+        """Return the names in the schema."""
+        from pyarrow import parquet  # type: ignore[import-untyped,import-not-found,unused-ignore]
+
+        with parquet.ParquetFile(path) as file:
+            return list(file.schema_arrow.names)
+
     def read(self, path: Path, options: ReadOptions) -> Reading:
         """Return the mapped columns."""
         try:
