@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from rl_training import algorithms
-from rl_training.algorithms import IQL, IQLAlgorithm, iql_loss
+from rl_training.algorithms import BC, IQL, IQLAlgorithm, iql_loss
 from rl_training.algorithms.bellman import td_loss
 from rl_training.algorithms.iql import advantage_weights, expectile_loss
 from rl_training.errors import ConfigError
-from rl_training.models import MLPIQLModel
+from rl_training.models import MLPBCModel, MLPIQLModel
 from tests.contract import check_learner
 from tests.helpers import one_row, small_batch
 
@@ -157,3 +157,14 @@ def test_a_deterministic_policy_is_drawn_to_the_data_by_weighted_squared_distanc
     metrics = iql_loss(model, batch, beta=0.0)[1]
     distance = (model.mean_actions(model.frozen, batch.observations) - batch.actions).square().sum(-1)
     assert metrics["actor_loss"].item() == pytest.approx(distance.mean().item(), rel=1e-5)
+
+
+def test_without_beta_the_policy_is_that_of_cloning():
+    model, plain = MLPIQLModel(3, 2, hidden_sizes=(8,)), MLPBCModel(3, 2, hidden_sizes=(8,))
+    before = plain.tensors()["actor/0/weight"].clone()
+    own, cloned = IQL(model, beta=0.0), BC(plain)
+    for _ in range(3):
+        own.update(small_batch())
+        cloned.update(small_batch())
+    assert not torch.equal(plain.tensors()["actor/0/weight"], before)
+    assert all(torch.equal(model.tensors()[name], value) for name, value in plain.tensors().items())
