@@ -54,8 +54,9 @@ def _midway(inputs: CheckInput) -> Iterator[Finding]:
 
 def _told(profiles: Profiles) -> list[OtherUnit]:
     """The columns in another unit; rewards, which come last, only alone, since they may be computed from the others."""
-    units = list(other_units(profiles))
-    return [unit for unit in units if unit.column < profiles.low.shape[1] - 1] or units
+    parts = (profiles.low, profiles.middle, profiles.high, profiles.steps)
+    without_rewards = Profiles(profiles.rows, *(part[:, :-1] for part in parts))
+    return list(other_units(without_rewards)) or list(other_units(profiles))
 
 
 def _is_amplitude(inputs: CheckInput, profiles: Profiles, unit: OtherUnit, first: int) -> bool:
