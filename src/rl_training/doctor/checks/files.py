@@ -27,7 +27,7 @@ def check_units(inputs: CheckInput) -> Iterator[Finding]:
     chosen = [_some(np.flatnonzero(places.files == file)) for file in files]
     names = [places.names[file] for file in files]
     profiles = profiles_of(_rows_and_moves(inputs, rows) for rows in chosen)
-    for unit in other_units(profiles):
+    for unit in _told(profiles):
         yield _finding(inputs, unit, profiles, names)
 
 
@@ -38,7 +38,7 @@ def _midway(inputs: CheckInput) -> Iterator[Finding]:
         return
     stretches = np.array_split(rows, _STRETCHES)
     profiles = profiles_of(_rows_and_moves(inputs, _some(stretch)) for stretch in stretches)
-    for unit in other_units(profiles):
+    for unit in _told(profiles):
         first = int(min(unit.files.max(), unit.others.max())) + 1
         if len(unit.files) + len(unit.others) == _STRETCHES and first == int(max(unit.files.min(), unit.others.min())):
             if _is_amplitude(inputs, profiles, unit, first):
@@ -50,6 +50,13 @@ def _midway(inputs: CheckInput) -> Iterator[Finding]:
             evidence = f"{seen}: in level, spread and steps the larger are {unit.conversion}"
             convert = f"convert one part ({unit.conversion.undone(larger=unit.larger)}), or leave it out of the data"
             yield Finding("unit-change", "warning", evidence, f"if the unit differs, {convert}")
+
+
+def _told(profiles: Profiles) -> list[OtherUnit]:
+    """The columns in another unit; rewards, which come last, only alone, since they may be computed from the others."""
+    parts = (profiles.low, profiles.middle, profiles.high, profiles.steps)
+    without_rewards = Profiles(profiles.rows, *(part[:, :-1] for part in parts))
+    return list(other_units(without_rewards)) or list(other_units(profiles))
 
 
 def _is_amplitude(inputs: CheckInput, profiles: Profiles, unit: OtherUnit, first: int) -> bool:
