@@ -89,6 +89,15 @@ def test_rewards_in_another_unit(tmp_path):
     assert "100 times the smaller, as of percent and a fraction, or ct and EUR" in finding.evidence
 
 
+def test_rewards_that_are_computed_from_a_column_in_another_unit_are_no_finding_of_their_own(tmp_path):
+    logs = weeks()
+    logs[3] |= {"flow": logs[3]["flow"] * 3600, "cost": -np.abs(logs[3]["flow"] * 3600)}
+    for log in (*logs[:3], logs[4]):
+        log["cost"] = -np.abs(log["flow"])
+    (finding,) = found(tmp_path, logs)
+    assert finding.evidence.startswith("`flow` (")
+
+
 def test_an_angle_in_radians_is_named_first_and_in_every_file_that_it_explains(tmp_path):
     logs = weeks(6)
     for number, log in enumerate(logs):
