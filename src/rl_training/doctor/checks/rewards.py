@@ -36,10 +36,11 @@ def check_reward_values(inputs: CheckInput) -> Iterator[Finding]:
 def _lost_payouts(inputs: CheckInput, lost: NDArray[np.float64], low: float, high: float) -> Finding:
     """Say how many payouts are left out, how large they are beside what is left, and what keeps them."""
     kind = "reward" if low or high else "non-zero reward"
-    few, none = len(lost) == 1, "left out since nothing tells what followed"
-    where = f"stands in the last row of a cut episode, which is {none} it"
-    where = where if few else f"stand in last rows of cut episodes, which are {none} them"
-    seen = f"{len(lost)} {kind}{'s' * (not few)} {_extent(lost.min(), lost.max(), 'of ', 'from ')} {where}"
+    single, why = len(lost) == 1, "left out since nothing tells what followed"
+    where = f"stands in the last row of a cut episode, which is {why} it"
+    if not single:
+        where = f"stand in last rows of cut episodes, which are {why} them"
+    seen = f"{len(lost)} {kind}{'s' * (not single)} {_extent(lost.min(), lost.max(), 'of ', 'from ')} {where}"
     checked = len(inputs.sample_rows) < len(inputs.data)
     left = f"in {inputs.every_row} the reward is" if checked else "all that is left is"
     marked = "a column that is mapped as `terminal`" if inputs.mapped else "`terminals`"
