@@ -10,6 +10,7 @@ import torch
 
 from rl_training.algorithms.learner import Step, summarize
 from rl_training.config.loading import make_config
+from rl_training.config.shared_knobs import CriticKnobs
 from rl_training.errors import ConfigError
 from rl_training.experiment.registry import get_spec
 from rl_training.rng import Draws
@@ -67,6 +68,8 @@ def check_due_groups_move(algo):
         }
         moments = {name: count.clone() for name, count in learner.optimizer.counts.items()}
         targets, follow = learner.model.targets.flat.clone(), learner.targets_due(learner.step)
+        if isinstance(learner.knobs, CriticKnobs):  # from which the report tells how far values have come
+            assert follow == ((learner.step + 1) % learner.knobs.target_interval == 0)
         due = set(learner.due_groups(learner.step))
         learner.update(small_batch())
         moved = {

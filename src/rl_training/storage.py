@@ -321,7 +321,7 @@ def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def natural_order(path: Path) -> list[Any]:
+def natural_order(path: Path | str) -> list[Any]:
     """Return a sort key by which `run2` comes before `run10`."""
     parts = re.split(r"(\d+)", str(path))
     return [(int(part), part) if number % 2 else part.lower() for number, part in enumerate(parts)]

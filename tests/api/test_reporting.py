@@ -11,6 +11,7 @@ import rl_training
 from rl_training.analysis.logged_run import RETURN
 from rl_training.api import reporting
 from rl_training.api.reporting import load_runs, policy_pictures
+from rl_training.envs.rendering import DrawsNothingError
 from rl_training.errors import ConfigError
 from rl_training.report.facts import member_facts, number
 from rl_training.report.page.document import Picture
@@ -87,6 +88,14 @@ def test_policies_beyond_those_that_a_page_holds_are_named(tmp_path, monkeypatch
     page = reporting.render_page(runs, pictures=[*shown, left_out])
     assert "e, f: no picture: a page holds those of 4 runs, the best of each algorithm and environment first; report" in page
     assert len(policy_pictures(runs[:4], pytest.fail)) == 4
+
+
+def test_where_no_environment_draws_no_picture_is_missing(tmp_path, monkeypatch):
+    def draws_nothing(run, name, limit):
+        raise DrawsNothingError
+
+    monkeypatch.setattr(reporting, "_picture", draws_nothing)
+    assert policy_pictures(load_runs([population(tmp_path / name) for name in "abcdef"]), pytest.fail) == []
 
 
 def test_the_best_run_of_each_algorithm_is_drawn(tmp_path, monkeypatch):

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from rl_training import SAC
+from rl_training.analysis.logged_run import LoggedRun
 from rl_training.errors import StoppedBySignal
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.signals import SignalWatch, interrupt_on_stop_signals, interrupted_by_stop_signals
@@ -147,6 +148,7 @@ def test_ctrl_c_in_learn_is_a_keyboard_interrupt(tmp_path):
         model.learn(80, callback=SignalAt(signal.SIGINT))
     assert not isinstance(caught.value, Exception), "a loop with `except Exception` would go on"
     assert model.num_timesteps == 50
+    assert LoggedRun.load(tmp_path / "run").timings[-1]["env_step"] == 50, "the time until then counts"
     with pytest.raises(StoppedBySignal):
         SAC("Pendulum-v1", **fast).learn(80, callback=SignalAt(signal.SIGTERM))
     assert model.learn(60).num_timesteps == 60

@@ -64,6 +64,7 @@ def test_a_resolved_list_of_files_resolves_to_itself(tmp_path):
         ({"algo_kwargs": {"env_id": "x"}}, "unknown key `algo_kwargs.env_id`; it belongs at the top level"),
         ({"algo_kwargs": {"dataset": {"path": "x", "gamma": 0.9}}}, "it belongs under `algo_kwargs.gamma`"),
         ({"algo_kwargs": {"dataset": {"path": "x", "reward": "r"}}}, "it belongs under `algo_kwargs.dataset.columns.reward`"),
+        ({"algo_kwargs": {"dataset": {"path": "x", "columns": "map.yaml"}}}, "a file of them is what `--columns` takes"),
         ({"env_steps": 5}, "it belongs under `finetune.env_steps`"),
         ({"expectle": 0.7}, "unknown key `expectle`. Did you mean `algo_kwargs.expectile`?"),
         ({"algo_kwargs": {"expectle": 0.7}}, "unknown key `algo_kwargs.expectle`. Did you mean `expectile`?"),

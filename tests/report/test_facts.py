@@ -136,67 +136,12 @@ def test_a_combination_that_lost_members_ranks_behind_those_that_lost_fewer(tmp_
     assert facts.combinations(groups_of(loaded(population(tmp_path / "plain")))) == []
 
 
-def test_the_dip_at_the_switch(tmp_path):
-    """-20 before; -50 after 20 steps is the lowest of the first half; -20 again after 40."""
-    (run,) = runs = loaded(finetune(tmp_path / "run"))
-    assert run.switch == 60
-    (group,) = groups_of(runs)
-    dip = facts.dip_of(group, runs)
-    assert (dip.before, dip.lowest, dip.lowest_at, dip.recovered_at, dip.depth) == (-20.0, -50.0, 80, 100, 30.0)
-    assert facts.dip_cells(group, runs) == ["run", "60", "-20.00", "-50.00 at 20", "30.00", "40"]
-
-
-def test_the_dip_is_that_of_the_curve(tmp_path):
-    """Of five members the curve is their interquartile mean, which one that fell does not move."""
-    rows = rows_of(RETURN, [[-20.0] * 5], range(5))
-    rows += [{"env_step": 10, "step": 20, "member": m, "seed": m, RETURN: -90.0 if m == 0 else -19.0} for m in range(5)]
-    runs = loaded(write_run(tmp_path / "run", rows, total_timesteps=10, finetune={"env_steps": 60}))
-    (group,) = groups_of(runs)
-    assert facts.dip_cells(group, runs)[2:5] == ["-20.00", "-19.00 at 10", "none"]
-
-
 def test_a_member_that_was_never_measured_has_no_distance(tmp_path):
     rows = [*rows_of(DISTANCE, [[0.1, None]], (0, 1)), {"step": 10, "member": 1, "seed": 1, "event": "diverged"}]
     (run,) = loaded(write_run(tmp_path / "run", rows, env_id=None))
     assert [one.distance for one in facts.member_facts(run)] == [0.1, None]
     assert "nan" not in markdown([run], MARK).lower()
     assert "nan" not in re.search("<main>(.*)</main>", render_page([run]), flags=re.S)[1].lower()
-
-
-def test_without_an_evaluation_in_the_first_half_the_dip_is_not_known(tmp_path):
-    rows = rows_of(RETURN, [[-90.0, -80.0], [-25.0, -15.0]])
-    rows += [{"env_step": 60, "step": 80, "member": m, "seed": m, RETURN: -7.0} for m in (0, 1)]
-    runs = loaded(write_run(tmp_path / "run", rows, total_timesteps=20, finetune={"env_steps": 60}))
-    (group,) = groups_of(runs)
-    assert facts.dip_of(group, runs) is None
-    assert facts.dip_cells(group, runs) == ["run", "20", "-20.00", "not evaluated", facts.NOTHING, facts.NOTHING]
-
-
-def test_the_return_before_the_switch_is_found_in_the_offline_run(tmp_path):
-    rows = [{"env_step": 10, "step": 40, "member": m, "seed": m, RETURN: -7.0} for m in (0, 1)]
-    block = {"env_steps": 20, "from_step": 30}
-    online = write_run(tmp_path / "online", rows, finetune=block)
-    offline = write_run(tmp_path / "offline", rows_of(RETURN, [[-9.0, -9.0], [-8.0, -8.0], [-4.0, -6.0]]))
-    (run,) = loaded(online)
-    assert facts.dip_of(groups_of([run])[0], [run]) is None
-    runs = [run, *loaded(offline)]
-    dip = facts.dip_of(groups_of(runs)[0], runs)
-    assert (dip.before, dip.depth, dip.recovered_at) == (-5.0, 2.0, None)
-    unlike = loaded(write_run(tmp_path / "unlike", rows_of(RETURN, [[-9.0]] * 3, seeds=(0,))))
-    assert facts.dip_of(groups_of(runs)[0], [run, *unlike]) is None
-
-
-def test_the_offline_run_of_a_finetune_has_its_settings(tmp_path):
-    rows = [{"env_step": 10, "step": 40, "member": m, "seed": m, RETURN: -7.0} for m in (0, 1)]
-    other = {"algo_kwargs": {"beta": 5.0}}
-    runs = loaded(
-        write_run(tmp_path / "low", rows_of(RETURN, [[-9.0, -9.0]] * 3)),
-        write_run(tmp_path / "high", rows_of(RETURN, [[-5.0, -5.0]] * 3), **other),
-        write_run(tmp_path / "online", rows, finetune={"env_steps": 20, "from_step": 30}, log_interval=7, **other),
-    )
-    assert facts.return_before(groups_of(runs)[2], runs) == -5.0
-    again = loaded(write_run(tmp_path / "again", rows_of(RETURN, [[-4.0, -4.0]] * 3), **other))
-    assert facts.return_before(groups_of(runs)[2], [*runs, *again]) is None  # either may be it
 
 
 def test_settings_that_differ(tmp_path):

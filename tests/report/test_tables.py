@@ -49,7 +49,7 @@ def test_markdown_of_data_alone_has_the_figures_on_held_out_rows_in_their_units(
     with (folder / "metrics.jsonl").open("a") as stream:
         stream.writelines(json.dumps(row) + "\n" for row in rows)
     record = json.loads((folder / "run.json").read_text())
-    record["dataset"] |= {"action_bounds": {"flow": [0.0, 40.0]}, "held_out_rows": 398}
+    record["dataset"] |= {"action_bounds": {"flow": [0.0, 40.0], "u10": [0.0, 1.0], "u2": [0.0, 1.0]}, "held_out_rows": 398}
     (folder / "run.json").write_text(json.dumps(record))
     lines = markdown([LoggedRun.load(folder)], MARK).splitlines()
     assert lines[3] == "| run | from logged actions | status | algorithm | learned on | members | steps |"
@@ -60,7 +60,8 @@ def test_markdown_of_data_alone_has_the_figures_on_held_out_rows_in_their_units(
     assert f"| run | {flow} | 6.000, worse than a constant | 0.7000 | 0.8000 | {dash} |" in lines
     assert f"| run | actions at a bound | 2.0% | {dash} | {dash} | 2.0% |" in lines
     assert "| held-out rows scored | 398 |" in lines
-    assert "| bounds of flow | 0 to 40 |" in lines
+    bounds = [line for line in lines if line.startswith("| bounds of")]
+    assert bounds == ["| bounds of flow | 0 to 40 |", "| bounds of u2 | 0 to 1 |", "| bounds of u10 | 0 to 1 |"]
     assert "A return is" not in "".join(lines)
 
 

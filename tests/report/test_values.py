@@ -9,8 +9,9 @@ from safetensors.torch import save_file
 
 from rl_training.analysis.logged_run import RETURN, LoggedRun
 from rl_training.report.bands import groups_of
+from rl_training.report.page.document import render_page
 from rl_training.report.values import reward_transform, value_curves
-from tests.report.run_files import DATASET, rows_of, write_run
+from tests.report.run_files import DATASET, population, rows_of, write_run
 
 
 def curves(folder, rows=None, dataset=DATASET, **kwargs):
@@ -45,6 +46,25 @@ def test_where_some_episodes_ended_all_values_end_so_that_curves_do_not_jump_by_
     found = limited(tmp_path / "run", [[-100.0, -95.0], [-50.0, -100.0]], [[10.0, 9.5], [5.0, 10.0]], None)
     left = [[(1 - 0.9**steps) / 0.1 for steps in row] for row in ([10.0, 9.5], [5.0, 10.0])]
     assert np.allclose(found, -10.0 * np.array(left))
+
+
+def test_how_settled_values_are_follows_from_their_horizon(tmp_path):
+    """10 updates by tau 0.1: each of n leaves 1 - 0.1 / h of what is missing of a value of h steps."""
+    raw = {"normalize": False}
+    endless = curves(tmp_path / "endless", tau=0.1, reward=raw)
+    assert endless.endless
+    assert endless.settled.tolist() == [pytest.approx(1 - (1 - 0.1 * 0.1) ** 10)] * 2
+    ends = curves(tmp_path / "ends", dataset={**DATASET, "true_ends": 4}, tau=0.1, reward={"scale": 2.0})
+    steps = (1 - 0.9**10) / 0.1
+    assert not ends.endless
+    assert ends.settled.tolist() == [pytest.approx(1 - (1 - 0.1 / steps) ** 10)] * 2
+    ahead = curves(tmp_path / "ahead", tau=0.1, n_step=3, reward=raw)
+    assert ahead.settled.tolist() == [pytest.approx(1 - (1 - 0.1 * (1 - 0.9**3)) ** 10)] * 2
+
+
+def test_values_that_are_not_settled_say_so_beside_returns(tmp_path):
+    page = render_page([LoggedRun.load(population(tmp_path / "run"))])
+    assert "Values begin at 0, and at the end are: run about 1% settled, no measure of returns yet." in page
 
 
 def limited(folder, returns, lengths, dataset):

@@ -136,7 +136,7 @@ def test_a_run_without_an_environment_shows_its_figures_on_held_out_rows(tmp_pat
         "   0    0.1000  finished",
         "   1    0.1100  finished",
         "validation/constant_dista~ ___ 0.4000",
-        "validation/cloning_distan~ ___ 0.0500",
+        "validation/cloning_distan~ ___ 0.05000",
     ]
 
 
@@ -293,8 +293,9 @@ def test_progress_counts_the_steps_of_its_phase(tmp_path):
     assert progress(tmp_path / "c", online, finetune={"env_steps": 70}).text() == "online: environment step 35 of 70 (50 %)"
     epochs = progress(tmp_path / "d", max_epochs=2, algo_kwargs={"batch_size": 16})  # of 40 rows: three batches
     assert epochs.total == 6
-    resumed = progress(tmp_path / "e", timings=[*timings, {"step": 30, "seconds": 1.0}, {"step": 40, "seconds": 3.0}])
-    assert resumed.speed == 5.0
+    again = [*timings, {"step": 30, "seconds": 1.0}, {"step": 40, "seconds": 3.0}]
+    assert progress(tmp_path / "e", timings=again, status="running").speed == 5.0  # of late
+    assert progress(tmp_path / "f", timings=again).speed == 30 / 12  # of all that it took
     slow_start = [{"step": 20, "seconds": 40.0, "steps_per_second": 0.5}, {"step": 30, "seconds": 42.0}]
     single = progress(tmp_path / "f", timings=slow_start[:1])
     assert (single.speed, single.usual_wait) == (None, 40.0), "of the start nothing follows for the steps to come"

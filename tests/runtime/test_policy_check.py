@@ -54,11 +54,8 @@ class Stub:
         members = 2
         device = torch.device("cpu")
 
-    knobs = IQLKnobs()
+    knobs = TD3BCKnobs()
     step = 100_000
-
-    def targets_due(self, step):
-        return step % 2 == 1
 
     def __init__(self, action, value=None):
         self._action, self._value = action, value
@@ -185,7 +182,7 @@ def claim(value, *, steps=100_000, gamma=0.99, rewards=None):
     """The concerns about a policy whose critics say the same everywhere."""
     data = log() if rewards is None else replace(log(), rewards=rewards)
     learner = Stub(lambda seen, _member: seen, lambda seen, _actions: torch.full(seen.shape[:2], value))
-    learner.step, learner.knobs = steps, IQLKnobs(gamma=gamma)
+    learner.step, learner.knobs = steps, TD3BCKnobs(gamma=gamma)  # targets move every other step
     figures = check_of(data).figures(learner)[0]
     return figures, [one.code for one in concerns(figures, learner.knobs)]
 
@@ -244,7 +241,7 @@ def test_the_return_of_a_single_episode_is_said_once():
     """One episode of 2000 steps, every other one -1: -1 / (1 - 0.99^2), and what follows counts for 2e-9."""
     alone = replace(log(), rewards=np.arange(ROWS) % 2 - 1.0, timeouts=np.arange(ROWS) == ROWS - 1)
     learner = Stub(lambda seen, _member: seen, lambda seen, _actions: torch.full(seen.shape[:2], -10.0))
-    learner.step, learner.knobs = 5_000, IQLKnobs()
+    learner.step, learner.knobs = 5_000, TD3BCKnobs()
     (concern,) = concerns(check_of(alone).figures(learner)[0], learner.knobs)
     assert concern.code == "unsettled-values"
     assert "its values are -10 on average. These episodes returned -50.25, discounted alike. Values begin" in concern.text

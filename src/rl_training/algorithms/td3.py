@@ -45,7 +45,7 @@ class TD3(Learner[MLPTD3Model, TD3Knobs]):
 
     def targets_due(self, step: int) -> bool:
         """Return whether policy and targets are updated at a step."""
-        return (step + 1) % self.knobs.actor_interval == 0
+        return (step + 1) % self.knobs.target_interval == 0
 
     def loss(self, batch: Batch, step: Step) -> tuple[Tensor, Metrics]:
         """Return the sum of critic and actor losses over members, and metrics (members, ...)."""

@@ -283,7 +283,8 @@ def policy_pictures(runs: Sequence[LoggedRun], warn: Warn) -> list[Picture]:
             why = str(error) if isinstance(error, RLTrainingError) else one_line(error)
             found.append(Picture(name, why))
             warn(f"{name}: no picture of the policy: {why}")
-    if left_out := [name for run, name in able if run.path not in drawn]:
+    left_out = [name for run, name in able if run.path not in drawn]
+    if left_out and found:  # where no environment draws, nothing was left out
         found.append(Picture(", ".join(left_out), _TOO_MANY))
     return found
 

@@ -53,6 +53,9 @@ class ColumnMap(StrictModel):
     @model_validator(mode="before")
     @classmethod
     def _other_names(cls, values: Any) -> Any:
+        if isinstance(values, str):
+            columns = "{observations: ..., actions: ..., reward: ...}"
+            raise ValueError(f"must be the columns themselves, {columns}; a file of them is what `--columns` takes")
         if not isinstance(values, Mapping):
             return values
         renamed = {OTHER_NAMES.get(name, name): value for name, value in values.items()}

@@ -105,6 +105,11 @@ class CriticKnobs(LearnerKnobs):
         return self.critic_weight_decay if group in ("critic", "value") else super().weight_decay(group)
 
     @property
+    def target_interval(self) -> int:
+        """Gradient steps per update of the targets."""
+        return 1
+
+    @property
     def data_knobs(self) -> tuple[str, ...]:
         """Knobs that the data is processed with: over several steps the discount is one of them."""
         return ("n_step", "gamma") if self.n_step > 1 else ("n_step",)

@@ -200,8 +200,14 @@ def _settled(group: Group) -> str:
 
 def _unsettled(groups: Sequence[Group]) -> str:
     """How settled the last values are, of each group where they are not."""
-    found = "; ".join(f"{group.label} {text}" for group in groups if (text := _settled(group)))
-    return f" Values begin at 0, and at the end are: {found}." if found else ""
+    told = _at_the_end({group.label: _settled(group) for group in groups})
+    return f" {told}" if told else ""
+
+
+def _at_the_end(settled: dict[str, str]) -> str:
+    """How settled values are, by the labels of their groups; empty where all are."""
+    found = "; ".join(f"{label} {text}" for label, text in settled.items() if text)
+    return f"Values begin at 0, and at the end are: {found}." if found else ""
 
 
 def _is_endless(group: Group) -> bool:
@@ -226,6 +232,7 @@ def _last_middle(group: Group, metric: str) -> float | None:
 def value_charts(groups: Sequence[Group]) -> tuple[list[Chart], list[str]]:
     """Return what the critics expect beside what was achieved in each environment, and why runs are left out of that."""
     lines: list[Line] = []
+    share: dict[int, float] = {}  # of groups, how settled their values are
     reasons: dict[str, None] = {}
     for index, group in enumerate(groups):
         curves = value_curves(group)
@@ -233,9 +240,15 @@ def value_charts(groups: Sequence[Group]) -> tuple[list[Chart], list[str]]:
             reasons[f"{group.run.name}: {curves}"] = None
         elif curves is not None:
             lines.append(Line(index, band(curves.expected, group.members), "expected by the critics"))
-            lines.append(Line(index, band(curves.achieved, group.members), "achieved, roughly"))
+            goes_on = "without end" if curves.endless else "to the end of episodes"
+            lines.append(Line(index, band(curves.achieved, group.members), f"achieved, roughly, {goes_on}"))
+            share[index] = summarize(curves.settled[list(group.members)])[0]
     drawn = _by_environment(groups, _with_points(lines))
-    return [Chart(f"Value expected and achieved{place}", own) for place, own in drawn.items()], list(reasons)
+    charts = []
+    for place, own in drawn.items():
+        settled = {groups[line.group].label: settled_text(share[line.group]) for line in own if line.group in share}
+        charts.append(Chart(f"Value expected and achieved{place}", own, note=_at_the_end(settled)))
+    return charts, list(reasons)
 
 
 def training_charts(groups: Sequence[Group]) -> list[Chart]:

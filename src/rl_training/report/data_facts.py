@@ -6,6 +6,7 @@ from typing import Any
 from rl_training.analysis.logged_run import LoggedRun
 from rl_training.report.bands import few_names
 from rl_training.report.facts import number
+from rl_training.storage import natural_order
 
 DATASET_NOTE = "Returns are those of logged episodes as read, not discounted; a part between gaps counts as one."
 _MOST_BOUNDS = 12
@@ -63,7 +64,7 @@ def dataset_facts(run: LoggedRun) -> dict[str, str]:
     }
     names["held_out_rows"] = "held-out rows scored"
     facts = {text: _plain(found[name]) for name, text in names.items() if name in found}
-    bounds = list((found.get("action_bounds") or {}).items())
+    bounds = sorted((found.get("action_bounds") or {}).items(), key=lambda one: natural_order(one[0]))
     facts |= {f"bounds of {name}": bounds_text(ends) for name, ends in bounds[:_MOST_BOUNDS]}
     return {**facts, **({"fingerprint": str(found["fingerprint"])[:16]} if "fingerprint" in found else {})}
 

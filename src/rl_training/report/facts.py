@@ -13,11 +13,12 @@ from rl_training.config.blocks import DatasetConfig
 from rl_training.config.differences import differing, setting_text
 from rl_training.output import duration
 from rl_training.registry import get_spec
-from rl_training.report.bands import MANY, Group, Numbers, band, few_names, groups_of, member_knobs, summarize
+from rl_training.report.bands import MANY, Group, Numbers, few_names, groups_of, member_knobs, summarize
 from rl_training.report.timing import Timing
 
 _MOST_FILES = 3  # of a source of data that are named
 _STEPS = {"step": "gradient steps", "env_step": "environment steps"}
+_LEAST = (1e4, 1e2, 1e1, 1e0, 1e-1, 1e-2, 1e-3)  # of numbers with 0, 1, 2, ... decimals, which have four digits or more
 NOTHING = "\N{EN DASH}"  # for a number that is not known
 GONE = "ProcessGone"  # the status of a run that was killed, and so could not write how it ended
 
@@ -40,21 +41,6 @@ class MemberFacts:
     def diverged(self) -> bool:
         """Whether its training ended in NaN or inf; it counts with its last evaluation."""
         return _has_diverged(self.status)
-
-
-@dataclass(frozen=True)
-class Dip:
-    """What the switch to online did to the return of a group, as its curve shows it."""
-
-    before: float
-    lowest: float  # in the first half of the online phase
-    lowest_at: int  # position
-    recovered_at: int | None  # the first position after that with the return from before
-
-    @property
-    def depth(self) -> float:
-        """How far the return fell."""
-        return max(0.0, self.before - self.lowest)
 
 
 def member_facts(run: LoggedRun) -> list[MemberFacts]:
@@ -189,70 +175,8 @@ def number(value: float | None) -> str:
     size = abs(value)
     if size >= 1e7 or 0.0 < size < 1e-3:
         return f"{value:.3e}"
-    return f"{value + 0.0:,.{0 if size >= 1e4 else 1 if size >= 100 else 2 if size >= 10 else 3 if size >= 1 else 4}f}"
-
-
-def dip_of(group: Group, runs: Sequence[LoggedRun]) -> Dip | None:
-    """Return the dip at the switch; None without a switch, or if no evaluation was before it or in the first half after."""
-    switch, before = group.run.switch, return_before(group, runs)
-    if switch is None or before is None or RETURN not in group.run.history:
-        return None
-    curve = band(group.run.curve(), group.members)
-    planned = group.run.config.finetune
-    steps = planned.env_steps if planned is not None else group.run.config.total_timesteps
-    first = np.flatnonzero((curve.positions > switch) & (curve.positions <= switch + steps / 2))
-    if not len(first):
-        return None
-    lowest = first[np.argmin(curve.middle[first])]
-    recovered = np.flatnonzero((np.arange(len(curve.middle)) >= lowest) & (curve.middle >= before))
-    found = int(curve.positions[recovered[0]]) if len(recovered) else None
-    return Dip(before, float(curve.middle[lowest]), int(curve.positions[lowest]), found)
-
-
-DIP_HEADINGS = ("run", "at step", "return before", "lowest after", "dip", "recovered after")
-DIP_NOTE = (
-    "Over members as the curve: their mean, or of 5 or more the interquartile mean. The lowest evaluation is that in the "
-    "first half of the online phase. Times in environment steps."
-)
-
-
-def dip_cells(group: Group, runs: Sequence[LoggedRun]) -> list[str]:
-    """Return the row of a group that went online, under `DIP_HEADINGS`."""
-    dip, switch = dip_of(group, runs), group.run.switch or 0
-    if dip is None:
-        before = return_before(group, runs)
-        known = ["not evaluated", NOTHING] if before is None else [number(before), "not evaluated"]
-        return [group.label, f"{switch:,}", *known, NOTHING, NOTHING]
-    lowest = f"{number(dip.lowest)} at {dip.lowest_at - switch:,}"
-    back = "not yet" if dip.recovered_at is None else f"{dip.recovered_at - switch:,}"
-    fell = [number(dip.depth), back] if dip.depth else ["none", NOTHING]
-    return [group.label, f"{switch:,}", number(dip.before), lowest, *fell]
-
-
-def return_before(group: Group, runs: Sequence[LoggedRun]) -> float | None:
-    """Return the return of the last evaluation before the switch; None where it is not known.
-
-    A finetune in a directory of its own has none; it is that of the offline run, if that is in `runs`, and no run beside it
-    that might be it had another return.
-    """
-    switch = group.run.switch
-    if switch is None or RETURN not in group.run.history:
-        return None
-    curve = band(group.run.curve(), group.members)
-    earlier = curve.middle[curve.positions <= switch]
-    if len(earlier):
-        return float(earlier[-1])
-    found = {value for run in runs if (value := _offline_return(run, group, switch)) is not None}
-    return found.pop() if len(found) == 1 else None
-
-
-def _offline_return(run: LoggedRun, group: Group, switch: int) -> float | None:
-    """The return at the switch of a run from which a finetune may have begun: the same settings, data and seeds."""
-    if run is group.run or RETURN not in run.history or run.seeds != group.run.seeds or not run.learns_as(group.run):
-        return None
-    curve = band(run.curve(), group.members)
-    at = curve.positions == switch
-    return float(curve.middle[at][0]) if at.any() else None
+    digits = next((count for count, least in enumerate(_LEAST) if size >= least), 4)
+    return f"{value + 0.0:,.{digits}f}"
 
 
 def time_text(timing: Timing) -> str:
@@ -285,7 +209,8 @@ def steps_text(run: LoggedRun) -> str:
     for counter, unit in _STEPS.items():
         count, before = furthest(run, counter), elsewhere.get(counter, 0)
         if count is not None:
-            texts.append(f"{count - before:,} {unit}{f' (after {before:,} in another run)' if before else ''}")
+            own = f"{count - before:,} {unit if count - before != 1 else unit.removesuffix('s')}"
+            texts.append(f"{own} (after {before:,} in another run)" if before else own)
     return ", ".join(texts) or "no steps yet"
 
 
@@ -344,13 +269,13 @@ def filled_columns(rows: Sequence[Sequence[str]]) -> list[int]:
 
 def returns_note(runs: Sequence[LoggedRun], names: Sequence[str]) -> str:
     """Return what the returns in a table of runs are; empty where there are none."""
-    by_count: dict[int, list[str]] = {}
+    by_count: dict[str, list[str]] = {}
     for run, name in zip(runs, names, strict=True):
         if RETURN in run.history:
-            by_count.setdefault(run.config.final_rhythm.eval_episodes, []).append(name)
+            by_count.setdefault(_episodes_text(run), []).append(name)
     if not by_count:
         return ""
-    shown = [f"{count} ({few_names(own)})" if len(by_count) > 1 else str(count) for count, own in by_count.items()]
+    shown = [f"{count} ({few_names(own)})" if len(by_count) > 1 else count for count, own in by_count.items()]
     places = " or ".join(dict.fromkeys(str(run.config.final_env_id) for run in runs if RETURN in run.history))
     which = " Which run is better, and how sure that is, tells `rl-training compare`." if len(runs) > 1 else ""
     swept = (
@@ -364,6 +289,18 @@ def returns_note(runs: Sequence[LoggedRun], names: Sequence[str]) -> str:
         f"their mean, of {MANY} or more the interquartile mean; in brackets the lowest and the highest member."
         f"{swept}{lost}{which}"
     )
+
+
+def episodes_of(run: LoggedRun) -> int:
+    """Return how many episodes the latest evaluations of a run have, of each member."""
+    return run.config.final_rhythm.eval_episodes
+
+
+def _episodes_text(run: LoggedRun) -> str:
+    """The number of episodes of the evaluations in a run's directory: two where it changed at the switch to online."""
+    before, now = run.config.rhythm.eval_episodes, episodes_of(run)
+    changed = run.switch is not None and before != now and bool((run.curve().positions <= run.switch).any())
+    return f"{before} (before the switch) or {now} (after it)" if changed else str(now)
 
 
 def differences(runs: Sequence[LoggedRun]) -> dict[str, list[str]]:

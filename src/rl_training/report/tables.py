@@ -14,7 +14,7 @@ from rl_training.analysis.endings import missing_rows
 from rl_training.analysis.logged_run import LoggedRun
 from rl_training.config.sweep import knob_text
 from rl_training.output import duration, printable
-from rl_training.report import data_facts, facts
+from rl_training.report import data_facts, facts, switch
 from rl_training.report.bands import distinct_names, groups_of, title_of
 from rl_training.report.cautions import cautions
 from rl_training.report.charts import HELD_OUT_HEADINGS, HELD_OUT_NOTE, held_out_figures
@@ -59,9 +59,9 @@ def markdown(
         parts += ["## Warnings", "\n".join(f"* {_text(text)}" for text in warned)]
     missing = [f"{name}: {text}" for run, name in zip(runs, names, strict=True) for text in missing_rows(run)]
     parts += ["\n".join(f"* {_text(line)}" for line in missing)] if missing else []
-    online = [facts.dip_cells(group, runs) for group in groups if group.run.switch is not None]
+    online = [switch.dip_cells(group, runs) for group in groups if group.run.switch is not None]
     if online:
-        parts += [f"## The switch to online\n\n{facts.DIP_NOTE}", _table(facts.DIP_HEADINGS, online)]
+        parts += [f"## The switch to online\n\n{switch.DIP_NOTE}", _table(switch.DIP_HEADINGS, online)]
     swept = [facts.combination_cells(*pair) for pair in facts.combinations(groups)]
     if swept:
         note, *headings = (facts.as_of_now(text, runs) for text in (facts.COMBINATIONS_NOTE, *facts.COMBINATIONS))

@@ -38,9 +38,14 @@ def timing_of(run: LoggedRun) -> Timing:
 
 
 def _speeds(run: LoggedRun) -> dict[str, float]:
-    read = recent if run.record["status"] == "running" else list[TimingRow]
-    found = {counter: speed(read(phase_rows(run.timings, counter)), counter) for counter in COUNTERS}
+    found = {counter: speed(rows_that_count(run, counter), counter) for counter in COUNTERS}
     return {counter: value for counter, value in found.items() if value is not None}
+
+
+def rows_that_count(run: LoggedRun, counter: str) -> Sequence[TimingRow]:
+    """Return the rows of a phase that tell its speed: the latest while the run goes on, otherwise all."""
+    rows = phase_rows(run.timings, counter)
+    return recent(rows) if run.record["status"] == "running" else rows
 
 
 def phase_rows(rows: Sequence[TimingRow], counter: str) -> list[TimingRow]:

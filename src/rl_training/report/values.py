@@ -6,9 +6,11 @@ from typing import Any
 
 import numpy as np
 import safetensors
+from numpy.typing import NDArray
 
 from rl_training.analysis.logged_run import RETURN, Curve, LoggedRun
 from rl_training.report.bands import Group
+from rl_training.runtime.validating.concerns import settled_share
 
 Q, LENGTH = "train/q_mean", "eval/length_mean"
 
@@ -19,6 +21,8 @@ class ValueCurves:
 
     expected: Curve
     achieved: Curve
+    endless: bool  # whether what is achieved goes on without end
+    settled: NDArray[np.float64]  # share of the way from 0 to their values that the critics of each member have gone
 
 
 def value_curves(group: Group) -> ValueCurves | str | None:
@@ -46,9 +50,18 @@ def value_curves(group: Group) -> ValueCurves | str | None:
             "rewards were shifted, which cannot be undone where episodes may end: values do not tell how many steps are left"
         )
     gamma = group.knobs.get("gamma", run.config.algo_kwargs.gamma)
-    steps = (1.0 if cut else 1.0 - gamma**lengths.values) / (1.0 - gamma)
-    achieved = Curve(returns.positions, returns.values / lengths.values * steps)
-    return ValueCurves(Curve(expected.positions, (expected.values - shift / (1.0 - gamma)) / scale), achieved)
+    steps = Curve(lengths.positions, (1.0 - (0.0 if cut else 1.0) * gamma**lengths.values) / (1.0 - gamma))
+    achieved = Curve(returns.positions, returns.values / lengths.values * steps.values)
+    real = Curve(expected.positions, (expected.values - shift / (1.0 - gamma)) / scale)
+    return ValueCurves(real, achieved, cut, _settled(group, steps.last()))
+
+
+def _settled(group: Group, steps: NDArray[np.float64]) -> NDArray[np.float64]:
+    """How far critics have come whose values are those of so many steps; a learner's `settled` asks it without end."""
+    knobs, updates = group.run.config.algo_kwargs, group.run.history["step"].max(initial=0.0)
+    tau, gamma = (group.knobs.get(name, getattr(knobs, name)) for name in ("tau", "gamma"))
+    ahead = np.minimum((1.0 - gamma**knobs.n_step) / (1.0 - gamma), steps)
+    return settled_share(updates / knobs.target_interval, tau, ahead / steps)
 
 
 def _cut(run: LoggedRun, lengths: Curve) -> bool:

@@ -322,6 +322,7 @@ class TrainingLoop:
         if stops := [stop for stop, _ in asked if stop is not None]:
             signals.stop_signal = stops[0]
             path = self._save(best=False)
+            self.files.write_timing(self.watch.lap(self.place.position, self.place.counters))
             self.parts.reporter.note(f"stopped at {self.place.label}")
             signals.raise_if_stopped(f"saved {self.place.label} in {path}; {self._how_to_go_on}")
 

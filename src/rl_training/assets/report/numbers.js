@@ -7,7 +7,8 @@ const shown = (value, percent) => {
   if (percent) return `${plain(100 * value, 1)}%`;
   const size = Math.abs(value);
   if (size >= 1e7 || (size > 0 && size < 1e-3)) return exponential(value);
-  return plain(value, size >= 1e4 ? 0 : size >= 100 ? 1 : size >= 10 ? 2 : size >= 1 ? 3 : 4);
+  const digits = [1e4, 1e2, 1e1, 1, 0.1, 0.01, 0.001].findIndex((least) => size >= least);
+  return plain(value, digits < 0 ? 4 : digits); // 0
 };
 const duration = (seconds) => {
   if (seconds < 90) return `${plain(seconds, seconds < 10 ? 1 : 0)} s`;

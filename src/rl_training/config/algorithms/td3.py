@@ -18,6 +18,11 @@ class TD3Knobs(CriticKnobs):
     target_noise_clip: float = Field(0.5, ge=0.0)
     """Largest noise on the target's action."""
 
+    @property
+    def target_interval(self) -> int:
+        """Gradient steps per update of the targets."""
+        return self.actor_interval
+
 
 class TD3NetworkKnobs(CriticNetworkKnobs):
     """Shapes of the networks of the TD3 family."""

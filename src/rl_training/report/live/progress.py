@@ -15,7 +15,7 @@ from rl_training.config.run import RunConfig
 from rl_training.output import duration
 from rl_training.report.facts import GONE, outcome_of
 from rl_training.report.live.follow import last_written
-from rl_training.report.timing import phase_rows, recent, speed
+from rl_training.report.timing import phase_rows, recent, rows_that_count, speed
 from rl_training.runtime.checkpoints.lock import was_locked
 
 _PATIENCE = 5.0  # times the longest usual wait for a row after which a run does not move
@@ -33,7 +33,7 @@ class Progress:
     phase: Literal["offline", "online"]
     done: int
     total: int | None  # None where it cannot be told from the config
-    speed: float | None  # steps per second of late
+    speed: float | None  # steps per second, of late while the run goes on
     usual_wait: float | None  # the longest of late between two rows, in seconds
     then: int  # environment steps of an online phase that follows
 
@@ -83,8 +83,8 @@ def progress_of(run: LoggedRun) -> Progress:
     counter = "env_step" if online else "step"
     rows = phase_rows(run.timings, counter)
     done = max([furthest(run, counter) or 0, *(int(row[counter]) for row in rows)])
-    latest = recent(rows)
-    pace = speed(latest, counter), _longest_wait([float(row.get("seconds", 0.0)) for row in latest])
+    waits = _longest_wait([float(row.get("seconds", 0.0)) for row in recent(rows)])
+    pace = speed(rows_that_count(run, counter), counter), waits
     if online:
         return Progress("online", done, online_total, *pace, 0)
     return Progress("offline", done, offline_total, *pace, online_total or 0)

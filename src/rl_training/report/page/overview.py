@@ -67,7 +67,7 @@ def _cards(run: LoggedRun, timing: Timing) -> str:
 
 def _results(run: LoggedRun, found: Sequence[MemberFacts]) -> list[str]:
     """The cards of the returns; without an environment that of the distance to the data."""
-    ranked, episodes = facts.combinations(groups_of([run])), run.config.final_rhythm.eval_episodes
+    ranked, episodes = facts.combinations(groups_of([run])), facts.episodes_of(run)
     name = facts.as_of_now("final return", [run])
     final, best = (facts.returns_of(found, which) for which in ("final", "best"))
     whose = "each member's " if facts.lost_members(run) else ""  # the curve goes on without those that diverged

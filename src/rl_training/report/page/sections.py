@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rl_training.analysis.logged_run import LoggedRun
 from rl_training.output import prose
-from rl_training.report import facts
+from rl_training.report import facts, switch
 from rl_training.report.bands import Group, curves_text
 from rl_training.report.cautions import Caution
 from rl_training.report.charts import HELD_OUT_HEADINGS, HELD_OUT_NOTE, Chart, held_out_figures
@@ -100,10 +100,10 @@ def _switches(groups: Sequence[Group], runs: Sequence[LoggedRun]) -> str:
         return ""
     rows: list[Row] = []
     for group in online:
-        first, *cells = facts.dip_cells(group, runs)
+        first, *cells = switch.dip_cells(group, runs)
         rows.append([first, *(Cell(cell, number=True) for cell in cells)])
-    note = f'<p class="note">{facts.DIP_NOTE}</p>'
-    return f"<h3>The switch to online</h3>{note}{table(facts.DIP_HEADINGS, rows, 'The switch to online')}"
+    note = f'<p class="note">{switch.DIP_NOTE}</p>'
+    return f"<h3>The switch to online</h3>{note}{table(switch.DIP_HEADINGS, rows, 'The switch to online')}"
 
 
 def warnings(found: Sequence[Caution]) -> str:
@@ -142,7 +142,8 @@ def values(figures: Figures, charts: Sequence[Chart], reasons: Sequence[str]) ->
         "Both are discounted returns in the units of the rewards; scale and shift of the rewards are undone. Expected: the "
         "mean of the critics on training batches (train/q_mean; with SAC and its variants the entropy bonus is part of it). "
         "Achieved: the mean reward of a step in evaluations, discounted over the steps that follow, as if rewards were even; "
-        "without end where all episodes were cut by the time limit, since critics look beyond a cut. "
+        "without end in a run whose evaluations were all cut by the time limit, since critics look beyond a cut, otherwise "
+        "to the end of an episode: two runs of which only one goes on without end are not comparable here. "
         "This is rough: where rewards are large early or late in an episode, as when a plant settles or a goal ends it, it "
         "is off by several times. Besides, critics are averaged over the states and actions of the data, not over those that "
         "the policy reaches. So a gap tells of a wrong critic only if it is of another order of magnitude; values that grow "

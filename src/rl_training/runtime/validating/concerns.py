@@ -5,6 +5,9 @@ from dataclasses import dataclass, field, replace
 from math import hypot, inf
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from rl_training.config.shared_knobs import LearnerKnobs
 
 _MORE_AT_BOUND = 0.10  # the policy may be at a bound this much more often than the data
@@ -74,6 +77,15 @@ def predictable(figures: Mapping[str, float]) -> bool:
     """Return whether the logged actions follow from the observations, as cloning or the policy shows; random ones do not."""
     nearest = min(figures["cloning_distance"], figures.get("action_distance", inf))
     return nearest < 0.95 * figures["constant_distance"]
+
+
+def settled_share(updates: float, tau: float, ahead: float | NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the share of the way from 0 to the values of a policy that critics have gone, after so many of their targets.
+
+    Every update of the targets moves them by tau towards rewards and the value after these, if the critics follow at once.
+    Of a value these rewards are the share `ahead`, 1 - gamma without end: what is missing shrinks by 1 - tau * ahead.
+    """
+    return np.asarray(-np.expm1(updates * np.log1p(-tau * np.asarray(ahead))), dtype=np.float64)
 
 
 def settled_text(share: float) -> str:

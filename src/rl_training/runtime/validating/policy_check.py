@@ -23,12 +23,12 @@ from rl_training.data.row_blocks import spread_evenly
 from rl_training.data.row_view import RowView
 from rl_training.data.spaces import Spaces
 from rl_training.data.transforms import Transforms
+from rl_training.runtime.validating.concerns import settled_share
 from rl_training.runtime.validating.rests import AT_BOUND, FEWEST, rests
 
 REFERENCE_ROWS = 20_000  # rows that the cloning reference is fitted on
 _RETURN_ROWS = 1_000_000  # rows whose returns are computed
 _CHUNK = 4096  # rows scored at once
-_CYCLE = 1000  # steps that show how often targets move
 _MOST_STARTS = 500  # episodes whose beginning is scored
 _MOVED = 1e-6  # of half the range, by which a command differs that is not that of the row before
 
@@ -252,16 +252,12 @@ class PolicyCheck:
 
 
 def settled(learner: Learner[Any, Any], member: int) -> float:
-    """Return the share of the way from 0 to the values of the policy that the critics have gone.
-
-    Every update of the targets moves them by tau towards reward + gamma * target, if the critics follow at once: what is
-    missing of a constant value shrinks by 1 - tau * (1 - gamma) each time.
-    """
+    """Return the share of the way from 0 to the values of the policy that the critics have gone."""
     if not isinstance(learner.knobs, CriticKnobs):
         return 1.0
-    often = np.mean([learner.targets_due(step) for step in range(_CYCLE)])
-    ahead = _gamma(learner, member) ** learner.knobs.n_step
-    return float(-np.expm1(learner.step * often * np.log1p(-_knob(learner.knobs.tau, member) * (1.0 - ahead))))
+    updates = learner.step / learner.knobs.target_interval
+    ahead = 1.0 - _gamma(learner, member) ** learner.knobs.n_step
+    return float(settled_share(updates, _knob(learner.knobs.tau, member), ahead))
 
 
 def _gamma(learner: Learner[Any, Any], member: int) -> float:
