@@ -257,7 +257,7 @@ def test_a_combination_that_diverged_before_its_first_evaluation_has_no_line(tmp
 
 def test_what_is_achieved_is_called_rough(tmp_path):
     page = page_of(population(tmp_path / "run"))
-    assert "run, achieved, roughly, without end: from " in page
+    assert "run, achieved, roughly: from " in page
     assert "large early or late in an episode, as when a plant settles or a goal ends it, it is off by several times." in page
     assert "overestimates" not in page
 

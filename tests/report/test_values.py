@@ -9,6 +9,7 @@ from safetensors.torch import save_file
 
 from rl_training.analysis.logged_run import RETURN, LoggedRun
 from rl_training.report.bands import groups_of
+from rl_training.report.charts import value_charts
 from rl_training.report.page.document import render_page
 from rl_training.report.values import reward_transform, value_curves
 from tests.report.run_files import DATASET, population, rows_of, write_run
@@ -65,6 +66,19 @@ def test_how_settled_values_are_follows_from_their_horizon(tmp_path):
 def test_values_that_are_not_settled_say_so_beside_returns(tmp_path):
     page = render_page([LoggedRun.load(population(tmp_path / "run"))])
     assert "Values begin at 0, and at the end are: run about 1% settled, no measure of returns yet." in page
+
+
+def test_runs_of_unlike_horizons_are_named(tmp_path):
+    """Episodes of one run all reach the limit, of the other one ended: their achieved values differ by the horizon too."""
+    for name, lengths in (("whole", [[10.0, 10.0]] * 2), ("ended", [[10.0, 10.0], [10.0, 9.5]])):
+        limited(tmp_path / name, [[-50.0, -50.0]] * 2, lengths, None)
+    groups = groups_of([LoggedRun.load(tmp_path / name) for name in ("whole", "ended")])
+    ((chart,), _) = value_charts(groups)
+    assert chart.note.startswith(
+        "Achieved goes on without end for whole, to the end of episodes for ended. Values begin at 0"
+    )
+    ((alone,), _) = value_charts(groups[:1])
+    assert "without end" not in alone.note
 
 
 def limited(folder, returns, lengths, dataset):

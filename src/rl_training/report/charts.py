@@ -7,10 +7,10 @@ import numpy as np
 
 from rl_training.analysis.logged_run import RETURN, LoggedRun
 from rl_training.analysis.random_play import random_play
-from rl_training.report.bands import MANY, Band, Group, band, summarize
+from rl_training.report.bands import MANY, Band, Group, band, few_names, summarize
 from rl_training.report.data_facts import action_text, bounds_text, parts_of
 from rl_training.report.facts import NOTHING, number
-from rl_training.report.values import reward_transform, value_curves
+from rl_training.report.values import ValueCurves, reward_transform, value_curves
 from rl_training.runtime.validating.concerns import settled_text
 
 HELD_OUT = "validation/"
@@ -232,23 +232,36 @@ def _last_middle(group: Group, metric: str) -> float | None:
 def value_charts(groups: Sequence[Group]) -> tuple[list[Chart], list[str]]:
     """Return what the critics expect beside what was achieved in each environment, and why runs are left out of that."""
     lines: list[Line] = []
-    share: dict[int, float] = {}  # of groups, how settled their values are
+    known: dict[int, ValueCurves] = {}  # by the number of the group
     reasons: dict[str, None] = {}
     for index, group in enumerate(groups):
         curves = value_curves(group)
         if isinstance(curves, str):
             reasons[f"{group.run.name}: {curves}"] = None
         elif curves is not None:
+            known[index] = curves
             lines.append(Line(index, band(curves.expected, group.members), "expected by the critics"))
-            goes_on = "without end" if curves.endless else "to the end of episodes"
-            lines.append(Line(index, band(curves.achieved, group.members), f"achieved, roughly, {goes_on}"))
-            share[index] = summarize(curves.settled[list(group.members)])[0]
-    drawn = _by_environment(groups, _with_points(lines))
+            lines.append(Line(index, band(curves.achieved, group.members), "achieved, roughly"))
     charts = []
-    for place, own in drawn.items():
-        settled = {groups[line.group].label: settled_text(share[line.group]) for line in own if line.group in share}
-        charts.append(Chart(f"Value expected and achieved{place}", own, note=_at_the_end(settled)))
+    for place, own in _by_environment(groups, _with_points(lines)).items():
+        shown = {groups[line.group]: known[line.group] for line in own}
+        charts.append(Chart(f"Value expected and achieved{place}", own, note=f"{_horizons(shown)}{_come_so_far(shown)}"))
     return charts, list(reasons)
+
+
+def _horizons(known: dict[Group, ValueCurves]) -> str:
+    """Whose achieved values go on without end, where those of others do not."""
+    endless, ended = ([group.label for group, one in known.items() if one.endless == kind] for kind in (True, False))
+    if not (endless and ended):
+        return ""
+    return f"Achieved goes on without end for {few_names(endless)}, to the end of episodes for {few_names(ended)}. "
+
+
+def _come_so_far(known: dict[Group, ValueCurves]) -> str:
+    """How settled the last values of groups are, where they are not."""
+    return _at_the_end(
+        {group.label: settled_text(summarize(one.settled[list(group.members)])[0]) for group, one in known.items()}
+    )
 
 
 def training_charts(groups: Sequence[Group]) -> list[Chart]:

@@ -143,7 +143,7 @@ def values(figures: Figures, charts: Sequence[Chart], reasons: Sequence[str]) ->
         "mean of the critics on training batches (train/q_mean; with SAC and its variants the entropy bonus is part of it). "
         "Achieved: the mean reward of a step in evaluations, discounted over the steps that follow, as if rewards were even; "
         "without end in a run whose evaluations were all cut by the time limit, since critics look beyond a cut, otherwise "
-        "to the end of an episode: two runs of which only one goes on without end are not comparable here. "
+        "to the end of an episode; what is achieved by two runs of which only one goes on without end is not comparable. "
         "This is rough: where rewards are large early or late in an episode, as when a plant settles or a goal ends it, it "
         "is off by several times. Besides, critics are averaged over the states and actions of the data, not over those that "
         "the policy reaches. So a gap tells of a wrong critic only if it is of another order of magnitude; values that grow "
