@@ -52,6 +52,44 @@ def test_evaluations_that_are_no_fair_comparison_are_told(tmp_path):
     assert "differently" not in compare(files[:2]).conclusion
 
 
+def written_after(folder, name, algo, **steps):
+    """What `evaluate --json` says of a policy that was trained for so many steps."""
+    values = {"algo": algo, "env_id": "Pendulum-v1", **steps, "members": [{"return_mean": value} for value in GOOD]}
+    (folder / f"{name}.json").write_text(json.dumps(values))
+    return folder / f"{name}.json"
+
+
+def test_evaluations_of_policies_that_were_trained_unequally_are_told_as_of_runs(tmp_path):
+    bc = written_after(tmp_path, "bc", "bc", step=2000, env_step=None, offline_steps=2000)
+    off = written_after(tmp_path, "off", "iql", step=3000, env_step=None, offline_steps=3000)
+    tuned = written_after(tmp_path, "tuned", "iql", step=4500, env_step=1500, offline_steps=3000)
+    sac = written_after(tmp_path, "sac", "sac", step=1, env_step=2000, offline_steps=0)
+    assert compare([bc, off]).warnings == ["Pendulum-v1: trained for unequal numbers of steps: bc 2,000; off 3,000"]
+    assert compare([off, tuned, sac]).warnings == [
+        "Pendulum-v1: trained in different ways: off 3,000 gradient steps on data; "
+        "tuned 3,000 gradient steps on data, then 1,500 environment steps; sac 2,000 environment steps"
+    ]
+    run = write_run(tmp_path / "run", [GOOD], "td3_bc", steps=3000, data=None)
+    assert "trained" not in " ".join(compare([run, off]).warnings)
+    assert "Pendulum-v1: trained for unequal numbers of steps: td3_bc 3,000; bc 2,000" in compare([run, bc]).warnings
+
+
+def test_evaluations_of_earlier_versions_tell_less_of_the_steps(tmp_path):
+    """How many steps came before those online is not in them; nothing is claimed of what is not known."""
+    off = written_after(tmp_path, "off", "iql", step=3000, env_step=None)
+    tuned = written_after(tmp_path, "tuned", "iql", step=4500, env_step=1500)
+    sac = written_after(tmp_path, "sac", "sac", step=1, env_step=2000)
+    assert compare([off, tuned, sac]).warnings == [
+        "Pendulum-v1: trained in different ways: off 3,000 gradient steps on data; "
+        "tuned gradient steps on data, then 1,500 environment steps; sac 2,000 environment steps"
+    ]
+    new = written_after(tmp_path, "new", "td3_bc", step=4500, env_step=1500, offline_steps=3000)
+    assert compare([tuned, new]).warnings == []
+    for number, step in enumerate((None, "1", 1.5, [1])):
+        foreign = written_after(tmp_path, f"foreign{number}", "iql", step=step, env_step=step)
+        assert compare([off, foreign]).warnings == []
+
+
 def test_evaluations_on_several_tasks_are_one_group_by_its_name(tmp_path):
     def written(name, task, scores):
         rows = [{"member": k, "return_mean": score} for k, score in enumerate(scores)]

@@ -21,7 +21,7 @@ from rl_training.analysis.scores.groups import (
 from rl_training.analysis.scores.run_scores import groups_of_runs, scored_runs
 from rl_training.analysis.scores.score_files import read_score_file
 from rl_training.analysis.scores.scored_run import SWITCH
-from rl_training.analysis.scores.tasks import different_data, other_names, task_names
+from rl_training.analysis.scores.tasks import different_data, other_names, task_names, trained_differently
 from rl_training.errors import CheckpointError, ConfigError
 from rl_training.output import printable
 
@@ -30,7 +30,7 @@ def read_groups(sources: Any, choice: Choice) -> Groups:
     """Return the groups of a mapping (name -> scores, tasks with scores, or paths), or of arguments as in the shell."""
     found = _read(sources, choice)
     _call_tasks_alike(found)
-    found.warnings += different_data(found.sources, found.tasks)
+    found.warnings += [*trained_differently(found.sources, found.tasks), *different_data(found.sources, found.tasks)]
     if found.from_files:
         found.warnings += unequal_evaluations(found.evaluated)
         unlike = differently_made(unlike_environments(found.evaluated))

@@ -9,7 +9,8 @@ from rl_training.analysis.logged_run import RETURN
 from rl_training.analysis.scores.directions import measures_quality
 from rl_training.analysis.scores.groups import Choice
 from rl_training.analysis.scores.paired import in_sequence, is_switch_of
-from rl_training.analysis.scores.scored_run import OFFLINE, ONLINE, ScoredRun, different, pooled
+from rl_training.analysis.scores.scored_run import ScoredRun, different, pooled
+from rl_training.analysis.scores.tasks import by_group
 
 _MOSTLY = 0.5  # share of a spread from which on it is said where it comes from
 _SEEDS_WITH_SPREAD = 3  # of fewer nothing can be said
@@ -75,7 +76,6 @@ def unequal(runs: Sequence[ScoredRun], tasks: Sequence[str], choice: Choice) -> 
     """In what the runs of a task differ that ought to be equal."""
     for task in dict.fromkeys(tasks):
         here = [part for part, own in zip(runs, tasks, strict=True) if own == task]
-        yield from _trained_differently(task, here)
         episodes = {part: str(part.run.config.final_rhythm.eval_episodes) for part in here}
         yield from _differing(task, "evaluated in unequal numbers of episodes", episodes)
         yield from _differing(task, "environments are made differently", {part: part.making for part in here})
@@ -87,17 +87,6 @@ def unequal(runs: Sequence[ScoredRun], tasks: Sequence[str], choice: Choice) -> 
         if (keys := different(part, other)) and (part.group, task) not in told:
             told.add((part.group, task))
             yield f"{part.group}: runs on {task} are pooled though they differ in {', '.join(keys[:5])}"
-
-
-def _trained_differently(task: str, here: Sequence[ScoredRun]) -> Iterator[str]:
-    """Unequal numbers of steps, and steps of another kind: one in the environment is worth more than one on data."""
-    kinds = {tuple(part.training) for part in here}
-    if kinds in ({(OFFLINE,)}, {(ONLINE,)}):
-        yield from _differing(task, "trained for unequal numbers of steps", {part: f"{part.steps:,}" for part in here})
-        return
-    how = "trained in different ways" if len(kinds) > 1 else "trained for unequal numbers of steps"
-    told = {part: ", then ".join(f"{count:,} {what}" for what, count in part.training.items()) for part in here}
-    yield from _differing(task, how, told)
 
 
 def continued(runs: Sequence[ScoredRun]) -> Iterator[str]:
@@ -114,11 +103,7 @@ def continued(runs: Sequence[ScoredRun]) -> Iterator[str]:
 def _differing(task: str, how: str, values: Mapping[ScoredRun, str]) -> Iterator[str]:
     """One line if not all runs of a task have the same value, with those of each group."""
     if len(set(values.values())) > 1:
-        by_group: dict[str, dict[str, None]] = defaultdict(dict)
-        for part, value in values.items():
-            by_group[part.group][value] = None
-        shown = "; ".join(f"{group} {' and '.join(found)}" for group, found in by_group.items())
-        yield f"{task}: {how}: {shown}"
+        yield f"{task}: {how}: {by_group((part.group, value) for part, value in values.items())}"
 
 
 def mostly_luck(runs: Sequence[ScoredRun], tasks: Sequence[str], choice: Choice) -> Iterator[str]:

@@ -19,9 +19,10 @@ from rl_training.analysis.scores.groups import (
     combination_name,
     scored,
 )
-from rl_training.analysis.scores.tasks import Source
+from rl_training.analysis.scores.tasks import OFFLINE, ONLINE, Source
 from rl_training.errors import ConfigError, DatasetError
 from rl_training.output import printable
+from rl_training.registry import REGISTRY
 from rl_training.storage import parse_json, read_regular_file
 
 _LARGEST_FILE = 100_000_000
@@ -95,11 +96,21 @@ def _evaluation(found: Any, path: Path) -> Groups | None:
 
 def _source(name: str, found: Mapping[str, Any]) -> Source:
     """Where the policies of an evaluation come from; files of earlier versions do not tell on what they were trained."""
-    data, env = found.get("data"), printable(str(found["env_id"]))
+    data, env, steps = found.get("data"), printable(str(found["env_id"])), _steps(found)
     if not isinstance(data, Mapping):
-        return Source(name, env, told="data" in found)
+        return Source(name, env, told="data" in found, steps=steps)
     label, fingerprint = data.get("name"), data.get("fingerprint")
-    return Source(name, env, printable(str(label or "")), str(fingerprint) if fingerprint else None)
+    return Source(name, env, printable(str(label or "")), str(fingerprint) if fingerprint else None, steps=steps)
+
+
+def _steps(found: Mapping[str, Any]) -> dict[str, int | None]:
+    """The steps of an evaluated policy; files of earlier versions do not tell how many came before those online."""
+    algo, env_step = REGISTRY.get(str(found.get("algo"))), found.get("env_step")
+    offline = found.get("offline_steps", 0 if algo and algo.online else None)
+    steps = {OFFLINE: found.get("step")} if env_step is None else {OFFLINE: offline, ONLINE: env_step}
+    if not isinstance(found.get("step"), int) or not all(isinstance(count, int | None) for count in steps.values()):
+        return {}
+    return {kind: count for kind, count in steps.items() if count != 0}
 
 
 def _table(text: str, path: Path) -> tuple[dict[str, dict[str, list[str]]], list[str]]:

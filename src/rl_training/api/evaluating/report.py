@@ -17,6 +17,7 @@ from rl_training.envs.reference_scores import normalized_score
 from rl_training.errors import CheckpointError, ConfigError
 from rl_training.experiment.manager import locate
 from rl_training.experiment.run_record import run_record
+from rl_training.runtime.phases.build import offline_steps
 from rl_training.runtime.population import Combination, MemberRecord, combinations
 
 
@@ -110,6 +111,12 @@ def data_of(policy: Policy) -> dict[str, str] | None:
         home = locate(checkpoint.source)[0]
         fingerprint = fingerprint if home is None else run_record(home)["dataset"]["fingerprint"]
     return {"name": data_name(policy.config, fingerprint), "fingerprint": str(fingerprint)}
+
+
+def steps_of(policy: Policy) -> dict[str, int | None]:
+    """Return the gradient steps of a policy, its environment steps (None offline), and the gradient steps before those."""
+    step, env_step = policy.learner.step, policy.checkpoint.env_step if policy.checkpoint else None
+    return {"step": step, "env_step": env_step, "offline_steps": offline_steps(policy.config, step, env_step)}
 
 
 def _combination_report(one: Combination, evaluation: Evaluation) -> dict[str, Any]:
