@@ -157,7 +157,7 @@ def compare(
         for task in tasks
     }
     gains = [one for own in found.gains if own.task in tasks and (one := mean_gain(own, confidence)) is not None]
-    told = [one.sentence(confidence) for one in gains]
+    told = [one.sentence(confidence, turned=(one.second, one.first) in pairs) for one in gains]
     reservations = [*found.reservations, *told, *unlike_scales(values, units, found.origins)]
     return Comparison(
         metric=metric if found.any_runs else None,
