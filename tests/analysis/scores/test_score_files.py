@@ -15,7 +15,7 @@ def test_files_of_evaluations(tmp_path):
 
     def written(name, knobs):
         rows = [{"member": k, "seed": k, "knobs": own, "return_mean": GOOD[k]} for k, own in enumerate(knobs)]
-        rows[0]["diverged_at"] = 3
+        rows[0]["diverged_at"], rows[-1]["stopped_at"] = 3, 2
         (tmp_path / name).write_text(json.dumps({"env_id": "Pendulum-v1", "members": rows}))
         return tmp_path / name
 
@@ -27,7 +27,9 @@ def test_files_of_evaluations(tmp_path):
     }
     assert found.warnings == [
         f"iql: 1 of 4 members in {tmp_path / 'iql.json'} diverged; their last good policies count",
+        f"iql: 1 of 4 members in {tmp_path / 'iql.json'} stopped early; their last policies count",
         f"sweep beta=1.5: 1 of 2 members in {tmp_path / 'sweep.json'} diverged; their last good policies count",
+        f"sweep beta=3: 1 of 1 members in {tmp_path / 'sweep.json'} stopped early; their last policies count",
     ]
     written("iql.json", ["x", {"beta": "<b>"}])  # by another hand
     assert "iql" in compare([tmp_path / "iql.json", tmp_path / "sweep.json"]).scores

@@ -83,6 +83,8 @@ def _evaluation(found: Any, path: Path) -> Groups | None:
         if lost := sum(row.get("diverged_at") is not None for row in own):
             warnings.append(f"{name}: {lost} of {len(own)} members in {path} diverged; {LAST_GOOD}")
             reservations += [all_diverged(printable(name))] if lost == len(own) else []
+        if stopped := sum(row.get("stopped_at") is not None for row in own):
+            warnings.append(f"{name}: {stopped} of {len(own)} members in {path} stopped early; their last policies count")
     how = printable(task), found.get("episodes"), found.get("seed", "not told"), found.get("environment")
     return Groups(
         scores,

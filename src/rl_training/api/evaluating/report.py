@@ -26,6 +26,7 @@ class MemberNotes(TypedDict, total=False):
 
     knobs: dict[str, float]  # of a sweep's members
     diverged_at: int | None  # the step, for diverged members
+    stopped_at: int | None  # the step, for members that stopped early
     normalized_score: float
 
 
@@ -133,5 +134,7 @@ def _member_report(index: int, record: MemberRecord, returns: NDArray[np.float64
         notes["knobs"] = record.knobs
     if record.status == "diverged":
         notes["diverged_at"] = record.status_step
+    if record.status == "stopped":
+        notes["stopped_at"] = record.status_step
     mean, std = float(returns.mean()), float(returns.std())
     return {"member": index, "seed": record.seed, **notes, "return_mean": mean, "return_std": std}
