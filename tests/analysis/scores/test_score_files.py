@@ -92,6 +92,26 @@ def test_evaluations_of_earlier_versions_tell_less_of_the_steps(tmp_path):
         assert compare([off, foreign]).warnings == []
 
 
+def test_luck_of_few_episodes_is_told_of_evaluations_too(tmp_path):
+    """Unless all members had the same episodes; the variance over seeds is 5.3 here, that of each mean 36 / 9 of it."""
+
+    def written(name, seed, std, episodes=10):
+        values = [value + len(name) for value in (-1.0, -2.0, -3.0, -4.0, -7.0)]
+        rows = [{"return_mean": value, "return_std": std} for value in values]
+        how = {"env_id": "Pendulum-v1", "episodes": episodes, "seed": seed, "environment": "as registered"}
+        (tmp_path / f"{name}.json").write_text(json.dumps({**how, "members": rows}))
+        return tmp_path / f"{name}.json"
+
+    found = compare([written("a", None, 6.0), written("bb", None, 1.0)])
+    few = "Pendulum-v1: most of the spread over seeds is luck of 10 evaluation episodes, of which each seed has its own"
+    advice = "`rl-training evaluate RUN --episodes 100 --seed 1 --json > NAME.json` gives: equal episodes"
+    assert found.warnings == [f"{few} (75% of a); compare what {advice}"]
+    assert "with more and equal episodes (see the warning) fewer may" in found.conclusion
+    assert compare([written("a", 1, 6.0), written("b", 1, 6.0)]).warnings == []
+    for std, episodes in ((6.0, 1), (6.0, "10"), (6.0, None), ("6", 10), (None, 10)):
+        assert compare([written("a", None, std, episodes), written("b", None, std, episodes)]).warnings == []
+
+
 def test_evaluations_on_several_tasks_are_one_group_by_its_name(tmp_path):
     def written(name, task, scores):
         rows = [{"member": k, "return_mean": score} for k, score in enumerate(scores)]

@@ -4,11 +4,14 @@ import csv
 import io
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from rl_training.analysis.aggregates import Values
 from rl_training.analysis.scores.groups import (
     LAST_GOOD,
     TASK,
@@ -92,8 +95,18 @@ def _evaluation(found: Any, path: Path) -> Groups | None:
         reservations=reservations,
         sources=[_source(name, found) for name in scores],
         tasks=[task] * len(scores),
-        evaluated=[Evaluated(name, *how) for name in scores],
+        evaluated=[
+            Evaluated(name, *how, scores[name][task], _noise(own, found.get("episodes"))) for name, own in by_group.items()
+        ],
     )
+
+
+def _noise(rows: Sequence[Mapping[str, Any]], episodes: Any) -> Values:
+    """The variance of each member's mean return over its episodes; NaN where the file does not tell."""
+    if type(episodes) is not int or episodes < 2:
+        return np.full(len(rows), np.nan)
+    spreads = np.array([std if isinstance(std := row.get("return_std"), float) else np.nan for row in rows])
+    return spreads**2 / (episodes - 1)  # the deviation of all episodes divides by their number
 
 
 def _source(name: str, found: Mapping[str, Any]) -> Source:
