@@ -30,7 +30,7 @@ def test_a_clear_difference():
     assert (found.overall["iql"].mean, found.overall["iql"].median) == (pytest.approx(61.15), 61.25)
     assert str(found) == (
         f"iql is better than bc: probability of improvement {shown(pair.improvement, 2)}, "
-        f"difference of IQM {shown(pair.difference)}; with 10 seeds each."
+        f"difference of IQM {shown(pair.difference)} for iql less bc; with 10 seeds each."
     )
     assert shown(pair.difference).startswith("20.0 [")
     assert compare({"bc": BAD, "iql": GOOD}).pairs[0].verdict == "worse"

@@ -91,6 +91,19 @@ def test_the_note_says_which_scores_are_good():
     assert "Interquartile mean of the scores as given, lower is better; 95% interval" in text
 
 
+def test_warnings_are_in_what_is_printed_and_in_tables(tmp_path):
+    """Nobody who prints a comparison or puts it into a paper misses what the command line would have said of it."""
+    found = compare({name: {"x": [-4e4, -3e4], "y": [0.1, 0.2]} for name in ("a", "b")})
+    told = "warning: x and y differ in scale, so the first decides the overall values; pass --normalize min-max or reference"
+    assert str(found) == f"{told}\n{found.conclusion}"
+    assert told in found.table("md").splitlines()
+    assert f"% {told}" in found.table("latex").splitlines()
+    run = write_run(tmp_path / "a\nb", [GOOD], status="running")
+    odd = compare({"iql": run, "bc": {"Pendulum-v1": BAD}})
+    assert str(odd).count("\n") == odd.conclusion.count("\n") + len(odd.warnings)
+    assert all(line.startswith(("%", "\\")) or line.endswith("\\\\") or not line for line in odd.table("latex").splitlines())
+
+
 def test_another_kind_is_refused():
     with pytest.raises(ConfigError, match="--format html: must be one of md, latex, csv"):
         compare(GROUPS).table("html")

@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from tests.analysis.runs import write_run
-from tests.helpers import call_cli, run_cli
+from tests.helpers import call_cli, run_cli, tiny_run
 
 GOOD = [-150.0, -160.0, -155.0, -170.0, -145.0, -158.0]
 BAD = [value - 200.0 for value in GOOD]
@@ -239,3 +239,20 @@ def test_evaluations_on_equal_episodes_are_compared(finished, tmp_path, capsys):
     found = json.loads(call_cli(capsys, "compare", tmp_path / "iql.json", tmp_path / "td3_bc.json", "--json").stdout)
     members = json.loads((tmp_path / "iql.json").read_text())["members"]
     assert found["scores"]["iql"] == {"Pendulum-v1": [row["return_mean"] for row in members]}
+
+
+def test_evaluations_tell_as_runs_do_that_they_were_trained_unequally(finished, tmp_path, capsys):
+    tiny_run(tmp_path / "tuned", finetune={"env_steps": 60, "learning_starts": 20, "gradient_updates_per_step": 2})
+    pretrained = {"offline_pretrain_updates": 10, "dataset": {"kind": "random", "size": 400}}
+    tiny_run(tmp_path / "rlpd", "rlpd", algo_kwargs=pretrained)
+    runs = {"td3_bc": finished("td3_bc").run_dir, "iql finetuned": tmp_path / "tuned", "rlpd": tmp_path / "rlpd"}
+    for name, run in runs.items():
+        told = call_cli(capsys, "evaluate", run, "--episodes", 1, "--seed", 1, "--json").stdout
+        (tmp_path / f"{name}.json").write_text(told)
+    found = [
+        json.loads(call_cli(capsys, "compare", *groups, "--json").stdout)["warnings"]
+        for groups in (runs.values(), [tmp_path / f"{name}.json" for name in runs])
+    ]
+    (as_runs,), (as_files,) = ([text for text in own if "trained in different ways" in text] for own in found)
+    assert as_files == as_runs
+    assert "gradient steps on data, then 60 environment steps" in as_files

@@ -21,6 +21,7 @@ from rl_training.api.reproducing import plan_replication, recipe_config, record,
 from rl_training.cli.main import exit_code_of
 from rl_training.config.expectation import read_expectations
 from rl_training.experiment.manager import ExperimentManager
+from rl_training.output import return_text
 from rl_training.runtime.callbacks import Callback
 from tests.helpers import Cut, CutAt, call_cli, contents, run_cli
 
@@ -69,6 +70,8 @@ def test_the_same_config_passes(own):
     assert lines[1].startswith("recorded: IQM -")
     assert lines[1].endswith("of 5 seeds, 0..4")
     assert "of 5 seeds, 5..9: -" in lines[2]  # others than those recorded
+    iqm = read_expectations(str(own)).results["Pendulum-v1"].iqm
+    assert f"if no more than 2 % of the recorded IQM ({return_text(0.02 * abs(iqm))}) is lost" in lines[3]
     assert lines[4].startswith("PASS: ")
     assert "99 %" in lines[5]
     assert re.search(r"its 5 recorded seeds took about [\d.]+ (s|min) on cpu", done.stderr)

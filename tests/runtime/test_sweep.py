@@ -353,9 +353,10 @@ def test_a_member_is_not_exported_into_its_own_run(runs):
 
 def test_diverged_members_count_with_their_last_good_policies():
     """To leave failures out would flatter what failed; `compare` counts the same members."""
-    records = [MemberRecord(0), MemberRecord(1, status="diverged", status_step=30)]
+    records = [MemberRecord(0, status="stopped", status_step=9), MemberRecord(1, status="diverged", status_step=30)]
     evaluation = Evaluation(np.array([[1.0, 3.0], [100.0, 100.0]]), np.full((2, 2), 5))
     report = evaluation_report(evaluation, records)
     assert (report["return_mean"], report["std_over_seeds"]) == (51.0, pytest.approx(98 / 2**0.5))
     assert "diverged_at" not in report["members"][0]
+    assert report["members"][0]["stopped_at"] == 9
     assert report["members"][1]["diverged_at"] == 30

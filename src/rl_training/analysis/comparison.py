@@ -92,12 +92,17 @@ class Comparison:
         """Return plain values for JSON; bounds that are not known are null."""
         return {name: _plain(value) for name, value in asdict(self).items()}
 
+    @property
+    def cautions(self) -> list[str]:
+        """The warnings as lines for people, whatever is in the paths that they name."""
+        return [printable(f"warning: {text}") for text in self.warnings]
+
     def table(self, kind: Kind) -> str:
         """Return a table for a paper, `md`, `latex` or `csv`: IQM with interval and seeds by task, and the pairs."""
         return table(self, kind)
 
     def __str__(self) -> str:
-        return self.conclusion
+        return "\n".join([*self.cautions, self.conclusion])
 
 
 def compare(
@@ -157,7 +162,7 @@ def compare(
         for task in tasks
     }
     gains = [one for own in found.gains if own.task in tasks and (one := mean_gain(own, confidence)) is not None]
-    told = [one.sentence(confidence) for one in gains]
+    told = [one.sentence(confidence, turned=(one.second, one.first) in pairs) for one in gains]
     reservations = [*found.reservations, *told, *unlike_scales(values, units, found.origins)]
     return Comparison(
         metric=metric if found.any_runs else None,

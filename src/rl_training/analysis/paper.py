@@ -113,7 +113,7 @@ def _notes(found: "Comparison") -> list[str]:
         f"Interquartile mean of the {compared_text(found)}; {100 * found.confidence:g}% interval (number of seeds){scale}."
     )
     pairs = f"Intervals of pairs are at {100 * found.pair_confidence:.4g}%, corrected for {len(found.pairs)} comparisons."
-    return [first, *([pairs] if len(found.pairs) > 1 else []), *found.conclusion.splitlines()]
+    return [first, *([pairs] if len(found.pairs) > 1 else []), *found.cautions, *found.conclusion.splitlines()]
 
 
 def _markdown(found: "Comparison", tables: Sequence[Sequence[Sequence[str]]]) -> str:

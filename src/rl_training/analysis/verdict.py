@@ -169,7 +169,9 @@ def _impossible(by_task: Mapping[str, Sequence["Pair"]]) -> str:
 
 def _numbers(pair: "Pair", wording: Wording) -> str:
     chance = f"{wording.chance} {shown(pair.improvement, 2, null=0.5)}"
-    return chance if pair.difference is None else f"{chance}, difference of IQM {shown(pair.difference, null=0.0)}"
+    if pair.difference is None:
+        return chance
+    return f"{chance}, difference of IQM {shown(pair.difference, null=0.0)} for {pair.first} less {pair.second}"
 
 
 def _reason(pair: "Pair", wording: Wording) -> str:

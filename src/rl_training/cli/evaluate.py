@@ -60,7 +60,7 @@ def evaluate(
 ) -> None:
     """Measure a policy in its environment, or in another one, with fixed seeds and the mean action; or on logged data."""
     del imports, debug
-    from rl_training.api.evaluating.report import data_of, evaluated_combinations, evaluation_report, with_scores
+    from rl_training.api.evaluating.report import data_of, evaluated_combinations, evaluation_report, steps_of, with_scores
     from rl_training.api.policy import Policy
 
     if data is not None:
@@ -89,7 +89,7 @@ def evaluate(
     if task is not None:
         measured = with_scores(measured, task[0])
     if as_json:
-        counters = {"step": policy.learner.step, "env_step": policy.checkpoint.env_step if policy.checkpoint else None}
+        counters = steps_of(policy)
         asked = {"episodes": episodes, "seed": seed, "environment": chosen and chosen.making}
         where = {"algo": policy.config.algo, "env_id": str(chosen), "data": data_of(policy)}
         print(json.dumps({**where, **asked, **counters, **measured}))

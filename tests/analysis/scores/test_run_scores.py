@@ -145,8 +145,8 @@ def test_unequal_budgets_episodes_and_states_are_warned_of(runs):
         f"{two}: has not finished; its scores are those after 50 steps",
         f"td3_bc: 1 of 5 members of {two} diverged; their last evaluation counts",
         f"td3_bc: 1 of 5 members of {two} stopped early; their last evaluation counts",
-        "Pendulum-v1: trained for unequal numbers of steps: iql 100; td3_bc 50",
         "Pendulum-v1: evaluated in unequal numbers of episodes: iql 10; td3_bc 3",
+        "Pendulum-v1: trained for unequal numbers of steps: iql 100; td3_bc 50",
     ]
 
 

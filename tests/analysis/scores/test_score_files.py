@@ -15,7 +15,7 @@ def test_files_of_evaluations(tmp_path):
 
     def written(name, knobs):
         rows = [{"member": k, "seed": k, "knobs": own, "return_mean": GOOD[k]} for k, own in enumerate(knobs)]
-        rows[0]["diverged_at"] = 3
+        rows[0]["diverged_at"], rows[-1]["stopped_at"] = 3, 2
         (tmp_path / name).write_text(json.dumps({"env_id": "Pendulum-v1", "members": rows}))
         return tmp_path / name
 
@@ -27,7 +27,9 @@ def test_files_of_evaluations(tmp_path):
     }
     assert found.warnings == [
         f"iql: 1 of 4 members in {tmp_path / 'iql.json'} diverged; their last good policies count",
+        f"iql: 1 of 4 members in {tmp_path / 'iql.json'} stopped early; their last policies count",
         f"sweep beta=1.5: 1 of 2 members in {tmp_path / 'sweep.json'} diverged; their last good policies count",
+        f"sweep beta=3: 1 of 1 members in {tmp_path / 'sweep.json'} stopped early; their last policies count",
     ]
     written("iql.json", ["x", {"beta": "<b>"}])  # by another hand
     assert "iql" in compare([tmp_path / "iql.json", tmp_path / "sweep.json"]).scores
@@ -50,6 +52,64 @@ def test_evaluations_that_are_no_fair_comparison_are_told(tmp_path):
     ]
     assert "On Pendulum-v1 the environments are made differently, so what differs may be their" in compare(files).conclusion
     assert "differently" not in compare(files[:2]).conclusion
+
+
+def written_after(folder, name, algo, **steps):
+    """What `evaluate --json` says of a policy that was trained for so many steps."""
+    values = {"algo": algo, "env_id": "Pendulum-v1", **steps, "members": [{"return_mean": value} for value in GOOD]}
+    (folder / f"{name}.json").write_text(json.dumps(values))
+    return folder / f"{name}.json"
+
+
+def test_evaluations_of_policies_that_were_trained_unequally_are_told_as_of_runs(tmp_path):
+    bc = written_after(tmp_path, "bc", "bc", step=2000, env_step=None, offline_steps=2000)
+    off = written_after(tmp_path, "off", "iql", step=3000, env_step=None, offline_steps=3000)
+    tuned = written_after(tmp_path, "tuned", "iql", step=4500, env_step=1500, offline_steps=3000)
+    sac = written_after(tmp_path, "sac", "sac", step=1, env_step=2000, offline_steps=0)
+    assert compare([bc, off]).warnings == ["Pendulum-v1: trained for unequal numbers of steps: bc 2,000; off 3,000"]
+    assert compare([off, tuned, sac]).warnings == [
+        "Pendulum-v1: trained in different ways: off 3,000 gradient steps on data; "
+        "tuned 3,000 gradient steps on data, then 1,500 environment steps; sac 2,000 environment steps"
+    ]
+    run = write_run(tmp_path / "run", [GOOD], "td3_bc", steps=3000, data=None)
+    assert "trained" not in " ".join(compare([run, off]).warnings)
+    assert "Pendulum-v1: trained for unequal numbers of steps: td3_bc 3,000; bc 2,000" in compare([run, bc]).warnings
+
+
+def test_evaluations_of_earlier_versions_tell_less_of_the_steps(tmp_path):
+    """How many steps came before those online is not in them; nothing is claimed of what is not known."""
+    off = written_after(tmp_path, "off", "iql", step=3000, env_step=None)
+    tuned = written_after(tmp_path, "tuned", "iql", step=4500, env_step=1500)
+    sac = written_after(tmp_path, "sac", "sac", step=1, env_step=2000)
+    assert compare([off, tuned, sac]).warnings == [
+        "Pendulum-v1: trained in different ways: off 3,000 gradient steps on data; "
+        "tuned gradient steps on data, then 1,500 environment steps; sac 2,000 environment steps"
+    ]
+    new = written_after(tmp_path, "new", "td3_bc", step=4500, env_step=1500, offline_steps=3000)
+    assert compare([tuned, new]).warnings == []
+    for number, step in enumerate((None, "1", 1.5, [1])):
+        foreign = written_after(tmp_path, f"foreign{number}", "iql", step=step, env_step=step)
+        assert compare([off, foreign]).warnings == []
+
+
+def test_luck_of_few_episodes_is_told_of_evaluations_too(tmp_path):
+    """Unless all members had the same episodes; the variance over seeds is 5.3 here, that of each mean 36 / 9 of it."""
+
+    def written(name, seed, std, episodes=10):
+        values = [value + len(name) for value in (-1.0, -2.0, -3.0, -4.0, -7.0)]
+        rows = [{"return_mean": value, "return_std": std} for value in values]
+        how = {"env_id": "Pendulum-v1", "episodes": episodes, "seed": seed, "environment": "as registered"}
+        (tmp_path / f"{name}.json").write_text(json.dumps({**how, "members": rows}))
+        return tmp_path / f"{name}.json"
+
+    found = compare([written("a", None, 6.0), written("bb", None, 1.0)])
+    few = "Pendulum-v1: most of the spread over seeds is luck of 10 evaluation episodes, of which each seed has its own"
+    advice = "`rl-training evaluate RUN --episodes 100 --seed 1 --json > NAME.json` gives: equal episodes"
+    assert found.warnings == [f"{few} (75% of a); compare what {advice}"]
+    assert "with more and equal episodes (see the warning) fewer may" in found.conclusion
+    assert compare([written("a", 1, 6.0), written("b", 1, 6.0)]).warnings == []
+    for std, episodes in ((6.0, 1), (6.0, "10"), (6.0, None), ("6", 10), (None, 10)):
+        assert compare([written("a", None, std, episodes), written("b", None, std, episodes)]).warnings == []
 
 
 def test_evaluations_on_several_tasks_are_one_group_by_its_name(tmp_path):

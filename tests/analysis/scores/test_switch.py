@@ -1,6 +1,7 @@
 """A run before and after its switch to online: two groups, with what each seed gained."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -42,19 +43,36 @@ def test_what_each_seed_gained_is_told_with_a_paired_interval(finetuned):
     found = compare([f"{finetuned}@switch", finetuned])
     assert found.pairs[0].verdict == "unclear"
     low, high = stats.t.interval(0.95, 4, loc=np.mean(GAINS), scale=stats.sem(GAINS))
-    told = f"Seed by seed on Pendulum-v1, iql finetuned less iql is {np.mean(GAINS):.2f} [{low:.2f}, {high:.2f}] on average"
-    assert f"{told} (paired 95% interval, 5 seeds, 5 of them higher)." in found.conclusion
+    told = (
+        f"Seed by seed on Pendulum-v1, iql less iql finetuned is {-np.mean(GAINS):.2f} [{-high:.2f}, {-low:.2f}] on average"
+    )
+    assert f"{told} (paired 95% interval, 5 seeds, 5 of them lower)." in found.conclusion
     (plain,) = found.as_dict()["seed_by_seed"]
     assert plain["gain"] == pytest.approx({"estimate": np.mean(GAINS), "low": low, "high": high}, abs=1e-4)
     assert (plain["first"], plain["second"], plain["seeds"], plain["higher"]) == ("iql finetuned", "iql", 5, 5)
     assert "gain seed by seed,Pendulum-v1,iql finetuned,iql,5,1.5" in found.table("csv")
 
 
+def test_one_direction_holds_for_a_paragraph(finetuned):
+    """The difference of IQM and what seeds gained are of the same group less the same other, as the verdict names them."""
+    write_run(finetuned.parent / "bc", [BEFORE], "bc")
+    both, three = [f"{finetuned}@switch", finetuned], [finetuned.parent / "bc", f"{finetuned}@switch", finetuned]
+    for groups, against, less in (
+        (both, None, ["iql less iql finetuned"] * 2),
+        (both[::-1], None, ["iql finetuned less iql"] * 2),
+        (both, "iql", ["iql finetuned less iql"] * 2),
+        (three, None, ["bc less iql", "bc less iql finetuned", "iql finetuned less iql"]),  # whose two are no pair here
+    ):
+        told = compare(groups, against=against).conclusion
+        assert re.findall(r"\w+(?: finetuned)? less iql(?: finetuned)?", told) == less
+        assert (" of them lower)" in told) == (less[-1] == "iql less iql finetuned")
+
+
 def test_the_paired_interval_has_the_confidence_that_is_asked_for(finetuned):
     found = compare([f"{finetuned}@switch", finetuned], confidence=0.8)
     low, high = stats.t.interval(0.8, 4, loc=np.mean(GAINS), scale=stats.sem(GAINS))
     assert found.seed_by_seed[0].gain == pytest.approx((np.mean(GAINS), low, high), abs=1e-4)
-    assert f"[{low:.2f}, {high:.2f}] on average (paired 80% interval, " in found.conclusion
+    assert f"[{-high:.2f}, {-low:.2f}] on average (paired 80% interval, " in found.conclusion
 
 
 def test_seeds_in_runs_of_their_own_are_told_together(tmp_path):
@@ -65,7 +83,7 @@ def test_seeds_in_runs_of_their_own_are_told_together(tmp_path):
         with (folder / "metrics.jsonl").open("a") as stream:
             stream.write(json.dumps(row) + "\n")
     found = compare([f"{tmp_path}@switch", tmp_path])
-    assert "is 1.50 [0.99, 2.01] on average (paired 95% interval, 5 seeds, 5 of them higher)" in found.conclusion
+    assert "is -1.50 [-2.01, -0.99] on average (paired 95% interval, 5 seeds, 5 of them lower)" in found.conclusion
     assert len(found.seed_by_seed) == 1
     assert [warning for warning in found.warnings if warning.startswith("iql finetuned: goes on from iql; ")]
 
@@ -76,7 +94,7 @@ def test_what_a_finetune_in_a_directory_of_its_own_gained_is_told_too(tmp_path):
     (first / "run.json").write_text(json.dumps({**record, "step": 100}))
     after = [value + gain for value, gain in zip(BEFORE, GAINS, strict=True)]
     write_run(tmp_path / "then", [after], finetune={"env_steps": 100, "from_step": 100})
-    assert "then less first is 1.50 [0.99, 2.01] on average" in compare([first, tmp_path / "then"]).conclusion
+    assert "first less then is -1.50 [-2.01, -0.99] on average" in compare([first, tmp_path / "then"]).conclusion
 
 
 def test_a_switch_that_is_not_there_is_told(tmp_path):

@@ -18,10 +18,11 @@ from rl_training.analysis.scores.groups import (
     unequal_evaluations,
     unlike_environments,
 )
+from rl_training.analysis.scores.luck import mostly_luck
 from rl_training.analysis.scores.run_scores import groups_of_runs, scored_runs
 from rl_training.analysis.scores.score_files import read_score_file
 from rl_training.analysis.scores.scored_run import SWITCH
-from rl_training.analysis.scores.tasks import different_data, other_names, task_names
+from rl_training.analysis.scores.tasks import different_data, other_names, task_names, trained_differently
 from rl_training.errors import CheckpointError, ConfigError
 from rl_training.output import printable
 
@@ -30,11 +31,15 @@ def read_groups(sources: Any, choice: Choice) -> Groups:
     """Return the groups of a mapping (name -> scores, tasks with scores, or paths), or of arguments as in the shell."""
     found = _read(sources, choice)
     _call_tasks_alike(found)
-    found.warnings += different_data(found.sources, found.tasks)
+    found.warnings += [*trained_differently(found.sources, found.tasks), *different_data(found.sources, found.tasks)]
     if found.from_files:
         found.warnings += unequal_evaluations(found.evaluated)
         unlike = differently_made(unlike_environments(found.evaluated))
         found.reservations = list(dict.fromkeys((*found.reservations, *unlike)))  # of runs alone it has been told
+    if (choice.metric, choice.by) == (RETURN, "last"):
+        luck = list(mostly_luck(found.evaluated))
+        found.warnings += luck
+        found.lucky = bool(luck)
     if not found.any_runs and (choice.metric, choice.by) != (RETURN, "last"):
         raise ConfigError("a metric, and the last or best evaluation, can be chosen of runs; these are scores already")
     return found
@@ -162,7 +167,6 @@ def _merged(parts: Sequence[Groups]) -> Groups:
         tasks=[printable(task) for part in parts for task in part.tasks],
         evaluated=[one._replace(group=printable(one.group)) for part in parts for one in part.evaluated],
         gains=[_printable_gains(one) for part in parts for one in part.gains],
-        lucky=any(part.lucky for part in parts),
         origins={printable(name): path for part in parts for name, path in part.origins.items()},
     )
 

@@ -1,18 +1,14 @@
 """What makes a comparison of runs unfair, a line for each thing."""
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from rl_training.analysis.logged_run import RETURN
 from rl_training.analysis.scores.directions import measures_quality
 from rl_training.analysis.scores.groups import Choice
 from rl_training.analysis.scores.paired import in_sequence, is_switch_of
-from rl_training.analysis.scores.scored_run import OFFLINE, ONLINE, ScoredRun, different, pooled
-
-_MOSTLY = 0.5  # share of a spread from which on it is said where it comes from
-_SEEDS_WITH_SPREAD = 3  # of fewer nothing can be said
+from rl_training.analysis.scores.scored_run import ScoredRun, different, pooled
+from rl_training.analysis.scores.tasks import by_group
 
 
 def warnings_of_runs(runs: Sequence[ScoredRun], choice: Choice) -> Iterator[str]:
@@ -75,7 +71,6 @@ def unequal(runs: Sequence[ScoredRun], tasks: Sequence[str], choice: Choice) -> 
     """In what the runs of a task differ that ought to be equal."""
     for task in dict.fromkeys(tasks):
         here = [part for part, own in zip(runs, tasks, strict=True) if own == task]
-        yield from _trained_differently(task, here)
         episodes = {part: str(part.run.config.final_rhythm.eval_episodes) for part in here}
         yield from _differing(task, "evaluated in unequal numbers of episodes", episodes)
         yield from _differing(task, "environments are made differently", {part: part.making for part in here})
@@ -87,17 +82,6 @@ def unequal(runs: Sequence[ScoredRun], tasks: Sequence[str], choice: Choice) -> 
         if (keys := different(part, other)) and (part.group, task) not in told:
             told.add((part.group, task))
             yield f"{part.group}: runs on {task} are pooled though they differ in {', '.join(keys[:5])}"
-
-
-def _trained_differently(task: str, here: Sequence[ScoredRun]) -> Iterator[str]:
-    """Unequal numbers of steps, and steps of another kind: one in the environment is worth more than one on data."""
-    kinds = {tuple(part.training) for part in here}
-    if kinds in ({(OFFLINE,)}, {(ONLINE,)}):
-        yield from _differing(task, "trained for unequal numbers of steps", {part: f"{part.steps:,}" for part in here})
-        return
-    how = "trained in different ways" if len(kinds) > 1 else "trained for unequal numbers of steps"
-    told = {part: ", then ".join(f"{count:,} {what}" for what, count in part.training.items()) for part in here}
-    yield from _differing(task, how, told)
 
 
 def continued(runs: Sequence[ScoredRun]) -> Iterator[str]:
@@ -114,41 +98,4 @@ def continued(runs: Sequence[ScoredRun]) -> Iterator[str]:
 def _differing(task: str, how: str, values: Mapping[ScoredRun, str]) -> Iterator[str]:
     """One line if not all runs of a task have the same value, with those of each group."""
     if len(set(values.values())) > 1:
-        by_group: dict[str, dict[str, None]] = defaultdict(dict)
-        for part, value in values.items():
-            by_group[part.group][value] = None
-        shown = "; ".join(f"{group} {' and '.join(found)}" for group, found in by_group.items())
-        yield f"{task}: {how}: {shown}"
-
-
-def mostly_luck(runs: Sequence[ScoredRun], tasks: Sequence[str], choice: Choice) -> Iterator[str]:
-    """Where the spread over seeds is mostly that of the few episodes in which each was evaluated."""
-    if (choice.metric, choice.by) != (RETURN, "last"):
-        return
-    found: dict[str, dict[str, list[ScoredRun]]] = defaultdict(lambda: defaultdict(list))
-    for part, task in zip(runs, tasks, strict=True):
-        found[task][part.group].append(part)
-    for task, groups in found.items():
-        shares = {name: _share_of_luck(parts) for name, parts in groups.items()}
-        if lucky := {name: share for name, share in shares.items() if share is not None and share > _MOSTLY}:
-            counts = sorted({part.run.config.final_rhythm.eval_episodes for name in lucky for part in groups[name]})
-            told = ", ".join(f"{share:.0%} of {name}" for name, share in lucky.items())
-            few = f"{' and '.join(map(str, counts))} evaluation episodes, of which each seed has its own ({told})"
-            yield f"{task}: most of the spread over seeds is luck of {few}; {_way_out(groups.values(), counts[-1])}"
-
-
-def _way_out(groups: Iterable[Sequence[ScoredRun]], episodes: int) -> str:
-    """How to compare with less luck of episodes than so many leave."""
-    if any(len(parts) > 1 for parts in groups):
-        return "more eval_episodes tell as much as more seeds would"
-    more = max(100, 4 * episodes)
-    return f"compare what `rl-training evaluate RUN --episodes {more} --seed 1 --json > NAME.json` gives: equal episodes"
-
-
-def _share_of_luck(parts: Sequence[ScoredRun]) -> float | None:
-    """The share of a variance over seeds that is expected of their episodes alone; None where either is not known."""
-    values, noise = np.concatenate([part.values for part in parts]), np.concatenate([part.noise for part in parts])
-    known = ~np.isnan(values + noise)
-    if known.sum() < _SEEDS_WITH_SPREAD or (spread := values[known].var(ddof=1)) == 0.0:
-        return None
-    return min(1.0, float(noise[known].mean() / spread))
+        yield f"{task}: {how}: {by_group((part.group, value) for part, value in values.items())}"

@@ -38,8 +38,10 @@ class Evaluated(NamedTuple):
     group: str
     task: str
     episodes: Any
-    seed: Any
+    seed: Any  # None if each member had its own
     environment: Any
+    means: Values  # one for each member
+    noise: Values  # the variance of each mean that its episodes explain, NaN where it is not known
 
 
 class Gains(NamedTuple):

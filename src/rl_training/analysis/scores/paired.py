@@ -63,11 +63,14 @@ class MeanGain:
     higher: int  # of the seeds
     gain: Interval  # Student's; not widened for the number of comparisons
 
-    def sentence(self, confidence: float) -> str:
-        """Return what is said of it; `confidence` is that of the interval."""
+    def sentence(self, confidence: float, *, turned: bool = False) -> str:
+        """Return what is said of it, `turned` as the loss of the second group; `confidence` is that of the interval."""
+        names, gain, side = (self.first, self.second), self.gain, "higher"
+        if turned:
+            names, gain, side = (self.second, self.first), Interval(-gain.estimate, -gain.high, -gain.low), "lower"
         return (
-            f"Seed by seed on {self.task}, {self.first} less {self.second} is {shown(self.gain, null=0.0)} on average "
-            f"(paired {100 * confidence:g}% interval, {self.seeds} seeds, {self.higher} of them higher)."
+            f"Seed by seed on {self.task}, {' less '.join(names)} is {shown(gain, null=0.0)} on average "
+            f"(paired {100 * confidence:g}% interval, {self.seeds} seeds, {self.higher} of them {side})."
         )
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from rl_training.analysis.aggregates import Values
 from rl_training.analysis.logged_run import DISTANCE, RETURN, RETURN_STD, Curve, LoggedRun
 from rl_training.analysis.scores.directions import refuse_unlike_scores
-from rl_training.analysis.scores.fairness import continued, mostly_luck, unequal, warnings_of_runs
+from rl_training.analysis.scores.fairness import continued, unequal, warnings_of_runs
 from rl_training.analysis.scores.groups import (
     Choice,
     Evaluated,
@@ -50,8 +50,7 @@ def groups_of_runs(runs: Sequence[ScoredRun], tasks: Sequence[str], choice: Choi
     left_out = [f"{name}: no member has any {choice.metric}{_lost(name, runs)}, so it is left out" for name in empty]
     lasting = [(part, task) for part, task in zip(runs, tasks, strict=True) if part.group not in empty]
     runs, tasks = [part for part, _ in lasting], [task for _, task in lasting]
-    luck = list(mostly_luck(runs, tasks, choice))
-    found = [*left_out, *warnings_of_runs(runs, choice), *unequal(runs, tasks, choice), *continued(runs), *luck]
+    found = [*left_out, *warnings_of_runs(runs, choice), *unequal(runs, tasks, choice), *continued(runs)]
     return Groups(
         {name: own for name, own in scores.items() if name not in empty},
         list(dict.fromkeys(found)),
@@ -63,7 +62,6 @@ def groups_of_runs(runs: Sequence[ScoredRun], tasks: Sequence[str], choice: Choi
         tasks=list(tasks),
         evaluated=_evaluated(runs, tasks) if choice.metric == RETURN else [],
         gains=gains_of(runs, tasks),
-        lucky=bool(luck),
         origins={part.group: part.run.path.resolve() for part in reversed(runs)},
     )
 
@@ -71,7 +69,7 @@ def groups_of_runs(runs: Sequence[ScoredRun], tasks: Sequence[str], choice: Choi
 def _evaluated(runs: Sequence[ScoredRun], tasks: Sequence[str]) -> list[Evaluated]:
     """How runs were evaluated while they trained, each member in episodes of its own."""
     return [
-        Evaluated(part.group, task, part.run.config.final_rhythm.eval_episodes, None, part.making)
+        Evaluated(part.group, task, part.run.config.final_rhythm.eval_episodes, None, part.making, part.values, part.noise)
         for part, task in zip(runs, tasks, strict=True)
     ]
 

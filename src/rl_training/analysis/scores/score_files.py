@@ -4,11 +4,14 @@ import csv
 import io
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from rl_training.analysis.aggregates import Values
 from rl_training.analysis.scores.groups import (
     LAST_GOOD,
     TASK,
@@ -19,9 +22,10 @@ from rl_training.analysis.scores.groups import (
     combination_name,
     scored,
 )
-from rl_training.analysis.scores.tasks import Source
+from rl_training.analysis.scores.tasks import OFFLINE, ONLINE, Source
 from rl_training.errors import ConfigError, DatasetError
 from rl_training.output import printable
+from rl_training.registry import REGISTRY
 from rl_training.storage import parse_json, read_regular_file
 
 _LARGEST_FILE = 100_000_000
@@ -82,6 +86,8 @@ def _evaluation(found: Any, path: Path) -> Groups | None:
         if lost := sum(row.get("diverged_at") is not None for row in own):
             warnings.append(f"{name}: {lost} of {len(own)} members in {path} diverged; {LAST_GOOD}")
             reservations += [all_diverged(printable(name))] if lost == len(own) else []
+        if stopped := sum(row.get("stopped_at") is not None for row in own):
+            warnings.append(f"{name}: {stopped} of {len(own)} members in {path} stopped early; their last policies count")
     how = printable(task), found.get("episodes"), found.get("seed", "not told"), found.get("environment")
     return Groups(
         scores,
@@ -89,17 +95,37 @@ def _evaluation(found: Any, path: Path) -> Groups | None:
         reservations=reservations,
         sources=[_source(name, found) for name in scores],
         tasks=[task] * len(scores),
-        evaluated=[Evaluated(name, *how) for name in scores],
+        evaluated=[
+            Evaluated(name, *how, scores[name][task], _noise(own, found.get("episodes"))) for name, own in by_group.items()
+        ],
     )
+
+
+def _noise(rows: Sequence[Mapping[str, Any]], episodes: Any) -> Values:
+    """The variance of each member's mean return over its episodes; NaN where the file does not tell."""
+    if type(episodes) is not int or episodes < 2:
+        return np.full(len(rows), np.nan)
+    spreads = np.array([std if isinstance(std := row.get("return_std"), float) else np.nan for row in rows])
+    return spreads**2 / (episodes - 1)  # the deviation of all episodes divides by their number
 
 
 def _source(name: str, found: Mapping[str, Any]) -> Source:
     """Where the policies of an evaluation come from; files of earlier versions do not tell on what they were trained."""
-    data, env = found.get("data"), printable(str(found["env_id"]))
+    data, env, steps = found.get("data"), printable(str(found["env_id"])), _steps(found)
     if not isinstance(data, Mapping):
-        return Source(name, env, told="data" in found)
+        return Source(name, env, told="data" in found, steps=steps)
     label, fingerprint = data.get("name"), data.get("fingerprint")
-    return Source(name, env, printable(str(label or "")), str(fingerprint) if fingerprint else None)
+    return Source(name, env, printable(str(label or "")), str(fingerprint) if fingerprint else None, steps=steps)
+
+
+def _steps(found: Mapping[str, Any]) -> dict[str, int | None]:
+    """The steps of an evaluated policy; files of earlier versions do not tell how many came before those online."""
+    algo, env_step = REGISTRY.get(str(found.get("algo"))), found.get("env_step")
+    offline = found.get("offline_steps", 0 if algo and algo.online else None)
+    steps = {OFFLINE: found.get("step")} if env_step is None else {OFFLINE: offline, ONLINE: env_step}
+    if not isinstance(found.get("step"), int) or not all(isinstance(count, int | None) for count in steps.values()):
+        return {}
+    return {kind: count for kind, count in steps.items() if count != 0}
 
 
 def _table(text: str, path: Path) -> tuple[dict[str, dict[str, list[str]]], list[str]]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from rl_training.analysis.aggregates import Values
 from rl_training.analysis.logged_run import LoggedRun, without
 from rl_training.analysis.scores.directions import measures_quality
-from rl_training.analysis.scores.tasks import DATA, Source
+from rl_training.analysis.scores.tasks import DATA, OFFLINE, ONLINE, Source
 from rl_training.config.base import flat
 from rl_training.errors import DivergedError
 from rl_training.runtime.checkpoints.lock import is_in_use, was_locked
@@ -25,7 +25,6 @@ _FREE = (
     *("finetune.checkpoint_interval", "finetune.log_interval"),
 )
 SWITCH = "@switch"  # after a path: the run as it was when its online phase began
-OFFLINE, ONLINE = "gradient steps on data", "environment steps"
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +75,7 @@ class ScoredRun:
     @property
     def source(self) -> Source:
         """Where its policies were evaluated and what they learned from."""
-        return Source(self.group, self.env, self.run.data, self.run.fingerprint)
+        return Source(self.group, self.env, self.run.data, self.run.fingerprint, steps=self.training)
 
     @property
     def env(self) -> str:
@@ -90,7 +89,7 @@ class ScoredRun:
         return "as registered" if source is None else source.making
 
     @property
-    def training(self) -> dict[str, int]:
+    def training(self) -> dict[str, int | None]:
         """The steps up to the last evaluation, by what they were taken on."""
         switch = self.run.switch
         if switch is not None and self.steps > switch:

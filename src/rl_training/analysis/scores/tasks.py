@@ -1,10 +1,11 @@
-"""What scores belong to, an environment, the data that was learned from, or both, and what that is called."""
+"""What scores belong to, an environment, the data that was learned from, or both, and how policies were trained there."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 DATA = "data"  # in place of an environment where there is none
+OFFLINE, ONLINE = "gradient steps on data", "environment steps"
 _DIGITS = 6  # of a fingerprint that is shown
 
 
@@ -16,6 +17,7 @@ class Source(NamedTuple):
     data: str = ""  # what people call it
     fingerprint: str | None = None  # None for policies that learned from no data
     told: bool = True  # whether it is known at all what they learned from
+    steps: Mapping[str, int | None] = {}  # by what they were taken on; None for an unknown number, empty if nothing is told
 
 
 def task_names(sources: Sequence[Source]) -> list[str]:
@@ -58,13 +60,43 @@ def other_names(sources: Sequence[Source], tasks: Sequence[str]) -> dict[str, st
     return {name: found.pop() for name, found in meant.items() if len(found) == 1 and name not in tasks}
 
 
+def trained_differently(sources: Sequence[Source], tasks: Sequence[str]) -> Iterator[str]:
+    """Where the groups of a task took unequal numbers of steps, or steps of another kind, a line for each such task.
+
+    A step in the environment is worth more than one on data, so their numbers are not added.
+    """
+    for task in dict.fromkeys(tasks):
+        own = [one for one, named in zip(sources, tasks, strict=True) if named == task and one.steps]
+        kinds = {tuple(one.steps) for one in own}
+        if len(kinds) > 1:
+            how = "trained in different ways"
+        elif any(len({one.steps[kind] for one in own} - {None}) > 1 for kind in next(iter(kinds), ())):
+            how = "trained for unequal numbers of steps"
+        else:
+            continue
+        alone = kinds in ({(OFFLINE,)}, {(ONLINE,)})
+        yield f"{task}: {how}: {by_group((one.group, _steps_text(one.steps, alone=alone)) for one in own)}"
+
+
+def _steps_text(steps: Mapping[str, int | None], *, alone: bool) -> str:
+    """The steps in their order; of a kind that all took `alone`, the number is enough."""
+    if alone:
+        return " ".join(f"{count:,}" for count in steps.values())
+    return ", then ".join(kind if count is None else f"{count:,} {kind}" for kind, count in steps.items())
+
+
+def by_group(values: Iterable[tuple[str, str]]) -> str:
+    """Return what is said of each group, such as `a x; b x and y`, each value once."""
+    found: dict[str, dict[str, None]] = defaultdict(dict)
+    for group, value in values:
+        found[group][value] = None
+    return "; ".join(f"{group} {' and '.join(own)}" for group, own in found.items())
+
+
 def different_data(sources: Sequence[Source], tasks: Sequence[str]) -> Iterator[str]:
     """What the groups of a task learned from, a line for each task on which that is not the same."""
     for task in dict.fromkeys(tasks):
         own = [one for one, named in zip(sources, tasks, strict=True) if named == task and one.told]
         if len({one.fingerprint for one in own}) > 1:
-            by_group: dict[str, dict[str, None]] = defaultdict(dict)
-            for one in own:
-                by_group[one.group][f"{one.data} {(one.fingerprint or '')[:_DIGITS]}".strip() or "none"] = None
-            shown = "; ".join(f"{group} {' and '.join(found)}" for group, found in by_group.items())
-            yield f"{task}: trained on different data: {shown}"
+            named = ((one.group, f"{one.data} {(one.fingerprint or '')[:_DIGITS]}".strip() or "none") for one in own)
+            yield f"{task}: trained on different data: {by_group(named)}"

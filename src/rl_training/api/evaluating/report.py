@@ -17,6 +17,7 @@ from rl_training.envs.reference_scores import normalized_score
 from rl_training.errors import CheckpointError, ConfigError
 from rl_training.experiment.manager import locate
 from rl_training.experiment.run_record import run_record
+from rl_training.runtime.phases.build import offline_steps
 from rl_training.runtime.population import Combination, MemberRecord, combinations
 
 
@@ -25,6 +26,7 @@ class MemberNotes(TypedDict, total=False):
 
     knobs: dict[str, float]  # of a sweep's members
     diverged_at: int | None  # the step, for diverged members
+    stopped_at: int | None  # the step, for members that stopped early
     normalized_score: float
 
 
@@ -112,6 +114,12 @@ def data_of(policy: Policy) -> dict[str, str] | None:
     return {"name": data_name(policy.config, fingerprint), "fingerprint": str(fingerprint)}
 
 
+def steps_of(policy: Policy) -> dict[str, int | None]:
+    """Return the gradient steps of a policy, its environment steps (None offline), and the gradient steps before those."""
+    step, env_step = policy.learner.step, policy.checkpoint.env_step if policy.checkpoint else None
+    return {"step": step, "env_step": env_step, "offline_steps": offline_steps(policy.config, step, env_step)}
+
+
 def _combination_report(one: Combination, evaluation: Evaluation) -> dict[str, Any]:
     """A combination with its spread and the interval of its mean over seeds; None for a single seed."""
     returns = evaluation.returns[one.members]
@@ -126,5 +134,7 @@ def _member_report(index: int, record: MemberRecord, returns: NDArray[np.float64
         notes["knobs"] = record.knobs
     if record.status == "diverged":
         notes["diverged_at"] = record.status_step
+    if record.status == "stopped":
+        notes["stopped_at"] = record.status_step
     mean, std = float(returns.mean()), float(returns.std())
     return {"member": index, "seed": record.seed, **notes, "return_mean": mean, "return_std": std}

@@ -75,8 +75,8 @@ def compare(
     if as_json:
         print(json.dumps(found.as_dict()))
         return
-    for warning in found.warnings:
-        say(f"warning: {warning}")
+    for caution in found.cautions:
+        say(caution)
     if chosen == "text":
         _print(found, verbose=verbose)
     elif out is None:

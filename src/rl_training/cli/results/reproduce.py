@@ -174,7 +174,7 @@ def _print_verdict(replication: "Replication", verdict: "Verdict", remarks: "Seq
     print(f"recorded: IQM {_shown(known.iqm)}{bounds} of {len(known.seeds)} seeds, {_span(known.seeds)}")
     each = ", ".join(_shown(score) for score in verdict.scores)
     print(f"found:    IQM {_shown(verdict.iqm)} of {len(verdict.seeds)} seeds, {_span(verdict.seeds)}: {each}")
-    loss = f"{100 * TOLERANCE:g} % of the recorded IQM ({verdict.tolerated:.2g})"
+    loss = f"{100 * TOLERANCE:g} % of the recorded IQM ({return_text(verdict.tolerated)})"
     test = "exact rank test" if verdict.exact else "rank test by the normal distribution"
     print(f"p = {verdict.p:.2g}: how likely ranks this low are, if no more than {loss} is lost ({test})")
     for remark in remarks:

@@ -173,6 +173,11 @@ def _check_episodes_end_first(config: RunConfig[Any], block: FinetuneConfig) -> 
         )
 
 
+def offline_steps(config: RunConfig[Any], step: int, env_step: int | None) -> int:
+    """Return how many of a run's gradient steps were taken on data alone, before its first environment step."""
+    return step if env_step is None else step - _rhythm(config.finetune or config.algo_kwargs).gradient_steps(env_step)
+
+
 def _rhythm(config: CollectionConfig) -> UpdateRhythm:
     return UpdateRhythm(config.learning_starts, config.train_frequency, config.gradient_updates_per_step)
 
