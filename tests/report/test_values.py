@@ -65,7 +65,7 @@ def test_how_settled_values_are_follows_from_their_horizon(tmp_path):
 
 def test_values_that_are_not_settled_say_so_beside_returns(tmp_path):
     page = render_page([LoggedRun.load(population(tmp_path / "run"))])
-    assert "Values begin at 0, and at the end are: run about 1% settled, no measure of returns yet." in page
+    assert "Values begin at 0 and follow by tau: of even rewards, critics know at the end about 1% (run)." in page
 
 
 def test_runs_of_unlike_horizons_are_named(tmp_path):

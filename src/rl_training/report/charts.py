@@ -11,7 +11,7 @@ from rl_training.report.bands import MANY, Band, Group, band, few_names, summari
 from rl_training.report.data_facts import action_text, bounds_text, parts_of
 from rl_training.report.facts import NOTHING, number
 from rl_training.report.values import ValueCurves, reward_transform, value_curves
-from rl_training.runtime.validating.concerns import settled_text
+from rl_training.runtime.validating.concerns import WHOLE, settled_text
 
 HELD_OUT = "validation/"
 _COPIES = ("learning_rate_factor",)  # metrics of training that need no held-out twin beside them
@@ -200,14 +200,8 @@ def _settled(group: Group) -> str:
 
 def _unsettled(groups: Sequence[Group]) -> str:
     """How settled the last values are, of each group where they are not."""
-    told = _at_the_end({group.label: _settled(group) for group in groups})
-    return f" {told}" if told else ""
-
-
-def _at_the_end(settled: dict[str, str]) -> str:
-    """How settled values are, by the labels of their groups; empty where all are."""
-    found = "; ".join(f"{label} {text}" for label, text in settled.items() if text)
-    return f"Values begin at 0, and at the end are: {found}." if found else ""
+    found = "; ".join(f"{group.label} {text}" for group in groups if (text := _settled(group)))
+    return f" Values begin at 0, and at the end are: {found}." if found else ""
 
 
 def _is_endless(group: Group) -> bool:
@@ -258,9 +252,13 @@ def _horizons(known: dict[Group, ValueCurves]) -> str:
 
 
 def _come_so_far(known: dict[Group, ValueCurves]) -> str:
-    """How settled the last values of groups are, where they are not."""
-    return _at_the_end(
-        {group.label: settled_text(summarize(one.settled[list(group.members)])[0]) for group, one in known.items()}
+    """How much of an even stream of rewards critics know at the end, of groups where that is not all."""
+    shares = {group.label: summarize(one.settled[list(group.members)])[0] for group, one in known.items()}
+    told = [f"{share:.0%} ({label})" for label, share in shares.items() if share < WHOLE]
+    return (
+        f"Values begin at 0 and follow by tau: of even rewards, critics know at the end about {', '.join(told)}."
+        if told
+        else ""
     )
 
 

@@ -146,8 +146,8 @@ def values(figures: Figures, charts: Sequence[Chart], reasons: Sequence[str]) ->
         "to the end of an episode; what is achieved by two runs of which only one goes on without end is not comparable. "
         "This is rough: where rewards are large early or late in an episode, as when a plant settles or a goal ends it, it "
         "is off by several times. Besides, critics are averaged over the states and actions of the data, not over those that "
-        "the policy reaches. So a gap tells of a wrong critic only if it is of another order of magnitude; values that grow "
-        "without end tell of one by themselves."
+        "the policy reaches. So a gap tells of a wrong critic only if it is of another order of magnitude and values have "
+        "settled; values that grow without end tell of one by themselves."
     )
     drawn = figures.of(charts, large=True)
     return f'<section><h2>Values and returns</h2><p class="note">{note}</p>{drawn}{missing}</section>'

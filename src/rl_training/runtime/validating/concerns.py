@@ -20,7 +20,7 @@ _TINY = 1e-12
 _WORSE = 1.2  # times the distance of a plain regression, from which on a clone is a poor one
 _SURE = 2.5  # standard errors of a difference that is hardly chance
 SETTLED = 0.8  # of the way from 0, up to which values say more of the number of steps than of the policy
-_WHOLE = 0.995  # of the way, from where on values count as there
+WHOLE = 0.995  # of the way, from where on values count as there
 _FAR = 0.5  # of what episodes return, that values may lie above all of them even where all return the same
 _SLACK = 0.05  # of the possible returns, by which values may leave them
 _WITHIN = 1.5  # times the distance of a plain regression, up to which actions are among those that chance tried
@@ -92,7 +92,7 @@ def settled_text(share: float) -> str:
     """Return how settled values are, in words that keep those on their way from being read as returns; empty if they are."""
     if share < SETTLED:
         return f"about {share:.0%} settled, no measure of returns yet"
-    return f"about {share:.0%} settled" if share < _WHOLE else ""
+    return f"about {share:.0%} settled" if share < WHOLE else ""
 
 
 Gathered = dict[str, tuple[Concern, list[str]]]
