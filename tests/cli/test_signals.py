@@ -47,6 +47,14 @@ MODULES = [
 NUMBERS = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP]
 
 
+@pytest.fixture(autouse=True)
+def _not_ignored():
+    """A lost terminal counts here, also where the tests were started so that none does, as by nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
 def check_stopped(folder, number, name):
     """Train in a process that sends itself a signal when it begins to load a module; nothing was there to save."""
     (folder / "c.yaml").write_text(yaml.safe_dump(run_values()))
