@@ -1,6 +1,7 @@
 """Shared fixtures: tiny data and runs, one thread, no network, no global randomness."""
 
 import os
+import signal
 
 import numpy as np
 import pytest
@@ -23,6 +24,16 @@ def pytest_xdist_make_scheduler(config, log):
 @pytest.fixture(autouse=True)
 def _one_thread():
     torch.set_num_threads(1)
+
+
+@pytest.fixture
+def terminal_signals():
+    """SIGINT and SIGHUP do what they do in a terminal; by nohup, or in the background, tests are started to ignore them."""
+    usual = {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}
+    before = {number: signal.signal(number, handler) for number, handler in usual.items()}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture(autouse=True)

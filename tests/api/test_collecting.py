@@ -169,6 +169,7 @@ def test_a_stop_leaves_nothing_behind(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.usefixtures("terminal_signals")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("out", ["out", "out.npz"])
 def test_a_signal_leaves_nothing_behind(number, out, tmp_path, monkeypatch, capsys):

@@ -84,6 +84,7 @@ def test_a_run_whose_process_was_killed_has_failed_on_the_last_page(tmp_path):
     assert ">running<" not in page.read_text()
 
 
+@pytest.mark.usefixtures("terminal_signals")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_stop_signal_leaves_a_page_that_no_longer_loads_itself(tmp_path, number):
     run, page = population(tmp_path / "run", status="running"), tmp_path / "page.html"

@@ -15,6 +15,7 @@ from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.signals import SignalWatch, interrupt_on_stop_signals, interrupted_by_stop_signals
 from tests.helpers import assert_same_run, checkpoints, environment, run_values, tiny_run
 
+pytestmark = pytest.mark.usefixtures("terminal_signals")
 SENDER = """
 import os, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # who started the tests may ignore some
@@ -45,14 +46,6 @@ MODULES = [
     *("rl_training.experiment.manager", "rl_training.runtime.trainer", "rl_training.runtime.loop", WHILE_DATA_IS_BUILT),
 ]
 NUMBERS = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP]
-
-
-@pytest.fixture(autouse=True)
-def _not_ignored():
-    """A lost terminal counts here, also where the tests were started so that none does, as by nohup."""
-    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    yield
-    signal.signal(signal.SIGHUP, before)
 
 
 def check_stopped(folder, number, name):
