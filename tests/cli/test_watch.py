@@ -86,6 +86,7 @@ def test_on_a_terminal_it_draws_in_place_and_ends_with_the_run(run_dir):
     assert "⣀" in "".join(left)
 
 
+@pytest.mark.usefixtures("terminal_signals")
 def test_ctrl_c_leaves_quietly_and_the_run_alone(run_dir):
     with RunLock(run_dir):
         before = contents(run_dir)
