@@ -38,7 +38,7 @@ test: lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
 test-learning: setup
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m learning --timeout 2700 -rP
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m learning --timeout 2700 -rP
 
 test-faults: setup
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m faults --timeout 2400 --faults-page new
