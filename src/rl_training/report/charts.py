@@ -255,11 +255,8 @@ def _come_so_far(known: dict[Group, ValueCurves]) -> str:
     """How much of an even stream of rewards critics know at the end, of groups where that is not all."""
     shares = {group.label: summarize(one.settled[list(group.members)])[0] for group, one in known.items()}
     told = [f"{share:.0%} ({label})" for label, share in shares.items() if share < WHOLE]
-    return (
-        f"Values begin at 0 and follow by tau: of even rewards, critics know at the end about {', '.join(told)}."
-        if told
-        else ""
-    )
+    so_far = f"Values begin at 0 and follow by tau: of even rewards, critics know at the end about {few_names(told)}."
+    return so_far if told else ""
 
 
 def training_charts(groups: Sequence[Group]) -> list[Chart]:

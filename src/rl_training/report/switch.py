@@ -22,7 +22,7 @@ class Before:
 class Dip:
     """What the switch to online did to the return of a group, as its curve shows it."""
 
-    before: "Before"
+    before: Before
     lowest: float  # in the first half of the online phase
     lowest_at: int  # position
     recovered_at: int | None  # the first position after that with the return from before

@@ -50,7 +50,8 @@ def value_curves(group: Group) -> ValueCurves | str | None:
             "rewards were shifted, which cannot be undone where episodes may end: values do not tell how many steps are left"
         )
     gamma = group.knobs.get("gamma", run.config.algo_kwargs.gamma)
-    steps = Curve(lengths.positions, (1.0 - (0.0 if cut else 1.0) * gamma**lengths.values) / (1.0 - gamma))
+    ended = 0.0 if cut else 1.0
+    steps = Curve(lengths.positions, (1.0 - ended * gamma**lengths.values) / (1.0 - gamma))
     achieved = Curve(returns.positions, returns.values / lengths.values * steps.values)
     real = Curve(expected.positions, (expected.values - shift / (1.0 - gamma)) / scale)
     return ValueCurves(real, achieved, cut, _settled(group, steps.last()))
